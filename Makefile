@@ -1,0 +1,45 @@
+# Every target works from a clean checkout: the environment is made, or made again, when needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TEST_WORKERS ?= 2
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
+	  echo "Python 3.11, 3.12 or 3.13 is needed, and '$(PYTHON)' is none of them; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Making $(VENV), which takes about a minute ..."
+	@$(PYTHON) -m venv --clear $(VENV) || { \
+	  echo "The venv module is incomplete; on Debian: apt install python3-venv" >&2; exit 1; }
+	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY) ## Hold a scripted conversation on SQLite and show what can be read from it
+	@$(BIN)/eventstore demo
+
+test: $(READY) ## Run all tests, on SQLite and on PostgreSQL
+	$(BIN)/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
+
+lint: $(READY) ## Check style, types and the floors between the packages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## Format the code, and mend what ruff can mend
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## Run the benchmarks
+	@$(BIN)/python -m benchmarks
+
+clean: ## Delete the environment and all caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

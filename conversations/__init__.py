@@ -1,0 +1,1 @@
+"""Application layer: what an agent product calls to record and read conversations."""

@@ -1,0 +1,63 @@
+"""The command ``eventstore``: each group of commands in a thin file of its own.
+
+A command reads its options, calls the library, and hands what came back to `render` or, with
+``--json``, to `documents`. Nothing here decides anything that the library does not.
+"""
+
+from __future__ import annotations
+
+import click
+
+from conversations.cli import db, demo, integrity, projections, reading, transfer
+from conversations.cli.options import URL_VARIABLE, Target, configure
+from conversations.cli.program import NAME, Program
+
+__all__ = ["cli", "main"]
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--db",
+    "url",
+    metavar="URL",
+    envvar=URL_VARIABLE,
+    help="The database: sqlite:///FILE or postgresql://USER@HOST/DATABASE.  "
+    f"[env var: {URL_VARIABLE}; default: sqlite:///eventstore.db]",
+)
+@click.option("--read-only", is_flag=True, help="Write nothing: for replicas and borrowed files.")
+@click.option("-v", "--verbose", is_flag=True, help="Show on stderr what is going on.")
+@click.version_option(package_name="agent-eventstore", prog_name=NAME)
+@click.pass_context
+def cli(context: click.Context, url: str | None, read_only: bool, verbose: bool) -> None:
+    """Store, read and rebuild the conversations of agents.
+
+    Every command that lists takes --json: one JSON document on stdout. Conversations are named by
+    their id or by its beginning. Exit status: 0 done; 1 the check found something; 2 wrong use or
+    a missing thing.
+    """
+    by_hand = context.get_parameter_source("url") is click.core.ParameterSource.COMMANDLINE
+    context.obj = Target(url, by_hand=by_hand, read_only=read_only)
+    configure(verbose)
+
+
+for command in (
+    db.db,
+    transfer.import_files,
+    transfer.export,
+    reading.list_conversations,
+    reading.events,
+    reading.timeline,
+    reading.context,
+    reading.usage,
+    reading.tools,
+    integrity.verify,
+    integrity.erase,
+    projections.projections,
+    demo.demo,
+):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command and exit with its status."""
+    cli(prog_name=NAME)

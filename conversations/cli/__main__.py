@@ -1,0 +1,5 @@
+"""``python -m conversations.cli`` is the command ``eventstore``."""
+
+from conversations.cli import main
+
+main()

@@ -1,0 +1,92 @@
+"""Foreign transcripts to events: read a file, then load what was found into a store.
+
+::
+
+    found = read_transcripts(Path("conversations.json"))
+    report = load(store, found)
+    print(report.conversations, report.events_added, report.failures)
+
+Reading is pure: the same content gives the same conversation and event ids, so loading a file
+again adds nothing, and loading one that has grown adds its tail. A record that cannot be read is
+an `ImportFailed` among the transcripts, in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+from eventstore.errors import ImportFailed
+
+from . import chat_jsonl, openai_messages, project_messages, session_jsonl
+from .loader import ImportReport, load
+from .source import Source
+from .transcript import Transcript
+
+__all__ = ["FORMATS", "ImportReport", "Transcript", "detect", "load", "read_transcripts"]
+
+_READERS: dict[str, ModuleType] = {
+    reader.FORMAT: reader
+    for reader in (session_jsonl, project_messages, openai_messages, chat_jsonl)
+}
+
+FORMATS = ("openai", "session-jsonl", "messages-json", "messages-jsonl")
+"""The names of the formats that can be read."""
+
+
+def detect(path: Path) -> str:
+    """Return the name of a file's format, by its content alone.
+
+    Raises:
+        ImportFailed: The content tells no format; name one.
+    """
+    source = Source(path)
+    by_line = source.is_lines() or not source.is_array()
+    for value in source.first_values():
+        if session_jsonl.recognises(value):
+            return session_jsonl.FORMAT
+        if isinstance(value, list) or openai_messages.holder_of(value) is not None:
+            return openai_messages.FORMAT
+        if by_line and chat_jsonl.recognises(value):
+            return chat_jsonl.FORMAT
+        if project_messages.recognises(value):
+            return project_messages.FORMAT
+        if openai_messages.recognises(value):
+            return openai_messages.FORMAT
+    raise source.failed(
+        1, f"the format cannot be told from the content: name {' or '.join(FORMATS)}"
+    )
+
+
+def read_transcripts(
+    path: Path | str,
+    format_name: str | None = None,
+    *,
+    on_read: Callable[[float], None] | None = None,
+) -> Iterator[Transcript | ImportFailed]:
+    """Iterate over a file's conversations, and over reports of its bad records, in file order.
+
+    Args:
+        path: The file.
+        format_name: One of `FORMATS`; by default the content tells.
+        on_read: Called with the share of the file that has been read, from 0.0 to 1.0.
+
+    Raises:
+        ValueError: There is no such format.
+    """
+    if format_name is not None and format_name not in FORMATS:
+        raise ValueError(f"{format_name!r} is no format: choose {' or '.join(FORMATS)}")
+    return _read(Path(path), format_name, on_read)
+
+
+def _read(
+    path: Path, format_name: str | None, on_read: Callable[[float], None] | None
+) -> Iterator[Transcript | ImportFailed]:
+    try:
+        reader = _READERS[format_name or detect(path)]
+        yield from reader.read(Source(path, on_read))
+    except ImportFailed as failure:
+        yield failure
+    except OSError as error:
+        yield ImportFailed(str(path), None, f"the file cannot be read: {error.strerror or error}")

@@ -1,0 +1,269 @@
+"""Foreign files as records with their lines: JSON Lines line by line, JSON arrays by element.
+
+JSON is read strictly (NaN, infinities and numbers beyond their range are refused), and a record
+that cannot be used is answered as an `ImportFailed` in its place, so that it hides no other. JSON
+Lines are never held as a whole; a JSON document is, as text, and its elements are decoded one by
+one. Text is UTF-8, and surrogates encoded as if they were characters are let through.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from eventstore.errors import ImportFailed
+
+__all__ = ["Parsed", "Record", "Source", "depth_of"]
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_LOOK_AHEAD = 20
+_MOST_DIGITS = 4_000
+
+DEEPEST = 200
+"""How deep a record may nest; what is stored is wrapped a few levels deeper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A JSON value of a file, and the line where it begins (from 1)."""
+
+    value: Any
+    line: int
+
+
+Parsed = Record | ImportFailed
+
+
+class Unusable(ValueError):
+    """JSON by its grammar, ending at ``end``, but with a value that JSON does not know."""
+
+    def __init__(self, reason: str, end: int) -> None:
+        self.end = end
+        super().__init__(reason)
+
+
+class StrictDecoder:
+    """Decodes one JSON value at a time; what it refuses, it can step over."""
+
+    def __init__(self) -> None:
+        self._refused: list[str] = []
+        self._decoder = json.JSONDecoder(
+            parse_constant=self._refuse, parse_float=self._float, parse_int=self._int
+        )
+
+    def decode_at(self, text: str, start: int) -> tuple[Any, int]:
+        """Return the value that begins at ``start``, and where it ends.
+
+        Raises:
+            Unusable: It holds NaN, an infinity or a number out of range; ``end`` is known.
+            ValueError: It is no JSON, or nested too deeply; nothing is known of its end.
+        """
+        self._refused.clear()
+        try:
+            value, end = self._decoder.raw_decode(text, start)
+        except RecursionError as error:
+            raise ValueError("the JSON is nested too deeply") from error
+        brackets = text.count("[", start, end) + text.count("{", start, end)
+        if brackets > DEEPEST and depth_of(value) > DEEPEST:
+            raise Unusable("the JSON is nested too deeply", end)
+        if self._refused:
+            raise Unusable(f"{self._refused[0]} is no value of JSON", end)
+        return value, end
+
+    def _refuse(self, token: str) -> None:
+        self._refused.append(token)
+
+    def _float(self, token: str) -> float | None:
+        value = float(token)
+        if abs(value) == float("inf"):
+            self._refuse(token[:40])
+            return None
+        return value
+
+    def _int(self, token: str) -> int | None:
+        if len(token) > _MOST_DIGITS:
+            self._refuse(f"{token[:40]}...")
+            return None
+        return int(token)
+
+
+class Source:
+    """A file that records are read from.
+
+    Args:
+        path: The file.
+        on_read: Called with the share of the file that has been read, from 0.0 to 1.0.
+    """
+
+    def __init__(self, path: Path, on_read: Callable[[float], None] | None = None) -> None:
+        self.path = path
+        self.file = str(path)
+        self._on_read = on_read or (lambda share: None)
+        self._decoder = StrictDecoder()
+
+    def failed(self, line: int | None, reason: str) -> ImportFailed:
+        """Return the report of a record that cannot be used."""
+        return ImportFailed(self.file, line, reason)
+
+    def lines(self) -> Iterator[Parsed]:
+        """Iterate over the values of a JSON Lines file; blank lines are passed over."""
+        size, done = max(self.path.stat().st_size, 1), 0
+        with self.path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                done += len(raw)
+                if raw.strip():
+                    yield self._line(raw, number)
+                self._on_read(done / size)
+
+    def document(self) -> Iterator[Parsed]:
+        """Iterate over the elements of a JSON array, or give the one value of another document.
+
+        An array that is broken ends at the broken element.
+        """
+        try:
+            text = _decode(self.path.read_bytes())
+        except UnicodeDecodeError as error:
+            # The bytes before the offender are good, so their line breaks can be counted.
+            line = error.object.count(b"\n", 0, error.start) + 1
+            yield self.failed(line, f"the text is not UTF-8: {error.reason}")
+            return
+        start = _skip(text, 0)
+        if text[start : start + 1] == "[":
+            yield from self._elements(text, start + 1)
+        else:
+            yield from self._value(text, start)
+        self._on_read(1.0)
+
+    def is_array(self) -> bool:
+        """Whether the file begins with an opening bracket."""
+        return next(self._peek(), "").startswith("[")
+
+    def is_lines(self) -> bool:
+        """Whether this is JSON Lines: a file of whole JSON values, each on a line of its own."""
+        first, *others = list(islice(self._peek(), _LOOK_AHEAD)) or [""]
+        if self._is_whole(first):
+            return bool(others)
+        # An unreadable first line hides a JSON Lines file only if it looks like a document's.
+        return not first.endswith(("[", "{", ",")) and any(self._is_whole(line) for line in others)
+
+    def first_values(self) -> Iterator[Any]:
+        """Iterate over the first few values that can be read, whatever shape the file has."""
+        parsed = self.lines() if self.is_lines() else self.document()
+        for item in islice(parsed, _LOOK_AHEAD):
+            if isinstance(item, Record):
+                yield item.value
+
+    def beside(self, name: str, levels: int = 1) -> Iterator[Any]:
+        """Give the value of the JSON file ``name`` beside this one, or a report, or nothing.
+
+        Args:
+            name: The file's name.
+            levels: In how many directories to look, from this file's own upwards.
+        """
+        for directory in list(self.path.absolute().parents)[:levels]:
+            if (directory / name).is_file():
+                for item in Source(directory / name).document():
+                    yield item.value if isinstance(item, Record) else item
+                return
+
+    def _peek(self) -> Iterator[str]:
+        with self.path.open("rb") as file:
+            for raw in file:
+                if raw.strip():
+                    yield _decode(raw, errors="replace").strip()
+
+    def _is_whole(self, line: str) -> bool:
+        if not line.startswith(("{", "[")):
+            return False
+        try:
+            return self._decoder.decode_at(line, 0)[1] == len(line)
+        except Unusable as error:
+            return error.end == len(line)
+        except ValueError:
+            return False
+
+    def _line(self, raw: bytes, number: int) -> Parsed:
+        try:
+            text = _decode(raw)
+            value, end = self._decoder.decode_at(text, _skip(text, 0))
+            if _skip(text, end) < len(text):
+                return self.failed(number, "there is more than one JSON value on the line")
+        except ValueError as error:
+            return self.failed(number, _reason(error))
+        return Record(value, number)
+
+    def _value(self, text: str, start: int) -> Iterator[Parsed]:
+        line = text.count("\n", 0, start) + 1
+        try:
+            value, end = self._decoder.decode_at(text, start)
+        except ValueError as error:
+            yield self.failed(getattr(error, "lineno", line), _reason(error))
+            return
+        if (rest := _skip(text, end)) < len(text):
+            yield self.failed(text.count("\n", 0, rest) + 1, "there is more than one JSON value")
+            return
+        yield Record(value, line)
+
+    def _elements(self, text: str, place: int) -> Iterator[Parsed]:
+        line, counted = 1, 0
+        place = _skip(text, place)
+        closed = text[place : place + 1] == "]"
+        while not closed:
+            line, counted = line + text.count("\n", counted, place), place
+            try:
+                value, place = self._decoder.decode_at(text, place)
+                yield Record(value, line)
+            except Unusable as error:
+                place = error.end
+                yield self.failed(line, str(error))
+            except ValueError as error:
+                yield self.failed(getattr(error, "lineno", line), _reason(error))
+                return
+            self._on_read(place / len(text))
+            place = _skip(text, place)
+            mark = text[place : place + 1]
+            closed = mark == "]"
+            if mark not in {"]", ","}:
+                line += text.count("\n", counted, place)
+                yield self.failed(line, "the array is broken here: a comma or ] is missing")
+                return
+            place = place if closed else _skip(text, place + 1)
+        if (rest := _skip(text, place + 1)) < len(text):
+            yield self.failed(text.count("\n", 0, rest) + 1, "there is more after the array")
+
+
+def depth_of(value: Any) -> int:
+    """Return how many levels of arrays and objects a JSON value has, a plain value being one."""
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+        level = inner
+    return depth
+
+
+def _decode(raw: bytes, errors: str = "surrogatepass") -> str:
+    return raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors)
+
+
+def _skip(text: str, place: int) -> int:
+    found = _SPACE.match(text, place)
+    return place if found is None else found.end()
+
+
+def _reason(error: ValueError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"the text is not UTF-8: {error.reason}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"the text is no JSON: {error.msg}"
+    return str(error)

@@ -1,0 +1,249 @@
+"""`AsyncEventStore`: the same names and signatures, for an event loop.
+
+One synchronous core serves both. Each method makes one hop into an executor of its own, bounded by
+the connection pool; appends of many tasks that come at the same time share one transaction (group
+commit), so that a single disk write makes them all durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from sqlalchemy import URL, Connection
+
+from eventstore import blobs
+from eventstore.erasure import ErasureReceipt
+from eventstore.events.meta import Meta
+from eventstore.events.records import EventData, NewEvent, RecordedEvent
+from eventstore.integrity import Verification
+from eventstore.sql.append import ANY, Append, Appended, Expected, append
+from eventstore.sql.engines import Synchronous
+from eventstore.sql.feed import FeedPage
+from eventstore.sql.streams import StreamInfo
+from eventstore.store import EventStore, StreamId
+
+__all__ = ["AsyncEventStore"]
+
+T = TypeVar("T")
+_GROUP = 256
+_PAGE = 1_000
+
+
+class AsyncEventStore:
+    """`EventStore` for asyncio; what the methods do, take and raise is documented there.
+
+    Cancelling a task that awaits an append does not take the append back: it may still become
+    durable, as after a lost connection. Repeat it with the same event ids to learn the outcome.
+    """
+
+    def __init__(self, store: EventStore, *, threads: int = 5) -> None:
+        self.store = store
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="eventstore")
+        self._group = _GroupCommit(store, self._executor)
+
+    @classmethod
+    async def open(
+        cls,
+        url: str | URL,
+        *,
+        migrate: bool = True,
+        read_only: bool = False,
+        synchronous: Synchronous = "FULL",
+        busy_timeout_ms: int = 30_000,
+        pool_size: int = 5,
+        blob_threshold: int = blobs.THRESHOLD_BYTES,
+    ) -> Self:
+        """Open a database; see `EventStore.open`."""
+        opening = partial(
+            EventStore.open,
+            url,
+            migrate=migrate,
+            read_only=read_only,
+            synchronous=synchronous,
+            busy_timeout_ms=busy_timeout_ms,
+            pool_size=pool_size,
+            blob_threshold=blob_threshold,
+        )
+        store = await asyncio.get_running_loop().run_in_executor(None, opening)
+        return cls(store, threads=pool_size)
+
+    async def append(
+        self,
+        conversation_id: StreamId,
+        events: Sequence[NewEvent | EventData],
+        *,
+        expected_version: Expected | int = ANY,
+        meta: Meta | None = None,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        parent: tuple[UUID, int] | None = None,
+        writer_epoch: int | None = None,
+        connection: Connection | None = None,
+    ) -> Appended:
+        """Append events, in one transaction with what other tasks append now."""
+        request = self.store.request(
+            conversation_id, events, expected_version, meta, tenant_id, user_id, parent, writer_epoch
+        )
+        if connection is not None:
+            return await self._run(append, connection, request)
+        return await self._group.submit(request)
+
+    async def read(
+        self,
+        conversation_id: StreamId,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        backward: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[RecordedEvent]:
+        """Yield a conversation's events in order of version."""
+        left = limit
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(_PAGE, left)
+            reading = partial(
+                self.store.read,
+                conversation_id,
+                after=after,
+                before=before,
+                backward=backward,
+                limit=size,
+            )
+            page = await self._run(lambda reading=reading: list(reading()))
+            for event in page:
+                yield event
+            if len(page) < size:
+                return
+            left = None if left is None else left - size
+            after, before = (after, page[-1].version) if backward else (page[-1].version, before)
+
+    async def read_all(self, *, after: str | None = None, limit: int = 500) -> FeedPage:
+        """Return the next page of all events of the store."""
+        return await self._run(partial(self.store.read_all, after=after, limit=limit))
+
+    async def get(self, conversation_id: StreamId) -> StreamInfo:
+        """Return what is known of a conversation."""
+        return await self._run(self.store.get, conversation_id)
+
+    async def list(
+        self,
+        *,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        after: UUID | None = None,
+        limit: int = 100,
+    ) -> list[StreamInfo]:
+        """Return conversations in order of id."""
+        return await self._run(
+            partial(self.store.list, tenant_id=tenant_id, user_id=user_id, after=after, limit=limit)
+        )
+
+    async def blob(self, conversation_id: StreamId, digest: str) -> bytes:
+        """Return the bytes of a blob."""
+        return await self._run(self.store.blob, conversation_id, digest)
+
+    async def verify(self, conversation_id: StreamId | None = None) -> Verification:
+        """Recompute the hash chain of one conversation, or of all."""
+        return await self._run(self.store.verify, conversation_id)
+
+    async def erase(
+        self,
+        conversation_id: StreamId,
+        *,
+        reason: str,
+        versions: Iterable[int] | None = None,
+        requested_by: str | None = None,
+    ) -> ErasureReceipt:
+        """Erase a conversation's payloads for good."""
+        return await self._run(
+            partial(
+                self.store.erase,
+                conversation_id,
+                reason=reason,
+                versions=versions,
+                requested_by=requested_by,
+            )
+        )
+
+    async def raise_writer_epoch(self, conversation_id: StreamId) -> int:
+        """Fence all earlier writers of a conversation."""
+        return await self._run(self.store.raise_writer_epoch, conversation_id)
+
+    async def close(self) -> None:
+        """Wait for what is under way, then close every connection."""
+        await asyncio.to_thread(self._executor.shutdown)
+        self.store.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the store itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the store."""
+        await self.close()
+
+    async def _run(self, function: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+
+class _GroupCommit:
+    """Collects appends while a transaction is under way, and commits them together as the next."""
+
+    def __init__(self, store: EventStore, executor: ThreadPoolExecutor) -> None:
+        self._store = store
+        self._executor = executor
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Append, asyncio.Future[Appended]]] = deque()
+        self._running = False
+
+    async def submit(self, request: Append) -> Appended:
+        """Return the append's result once it is durable."""
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            self._waiting.append((request, future))
+            start = not self._running
+            self._running = True
+        if start:
+            self._executor.submit(self._drain)
+        return await future
+
+    def _drain(self) -> None:
+        while True:
+            with self._lock:
+                size = min(_GROUP, len(self._waiting))
+                group = [self._waiting.popleft() for _ in range(size)]
+                if not group:
+                    self._running = False
+                    return
+            outcomes = self._store.append_group([request for request, _ in group])
+            answers: dict[asyncio.AbstractEventLoop, list[Any]] = {}
+            for (_, future), outcome in zip(group, outcomes, strict=True):
+                answers.setdefault(future.get_loop(), []).append((future, outcome))
+            for loop, answered in answers.items():
+                # A loop that was closed meanwhile has nobody left to tell.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(_answer, answered)
+
+
+def _answer(answered: list[tuple[asyncio.Future[Appended], Appended | Exception]]) -> None:
+    for future, outcome in answered:
+        if future.done():  # its task was cancelled
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

@@ -1,0 +1,197 @@
+"""Erasure: the payloads of a conversation, its blobs and every row derived from them, for good.
+
+Headers, digests and chain stay, so that `verify` still proves order and completeness. What a
+projection made of the payloads is deleted in the same transaction, from the tables of every
+generation, and is folded anew from the erased events when it is next read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from sqlalchemy import Connection, column, delete, insert, select, table, text, update
+from sqlalchemy import Table as SqlTable
+
+from eventstore.blobs import stub_of
+from eventstore.errors import ConversationNotFound, InvalidEvent
+from eventstore.events import BlobRef, Erasure, ToolResult
+from eventstore.events.codec import decode
+from eventstore.events.records import NewEvent
+from eventstore.ids import new_id
+from eventstore.sql.append import ANY, Append, append, prepare
+from eventstore.sql.schema import metadata_for
+from eventstore.sql.types import Id
+
+__all__ = ["ErasureReceipt", "erase", "erasure_lock"]
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureReceipt:
+    """What was erased; the same facts stand in the stream as an ``erasure`` event.
+
+    ``versions`` lost their payload, ``blobs`` their bytes; ``version`` is the receipt's own.
+    """
+
+    conversation_id: UUID
+    erasure_id: UUID
+    erased_at: datetime
+    reason: str
+    versions: tuple[int, ...]
+    blobs: tuple[BlobRef, ...]
+    version: int
+
+
+def erasure_lock(connection: Connection, conversation_id: UUID, *, exclusive: bool = False) -> None:
+    """Keep erasing and projecting of one conversation apart until the transaction ends.
+
+    Without it a projection could write, after the erasure, what it had read before. SQLite needs
+    none: it has one writer at a time.
+    """
+    if connection.dialect.name == "sqlite":
+        return
+    function = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
+    connection.execute(
+        text(f"SELECT {function}(hashtextextended(:key, 7))"), {"key": str(conversation_id)}
+    )
+
+
+def erase(
+    connection: Connection,
+    conversation_id: UUID,
+    *,
+    reason: str,
+    versions: Iterable[int] | None = None,
+    requested_by: str | None = None,
+) -> ErasureReceipt:
+    """Erase payloads of a conversation, all or those of ``versions``, in the caller's transaction.
+
+    Earlier receipts are kept. Erasing again finds nothing and leaves another receipt.
+
+    Raises:
+        ConversationNotFound: There is none of this id.
+        InvalidEvent: No reason was given.
+    """
+    if not reason.strip():
+        raise InvalidEvent("an erasure needs a reason")
+    tables = metadata_for(connection.dialect.name).tables
+    streams = tables["conversations"]
+    erasure_lock(connection, conversation_id, exclusive=True)
+    locked = connection.execute(
+        select(streams.c.version)
+        .where(streams.c.conversation_id == conversation_id)
+        .with_for_update()
+    ).first()
+    if locked is None:
+        raise ConversationNotFound(conversation_id)
+    erasure_id, now = new_id(), datetime.now(UTC)
+    connection.execute(
+        insert(tables["erasures"]).values(
+            conversation_id=conversation_id,
+            erasure_id=erasure_id,
+            erased_at=now,
+            reason=reason,
+            requested_by=requested_by,
+        )
+    )
+    erased = _erase_events(connection, tables["events"], conversation_id, versions)
+    blobs = _erase_blobs(connection, tables, conversation_id)
+    _erase_projected(connection, tables, conversation_id)
+    receipt = Erasure(
+        erasure_id=str(erasure_id),
+        reason=reason,
+        versions=erased,
+        event_count=len(erased),
+        blobs=blobs,
+        requested_by=requested_by,
+    )
+    done = append(
+        connection, Append(conversation_id, prepare([NewEvent(receipt)], None, 1 << 30), ANY)
+    )
+    return ErasureReceipt(
+        conversation_id, erasure_id, now, reason, erased, blobs, done.version
+    )
+
+
+def _erase_events(
+    connection: Connection,
+    events: SqlTable,
+    conversation_id: UUID,
+    versions: Iterable[int] | None,
+) -> tuple[int, ...]:
+    query = (
+        select(events.c.version)
+        .where(
+            events.c.conversation_id == conversation_id,
+            events.c.data.is_not(None),
+            events.c.type != Erasure.type,
+        )
+        .order_by(events.c.version)
+    )
+    present = connection.execute(query).scalars().all()
+    wanted = None if versions is None else set(versions)
+    chosen = tuple(version for version in present if wanted is None or version in wanted)
+    for start in range(0, len(chosen), 500):
+        connection.execute(
+            update(events)
+            .where(
+                events.c.conversation_id == conversation_id,
+                events.c.version.in_(chosen[start : start + 500]),
+            )
+            .values(data=None, salt=None)
+        )
+    return chosen
+
+
+def _erase_blobs(
+    connection: Connection, tables: Mapping[str, SqlTable], conversation_id: UUID
+) -> tuple[BlobRef, ...]:
+    """Delete the blobs that no remaining payload refers to."""
+    blobs, events = tables["blobs"], tables["events"]
+    kept = connection.execute(
+        select(blobs.c.digest, blobs.c.size_bytes).where(
+            blobs.c.conversation_id == conversation_id
+        )
+    ).all()
+    if not kept:
+        return ()
+    rows = connection.execute(
+        select(events.c.type, events.c.schema_version, events.c.data).where(
+            events.c.conversation_id == conversation_id, events.c.data.is_not(None)
+        )
+    )
+    used = {digest for row in rows for digest in _digests(*row)}
+    gone = tuple(
+        BlobRef(digest=digest, size_bytes=size) for digest, size in kept if digest not in used
+    )
+    for blob in gone:
+        connection.execute(
+            delete(blobs).where(
+                blobs.c.conversation_id == conversation_id, blobs.c.digest == blob.digest
+            )
+        )
+    return gone
+
+
+def _digests(kind: str, schema_version: int, data: str) -> list[str]:
+    stub = stub_of(data)
+    if stub is not None:
+        return [stub.digest]
+    if kind != ToolResult.type:
+        return []
+    payload = decode(kind, schema_version, data)
+    return [payload.blob.digest] if isinstance(payload, ToolResult) and payload.blob else []
+
+
+def _erase_projected(
+    connection: Connection, tables: Mapping[str, SqlTable], conversation_id: UUID
+) -> None:
+    heads, projections = tables["projection_heads"], tables["projections"]
+    connection.execute(delete(heads).where(heads.c.conversation_id == conversation_id))
+    for names in connection.execute(select(projections.c.tables)).scalars():
+        for name in json.loads(names):
+            rows = table(name, column("conversation_id", Id))
+            connection.execute(delete(rows).where(rows.c.conversation_id == conversation_id))

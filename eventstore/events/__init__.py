@@ -1,0 +1,112 @@
+"""The event catalogue: one class for each kind of fact, and the values that they share.
+
+``from eventstore import events`` and then ``events.UserMessage.text("hello")``. The registry of
+all types stands in `eventstore.events.registry`.
+"""
+
+from eventstore.events.base import JsonObject, Payload
+from eventstore.events.content import (
+    Notebook,
+    Retraction,
+    Summary,
+    SystemInstruction,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
+from eventstore.events.lifecycle import (
+    ConversationEnd,
+    ConversationStart,
+    Erasure,
+    ModeSwitch,
+    SessionEnd,
+    SessionStart,
+    TaskEnd,
+    TaskEnqueue,
+    TaskStart,
+    TurnEnd,
+    TurnStart,
+)
+from eventstore.events.meta import Meta
+from eventstore.events.model import AssistantChunk, AssistantMessage, LlmError, LlmRequest
+from eventstore.events.records import NewEvent, RecordedEvent
+from eventstore.events.registry import EVENT_TYPES, UnknownEvent
+from eventstore.events.runs import RunEnd, RunStart, RunStepEnd, RunStepStart
+from eventstore.events.values import (
+    Artifact,
+    BlobRef,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    Invocation,
+    Mention,
+    OtherPart,
+    PartialToolCall,
+    ReasoningPart,
+    RefusalPart,
+    RunNode,
+    Section,
+    Sections,
+    TextPart,
+    TokenUsage,
+    ToolCallDelta,
+    ToolCallRequest,
+    ToolPolicy,
+    VersionRange,
+)
+
+__all__ = [
+    "EVENT_TYPES",
+    "Artifact",
+    "AssistantChunk",
+    "AssistantMessage",
+    "BlobRef",
+    "ContentPart",
+    "ConversationEnd",
+    "ConversationStart",
+    "Erasure",
+    "FilePart",
+    "ImagePart",
+    "Invocation",
+    "JsonObject",
+    "LlmError",
+    "LlmRequest",
+    "Mention",
+    "Meta",
+    "ModeSwitch",
+    "NewEvent",
+    "Notebook",
+    "OtherPart",
+    "PartialToolCall",
+    "Payload",
+    "ReasoningPart",
+    "RecordedEvent",
+    "RefusalPart",
+    "Retraction",
+    "RunEnd",
+    "RunNode",
+    "RunStart",
+    "RunStepEnd",
+    "RunStepStart",
+    "Section",
+    "Sections",
+    "SessionEnd",
+    "SessionStart",
+    "Summary",
+    "SystemInstruction",
+    "TaskEnd",
+    "TaskEnqueue",
+    "TaskStart",
+    "TextPart",
+    "TokenUsage",
+    "ToolCall",
+    "ToolCallDelta",
+    "ToolCallRequest",
+    "ToolPolicy",
+    "ToolResult",
+    "TurnEnd",
+    "TurnStart",
+    "UnknownEvent",
+    "UserMessage",
+    "VersionRange",
+]

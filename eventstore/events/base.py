@@ -1,0 +1,45 @@
+"""The payload base class and the value types that payloads share.
+
+A payload is an immutable fact. Its ``type`` and ``schema_version`` are class attributes, because
+they are columns of the event and never part of the payload. Text may hold NUL characters and lone
+surrogates: the codec (`eventstore.events.codec`) keeps both losslessly.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
+
+__all__ = ["JsonObject", "Payload", "UtcDatetime", "Value"]
+
+JsonObject = dict[str, Any]
+"""A JSON object kept as it came; NaN and infinities are refused when it is encoded."""
+
+UtcDatetime = Annotated[AwareDatetime, AfterValidator(lambda moment: moment.astimezone(UTC))]
+"""An aware datetime, converted to UTC; a naive one is refused."""
+
+
+class Value(BaseModel):
+    """An immutable value inside a payload: unknown fields and non-finite numbers are refused."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants"
+    )
+
+
+class Payload(Value):
+    """The body of one event.
+
+    Subclasses name their ``type`` (a snake_case noun that is never renamed) and the
+    ``schema_version`` that this code writes.
+    """
+
+    type: ClassVar[str]
+    schema_version: ClassVar[int] = 1
+
+
+def utc_now() -> datetime:
+    """Return the current time, aware, in UTC."""
+    return datetime.now(UTC)

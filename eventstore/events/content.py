@@ -1,0 +1,132 @@
+"""Payloads of what people and tools say, and of what later requests render.
+
+Sources: document 000 (user input, tool results, summaries), 002 (mentions), 004 (sections by level
+of detail, system instruction, notebook).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from eventstore.events.base import JsonObject, Payload
+from eventstore.events.values import (
+    BlobRef,
+    ContentPart,
+    Mention,
+    Sections,
+    TextPart,
+    ToolStatus,
+    VersionRange,
+)
+
+__all__ = [
+    "Notebook",
+    "Retraction",
+    "Summary",
+    "SystemInstruction",
+    "ToolCall",
+    "ToolResult",
+    "UserMessage",
+]
+
+
+class UserMessage(Payload):
+    """What a person (or the product on a person's behalf) said."""
+
+    type: ClassVar[str] = "user_message"
+
+    parts: tuple[ContentPart, ...]
+    name: str | None = None
+    mentions: tuple[Mention, ...] = ()
+    sections: Sections | None = None
+    raw: Any = None
+
+    @classmethod
+    def text(cls, text: str, **fields: Any) -> UserMessage:
+        """Make a message of one text part."""
+        return cls(parts=(TextPart(text=text),), **fields)
+
+
+class ToolCall(Payload):
+    """A tool is about to be executed: written, and durable, before it runs.
+
+    ``call_id`` is our own (``<version of the assistant_message>.<index>``). The tool gets the
+    ``idempotency_key``, so that it can recognise a second execution of the same call.
+    """
+
+    type: ClassVar[str] = "tool_call"
+
+    call_id: str
+    name: str
+    arguments: JsonObject | None = None
+    provider_id: str | None = None
+    idempotency_key: str | None = None
+    idempotent: bool = False
+
+
+class ToolResult(Payload):
+    """What came of a tool call.
+
+    ``content`` is a text or a list of parts. Text over the store's threshold is moved to a blob
+    on append: then ``content`` is None, ``blob`` names the bytes, ``preview`` holds the start of
+    the text and ``alias`` the path under which a model may ask for the whole.
+    """
+
+    type: ClassVar[str] = "tool_result"
+
+    call_id: str
+    status: ToolStatus = "success"
+    name: str | None = None
+    content: str | tuple[ContentPart, ...] | None = None
+    blob: BlobRef | None = None
+    preview: str | None = None
+    alias: str | None = None
+    error: str | None = None
+    sections: Sections | None = None
+    duration_ms: int | None = Field(default=None, ge=0)
+    provider_id: str | None = None
+    raw: Any = None
+
+
+class Summary(Payload):
+    """A text that stands in the context for the events of ``versions``; the events stay."""
+
+    type: ClassVar[str] = "summary"
+
+    text: str
+    versions: tuple[VersionRange, ...]
+    strategy: str | None = None
+    strategy_version: str | None = None
+    llm_call_id: str | None = None
+    raw: Any = None
+
+
+class SystemInstruction(Payload):
+    """Text that later requests render as the system part; a newer one replaces it."""
+
+    type: ClassVar[str] = "system_instruction"
+
+    text: str
+    role: Literal["system", "developer"] = "system"
+    name: str | None = None
+    raw: Any = None
+
+
+class Notebook(Payload):
+    """The agent's notebook as it now reads; a newer one replaces it."""
+
+    type: ClassVar[str] = "notebook"
+
+    text: str
+    name: str = "notebook"
+
+
+class Retraction(Payload):
+    """Versions withdrawn from the context (undo, rewind, pop); the facts stay in the log."""
+
+    type: ClassVar[str] = "retraction"
+
+    versions: tuple[VersionRange, ...]
+    reason: str | None = None

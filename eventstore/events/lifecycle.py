@@ -1,0 +1,155 @@
+"""Payloads that frame a conversation: its start and end, sessions, modes, turns, tasks, erasure.
+
+Sources: document 001 (sessions, turns, steps), 003 (conversations, scheduler), 000 (modes).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from eventstore.events.base import JsonObject, Payload
+from eventstore.events.values import BlobRef, ContentPart, Mode, TokenUsage, ToolPolicy
+
+__all__ = [
+    "ConversationEnd",
+    "ConversationStart",
+    "Erasure",
+    "ModeSwitch",
+    "SessionEnd",
+    "SessionStart",
+    "TaskEnd",
+    "TaskEnqueue",
+    "TaskStart",
+    "TurnEnd",
+    "TurnStart",
+]
+
+
+class ConversationStart(Payload):
+    """A conversation begins; the parent is set when it was opened or forked from another."""
+
+    type: ClassVar[str] = "conversation_start"
+
+    title: str | None = None
+    mode: Mode | None = None
+    config: JsonObject = Field(default_factory=dict)
+    base_instructions: str | None = None
+    user_instructions: str | None = None
+    tool_policy: ToolPolicy | None = None
+    participants: tuple[JsonObject, ...] = ()
+    parent_conversation_id: str | None = None
+    parent_version: int | None = Field(default=None, ge=0)
+    raw: Any = None
+
+
+class ConversationEnd(Payload):
+    """A conversation is over: put away, or destroyed by a user or a tool."""
+
+    type: ClassVar[str] = "conversation_end"
+
+    reason: Literal["archived", "destroyed"]
+    message: str | None = None
+
+
+class SessionStart(Payload):
+    """A process opens the conversation; ``config`` holds model, temperature, cwd, tools, tokenizer."""
+
+    type: ClassVar[str] = "session_start"
+
+    mode: Literal["interactive", "once"] = "interactive"
+    config: JsonObject = Field(default_factory=dict)
+    raw: Any = None
+
+
+class SessionEnd(Payload):
+    """The process closes the conversation, with the tokens of all the session's turns."""
+
+    type: ClassVar[str] = "session_end"
+
+    reason: str | None = None
+    turn_count: int | None = Field(default=None, ge=0)
+    duration_ms: int | None = Field(default=None, ge=0)
+    tokens: TokenUsage | None = None
+    raw: Any = None
+
+
+class ModeSwitch(Payload):
+    """The conversation's mode changes; its history does not."""
+
+    type: ClassVar[str] = "mode_switch"
+
+    mode: Mode
+    previous: Mode | None = None
+    reason: str | None = None
+
+
+class TurnStart(Payload):
+    """A turn begins: from one input to the final answer. ``input`` repeats the raw input if given."""
+
+    type: ClassVar[str] = "turn_start"
+
+    input: str | None = None
+    tokens: TokenUsage | None = None
+    raw: Any = None
+
+
+class TurnEnd(Payload):
+    """A turn ends. ``reason`` goes with ``aborted``: replaced by another task, or interrupted."""
+
+    type: ClassVar[str] = "turn_end"
+
+    status: Literal["ok", "error", "max_steps", "aborted"]
+    reason: Literal["replaced", "interrupted"] | None = None
+    error: str | None = None
+    step_count: int | None = Field(default=None, ge=0)
+    duration_ms: int | None = Field(default=None, ge=0)
+    tokens: TokenUsage | None = None
+    raw: Any = None
+
+
+class TaskEnqueue(Payload):
+    """The scheduler queues a task; ``closes_call_id`` is the tool call whose result it will bring."""
+
+    type: ClassVar[str] = "task_enqueue"
+
+    task_id: str
+    target_conversation_id: str | None = None
+    items: tuple[ContentPart, ...] = ()
+    base_instructions_override: str | None = None
+    closes_call_id: str | None = None
+    closes_tool_name: str | None = None
+    depth: int = Field(default=0, ge=0)
+
+
+class TaskStart(Payload):
+    """A queued task begins to run; at most one runs at a time."""
+
+    type: ClassVar[str] = "task_start"
+
+    task_id: str
+
+
+class TaskEnd(Payload):
+    """A task is over, with the last assistant message that it brought."""
+
+    type: ClassVar[str] = "task_end"
+
+    task_id: str
+    status: Literal["complete", "failed", "aborted"]
+    reason: Literal["replaced", "interrupted"] | None = None
+    last_assistant_message: str | None = None
+
+
+class Erasure(Payload):
+    """The receipt of an erasure: which versions lost their data, which blobs went, and why."""
+
+    type: ClassVar[str] = "erasure"
+
+    erasure_id: str
+    reason: str
+    versions: tuple[int, ...]
+    event_count: int = Field(ge=0)
+    blobs: tuple[BlobRef, ...] = ()
+    requested_by: str | None = None

@@ -1,0 +1,33 @@
+"""The metadata that an event carries beside its payload: where in the conversation, and by whom."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from eventstore.events.base import UtcDatetime, Value
+from eventstore.events.values import Mode
+
+__all__ = ["Meta"]
+
+
+class Meta(Value):
+    """Where an event belongs, and who caused it; every field may be unknown.
+
+    Turns count from 1 within the conversation, steps from 0 within the turn (document 001).
+    ``occurred_at`` is the source's own clock for facts that are recorded later than they
+    happened, such as imported ones; without it the event's ``recorded_at`` tells the time.
+    ``in_context`` false keeps the event out of messages[] views.
+    """
+
+    session_id: str | None = None
+    turn: int | None = Field(default=None, ge=1)
+    step: int | None = Field(default=None, ge=0)
+    mode: Mode | None = None
+    run_id: str | None = None
+    workflow_id: str | None = None
+    agent_id: str | None = None
+    actor: str | None = None
+    causation_id: str | None = None
+    correlation_id: str | None = None
+    in_context: bool = True
+    occurred_at: UtcDatetime | None = None

@@ -1,0 +1,111 @@
+"""Payloads of model calls: what was asked, what streamed back, the message, the error.
+
+``llm_call_id`` ties the events of one model call together; the writer chooses it. Sources:
+document 000 (persistence rules, errors), 001 (tokens), 004 (typed history, accumulators).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from eventstore.events.base import JsonObject, Payload
+from eventstore.events.values import (
+    ContentPart,
+    Invocation,
+    LlmErrorKind,
+    PartialToolCall,
+    TextPart,
+    TokenUsage,
+    ToolCallDelta,
+    ToolCallRequest,
+    VersionRange,
+)
+
+__all__ = ["AssistantChunk", "AssistantMessage", "LlmError", "LlmRequest"]
+
+
+class LlmRequest(Payload):
+    """A model call is about to be made, with what is needed to give back its exact bytes.
+
+    ``retry_of`` names the failed call that this one repeats; ``attempt`` counts from 1.
+    """
+
+    type: ClassVar[str] = "llm_request"
+
+    llm_call_id: str
+    invocation: Invocation = Field(default_factory=Invocation)
+    versions: tuple[VersionRange, ...] = ()
+    policy: JsonObject = Field(default_factory=dict)
+    digest: str | None = None
+    tools: tuple[JsonObject, ...] = ()
+    parameters: JsonObject = Field(default_factory=dict)
+    counted_tokens: int | None = Field(default=None, ge=0)
+    counted_exactly: bool = False
+    attempt: int = Field(default=1, ge=1)
+    retry_of: str | None = None
+
+
+class AssistantChunk(Payload):
+    """A batch of what a model streamed; ``index`` counts the batches of the call from 0."""
+
+    type: ClassVar[str] = "assistant_chunk"
+
+    llm_call_id: str
+    index: int = Field(ge=0)
+    text: str = ""
+    reasoning: str = ""
+    refusal: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+    raw: tuple[Any, ...] = ()
+
+
+class AssistantMessage(Payload):
+    """What the model answered; equals the concatenation of its chunks when it was streamed.
+
+    The own call id of ``tool_calls[i]`` is ``<version of this event>.<i>``.
+    """
+
+    type: ClassVar[str] = "assistant_message"
+
+    llm_call_id: str | None = None
+    parts: tuple[ContentPart, ...] = ()
+    tool_calls: tuple[ToolCallRequest, ...] = ()
+    finish_reason: str | None = None
+    usage: TokenUsage | None = None
+    invocation: Invocation | None = None
+    duration_ms: int | None = Field(default=None, ge=0)
+    first_token_ms: int | None = Field(default=None, ge=0)
+    final: bool = False
+    name: str | None = None
+    response_id: str | None = None
+    raw: Any = None
+
+    @classmethod
+    def of(cls, text: str | None, **fields: Any) -> AssistantMessage:
+        """Make a message of one text part, or of none when ``text`` is None."""
+        return cls(parts=() if text is None else (TextPart(text=text),), **fields)
+
+
+class LlmError(Payload):
+    """A model call failed; what had arrived by then is kept, so that it can be continued.
+
+    ``usage`` is what the provider had reported so far; ``attempt`` counts from 1.
+    """
+
+    type: ClassVar[str] = "llm_error"
+
+    llm_call_id: str | None = None
+    kind: LlmErrorKind
+    message: str
+    retryable: bool = False
+    partial_text: str = ""
+    partial_reasoning: str = ""
+    partial_tool_calls: tuple[PartialToolCall, ...] = ()
+    attempt: int = Field(default=1, ge=1)
+    usage: TokenUsage | None = None
+    invocation: Invocation | None = None
+    duration_ms: int | None = Field(default=None, ge=0)
+    status_code: int | None = None
+    raw: Any = None

@@ -1,0 +1,89 @@
+"""Which payload classes exist, and how older versions of them become current ones.
+
+`EVENT_TYPES` is the catalogue: a class that is not in it cannot be read back as itself. To change
+a payload, raise its ``schema_version``, register the upcaster from the version before, and add
+the golden file of the new version (``tests/golden/<type>.v<version>.json``); a type is never
+renamed and a golden file never edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from eventstore.events.base import JsonObject, Payload
+from eventstore.events.content import (
+    Notebook,
+    Retraction,
+    Summary,
+    SystemInstruction,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
+from eventstore.events.lifecycle import (
+    ConversationEnd,
+    ConversationStart,
+    Erasure,
+    ModeSwitch,
+    SessionEnd,
+    SessionStart,
+    TaskEnd,
+    TaskEnqueue,
+    TaskStart,
+    TurnEnd,
+    TurnStart,
+)
+from eventstore.events.model import AssistantChunk, AssistantMessage, LlmError, LlmRequest
+from eventstore.events.runs import RunEnd, RunStart, RunStepEnd, RunStepStart
+
+__all__ = ["EVENT_TYPES", "REGISTRY", "UPCASTERS", "UnknownEvent"]
+
+EVENT_TYPES: tuple[type[Payload], ...] = (
+    ConversationStart,
+    ConversationEnd,
+    SessionStart,
+    SessionEnd,
+    ModeSwitch,
+    TurnStart,
+    TurnEnd,
+    UserMessage,
+    LlmRequest,
+    AssistantChunk,
+    AssistantMessage,
+    LlmError,
+    ToolCall,
+    ToolResult,
+    RunStart,
+    RunEnd,
+    RunStepStart,
+    RunStepEnd,
+    TaskEnqueue,
+    TaskStart,
+    TaskEnd,
+    Summary,
+    SystemInstruction,
+    Notebook,
+    Retraction,
+    Erasure,
+)
+
+REGISTRY: dict[str, type[Payload]] = {cls.type: cls for cls in EVENT_TYPES}
+
+UPCASTERS: dict[tuple[str, int], Callable[[JsonObject], JsonObject]] = {}
+"""From (type, version) to the function that returns the payload of the version after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEvent:
+    """A payload that this code cannot interpret, with its JSON value as it was written.
+
+    ``reason`` is None for a type or version from the future, and tells otherwise why the payload
+    does not fit its class.
+    """
+
+    type: str
+    schema_version: int
+    raw: Any
+    reason: str | None = None

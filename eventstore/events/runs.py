@@ -1,0 +1,59 @@
+"""Payloads of Run mode: a run of a workflow, and the steps through its nodes (document 000, 5.3)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from eventstore.events.base import JsonObject, Payload
+from eventstore.events.values import Artifact, RunNode
+
+__all__ = ["RunEnd", "RunStart", "RunStepEnd", "RunStepStart"]
+
+
+class RunStart(Payload):
+    """A run of a workflow begins; several runs may live in one conversation, told apart by id."""
+
+    type: ClassVar[str] = "run_start"
+
+    run_id: str
+    workflow_id: str
+    directive: str = ""
+    nodes: tuple[RunNode, ...] = ()
+    post_run_protocol: str | None = None
+    config: JsonObject = Field(default_factory=dict)
+
+
+class RunEnd(Payload):
+    """A run is over; a completed one goes on under its post-run protocol."""
+
+    type: ClassVar[str] = "run_end"
+
+    run_id: str
+    status: Literal["completed", "failed", "cancelled"]
+    post_run_protocol: str | None = None
+    error: str | None = None
+
+
+class RunStepStart(Payload):
+    """A node becomes active; ``brief`` and ``context`` are what the model is told of it."""
+
+    type: ClassVar[str] = "run_step_start"
+
+    run_id: str
+    node_id: str
+    brief: str | None = None
+    context: str | None = None
+
+
+class RunStepEnd(Payload):
+    """A node is done, with what it produced."""
+
+    type: ClassVar[str] = "run_step_end"
+
+    run_id: str
+    node_id: str
+    status: Literal["completed", "failed", "skipped", "cancelled"]
+    artifacts: tuple[Artifact, ...] = ()
+    error: str | None = None

@@ -1,0 +1,166 @@
+"""The tables that cannot be rebuilt, as SQLAlchemy metadata, for queries and for comparison.
+
+The tables are created by the migrations alone; a test holds that an upgraded database equals what
+is declared here. Each table is keyed by ``conversation_id`` first, but for the two that hold a
+handful of rows for the whole store (``projections``, ``store_epochs``).
+
+The databases differ in one point. SQLite has a single writer, so ``position`` orders the feed
+and is the primary key (AUTOINCREMENT: never reused). PostgreSQL has many, so the feed is ordered
+by ``(epoch, tx_id, position)``, see `eventstore.sql.feed`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    types,
+)
+
+from eventstore.sql.types import Id, JsonText, SafeText, Timestamp
+
+__all__ = ["Xid8", "metadata_for"]
+
+
+class Xid8(types.UserDefinedType[int]):
+    """PostgreSQL's 64-bit transaction id."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        """Return the SQL name of the type."""
+        return "XID8"
+
+
+@cache
+def metadata_for(dialect: str) -> MetaData:
+    """Return the declared tables for ``sqlite`` or ``postgresql``."""
+    metadata = MetaData()
+    _conversations(metadata)
+    _events(metadata, dialect)
+    Table(
+        "blobs",
+        metadata,
+        Column("conversation_id", Id, nullable=False),
+        Column("digest", Text, nullable=False),
+        Column("size_bytes", BigInteger, nullable=False),
+        Column("compression", Text, nullable=False),
+        Column("content", LargeBinary, nullable=False),
+        PrimaryKeyConstraint("conversation_id", "digest"),
+    )
+    Table(
+        "erasures",
+        metadata,
+        Column("conversation_id", Id, nullable=False),
+        Column("erasure_id", Id, nullable=False),
+        Column("erased_at", Timestamp, nullable=False),
+        Column("reason", SafeText, nullable=False),
+        Column("requested_by", SafeText),
+        PrimaryKeyConstraint("conversation_id", "erasure_id"),
+    )
+    _projections(metadata)
+    if dialect == "postgresql":
+        Table(
+            "store_epochs",
+            metadata,
+            Column("epoch", Integer, nullable=False, autoincrement=False),
+            Column("system_identifier", Text, nullable=False),
+            Column("started_at", Timestamp, nullable=False),
+            PrimaryKeyConstraint("epoch"),
+        )
+    return metadata
+
+
+def _conversations(metadata: MetaData) -> None:
+    Table(
+        "conversations",
+        metadata,
+        Column("conversation_id", Id, nullable=False),
+        Column("version", BigInteger, nullable=False),
+        Column("chain", LargeBinary, nullable=False),
+        Column("writer_epoch", BigInteger, nullable=False),
+        Column("tenant_id", SafeText),
+        Column("user_id", SafeText),
+        Column("created_at", Timestamp, nullable=False),
+        Column("last_active_at", Timestamp, nullable=False),
+        Column("parent_conversation_id", Id),
+        Column("parent_version", BigInteger),
+        PrimaryKeyConstraint("conversation_id"),
+        Index("ix_conversations_owner", "tenant_id", "user_id", "conversation_id"),
+        Index("ix_conversations_user", "user_id", "conversation_id"),
+    )
+
+
+def _events(metadata: MetaData, dialect: str) -> None:
+    columns = [
+        Column("conversation_id", Id, nullable=False),
+        Column("version", BigInteger, nullable=False),
+        Column("event_id", Id, nullable=False),
+        Column("type", Text, nullable=False),
+        Column("schema_version", Integer, nullable=False),
+        Column("recorded_at", Timestamp, nullable=False),
+        Column("data", JsonText),
+        Column("meta", JsonText, nullable=False),
+        Column("salt", LargeBinary),
+        Column("data_digest", LargeBinary, nullable=False),
+        Column("chain", LargeBinary, nullable=False),
+    ]
+    if dialect == "sqlite":
+        Table(
+            "events",
+            metadata,
+            Column("position", Integer, primary_key=True, autoincrement=True),
+            *columns,
+            UniqueConstraint("conversation_id", "version", name="uq_events_version"),
+            UniqueConstraint("conversation_id", "event_id", name="uq_events_event_id"),
+            sqlite_autoincrement=True,
+        )
+        return
+    Table(
+        "events",
+        metadata,
+        *columns,
+        Column("position", BigInteger, Identity(always=True), nullable=False),
+        Column("epoch", Integer, nullable=False),
+        Column("tx_id", Xid8, nullable=False),
+        PrimaryKeyConstraint("conversation_id", "version", name="pk_events"),
+        UniqueConstraint("conversation_id", "event_id", name="uq_events_event_id"),
+        Index("ix_events_feed", "epoch", "tx_id", "position"),
+    )
+
+
+def _projections(metadata: MetaData) -> None:
+    Table(
+        "projections",
+        metadata,
+        Column("name", Text, nullable=False),
+        Column("generation", Integer, nullable=False),
+        Column("version", Integer, nullable=False),
+        Column("status", Text, nullable=False),
+        Column("tables", JsonText, nullable=False),
+        Column("cursor", Text),
+        Column("created_at", Timestamp, nullable=False),
+        PrimaryKeyConstraint("name", "generation"),
+    )
+    Table(
+        "projection_heads",
+        metadata,
+        Column("conversation_id", Id, nullable=False),
+        Column("projection", Text, nullable=False),
+        Column("generation", Integer, nullable=False),
+        Column("version", BigInteger, nullable=False),
+        Column("state", Text, nullable=False),
+        PrimaryKeyConstraint("conversation_id", "projection", "generation"),
+    )

@@ -1,0 +1,117 @@
+"""The rows of `conversations`: looking streams up, listing them, and fencing their writers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Select, select, update
+
+from eventstore.errors import ConversationNotFound
+from eventstore.sql.schema import metadata_for
+
+__all__ = ["StreamInfo", "get_stream", "list_streams", "raise_writer_epoch", "without_row"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """What the store knows of a conversation without reading its events."""
+
+    conversation_id: UUID
+    version: int
+    writer_epoch: int
+    tenant_id: str | None
+    user_id: str | None
+    created_at: datetime
+    last_active_at: datetime
+    parent_conversation_id: UUID | None
+    parent_version: int | None
+
+
+def get_stream(connection: Connection, conversation_id: UUID) -> StreamInfo:
+    """Return one conversation.
+
+    Raises:
+        ConversationNotFound: There is none of this id.
+    """
+    query, table = _query(connection)
+    row = connection.execute(query.where(table.c.conversation_id == conversation_id)).first()
+    if row is None:
+        raise ConversationNotFound(conversation_id)
+    return StreamInfo(*row)
+
+
+def list_streams(
+    connection: Connection,
+    *,
+    tenant_id: str | None = None,
+    user_id: str | None = None,
+    after: UUID | None = None,
+    limit: int = 100,
+) -> list[StreamInfo]:
+    """Return conversations in order of id, which for ids of `new_id` is the order of creation.
+
+    Args:
+        connection: In a transaction of the caller's.
+        tenant_id: Only this tenant's.
+        user_id: Only this user's.
+        after: Only ids above this one; pass the last id of a page to get the next.
+        limit: The most to return.
+    """
+    query, table = _query(connection)
+    if tenant_id is not None:
+        query = query.where(table.c.tenant_id == tenant_id)
+    if user_id is not None:
+        query = query.where(table.c.user_id == user_id)
+    if after is not None:
+        query = query.where(table.c.conversation_id > after)
+    rows = connection.execute(query.order_by(table.c.conversation_id).limit(limit))
+    return [StreamInfo(*row) for row in rows]
+
+
+def without_row(connection: Connection) -> list[UUID]:
+    """Return the conversations that have events but no row, which only tampering brings about."""
+    tables = metadata_for(connection.dialect.name).tables
+    events, streams = tables["events"].c, tables["conversations"].c
+    row = select(streams.conversation_id).where(streams.conversation_id == events.conversation_id)
+    query = select(events.conversation_id).distinct().where(~row.exists())
+    return list(connection.execute(query.order_by(events.conversation_id)).scalars())
+
+
+def raise_writer_epoch(connection: Connection, conversation_id: UUID) -> int:
+    """Fence every earlier writer of the conversation and return the new writer's epoch.
+
+    Raises:
+        ConversationNotFound: There is none of this id.
+    """
+    table = metadata_for(connection.dialect.name).tables["conversations"]
+    epoch = connection.execute(
+        update(table)
+        .where(table.c.conversation_id == conversation_id)
+        .values(writer_epoch=table.c.writer_epoch + 1)
+        .returning(table.c.writer_epoch)
+    ).scalar()
+    if epoch is None:
+        raise ConversationNotFound(conversation_id)
+    return int(epoch)
+
+
+def _query(connection: Connection) -> tuple[Select[Any], Any]:
+    table = metadata_for(connection.dialect.name).tables["conversations"]
+    columns = table.c
+    return (
+        select(
+            columns.conversation_id,
+            columns.version,
+            columns.writer_epoch,
+            columns.tenant_id,
+            columns.user_id,
+            columns.created_at,
+            columns.last_active_at,
+            columns.parent_conversation_id,
+            columns.parent_version,
+        ),
+        table,
+    )

@@ -1,0 +1,165 @@
+"""Column types that behave alike on SQLite and PostgreSQL, and lose no text.
+
+PostgreSQL refuses NUL characters and lone surrogates in text, and `json` refuses to extract
+them. `SafeText` and `SafeJson` write such characters behind an escape character, a Unicode
+noncharacter that never stands in real text, and undo it on reading; any other text is stored as
+it is, so that a plain SQL client reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import DateTime, Dialect, Text, TypeDecorator, Uuid, types
+from sqlalchemy.types import TypeEngine
+
+from eventstore.events.codec import dumps, loads
+
+__all__ = ["Id", "JsonText", "SafeJson", "SafeText", "Timestamp", "escape", "unescape"]
+
+_ESCAPE = "\U0010fffe"
+_UNSAFE = re.compile(f"[\x00\ud800-\udfff{_ESCAPE}]")
+_ESCAPED = re.compile(f"{_ESCAPE}([0-9a-f]{{6}})")
+
+
+def escape(text: str) -> str:
+    """Return the text in a form that both databases store; most texts come back unchanged."""
+    if _UNSAFE.search(text) is None:
+        return text
+    return _UNSAFE.sub(lambda match: f"{_ESCAPE}{ord(match[0]):06x}", text)
+
+
+def unescape(text: str) -> str:
+    """Return the text that was escaped."""
+    if _ESCAPE not in text:
+        return text
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def _walk(value: Any, convert: Any) -> Any:
+    if isinstance(value, str):
+        return convert(value)
+    if isinstance(value, dict):
+        return {convert(key): _walk(item, convert) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_walk(item, convert) for item in value]
+    return value
+
+
+class SafeText(TypeDecorator[str]):
+    """Text that may hold any Python string."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Escape on the way in."""
+        return None if value is None else escape(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        """Undo it on the way out."""
+        return None if value is None else unescape(value)
+
+
+class PgJson(types.UserDefinedType[str]):
+    """PostgreSQL's ``json``, exchanged as text: the database keeps it byte for byte.
+
+    Engines of `eventstore.sql.engines` have the driver hand it out as text.
+    """
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        """Return the SQL name of the type."""
+        return "JSON"
+
+
+class JsonText(TypeDecorator[str]):
+    """A JSON text, handed in and out verbatim: ``json`` on PostgreSQL, TEXT on SQLite."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Choose the column type of the database."""
+        return PgJson() if dialect.name == "postgresql" else Text()
+
+
+class SafeJson(JsonText):
+    """A JSON value whose strings are escaped like those of `SafeText`.
+
+    So ``column ->> 'key'`` never fails in SQL, whatever a tool returned.
+    """
+
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """Write the value as JSON text."""
+        if value is None:
+            return None
+        text = dumps(value)
+        if "\\u0000" in text or "\\ud" in text or _ESCAPE in text:
+            return dumps(_walk(value, escape))
+        return text
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """Return the value of the JSON text."""
+        if value is None:
+            return None
+        parsed = loads(value)
+        return _walk(parsed, unescape) if _ESCAPE in value else parsed
+
+
+class Timestamp(TypeDecorator[datetime]):
+    """An aware UTC datetime: ``timestamptz``, or ISO text with microseconds and ``Z``."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Choose the column type of the database."""
+        return DateTime(timezone=True) if dialect.name == "postgresql" else Text()
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        """Write text on SQLite."""
+        if value is None or dialect.name == "postgresql":
+            return value
+        return time_to_text(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        """Return an aware UTC datetime."""
+        if value is None:
+            return None
+        return value.astimezone(UTC) if isinstance(value, datetime) else text_to_time(value)
+
+
+class Id(TypeDecorator[UUID]):
+    """A UUID: native on PostgreSQL, its usual text of 36 characters on SQLite."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Choose the column type of the database."""
+        return Uuid() if dialect.name == "postgresql" else Text()
+
+    def process_bind_param(self, value: UUID | None, dialect: Dialect) -> Any:
+        """Write text on SQLite."""
+        return value if value is None or dialect.name == "postgresql" else str(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> UUID | None:
+        """Return a UUID."""
+        return UUID(value) if isinstance(value, str) else value
+
+
+def time_to_text(moment: datetime) -> str:
+    """Return the form in which SQLite keeps a time: sortable, and known to its date functions."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def text_to_time(text: str) -> datetime:
+    """Return the time of such a text."""
+    return datetime.fromisoformat(text)

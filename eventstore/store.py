@@ -1,0 +1,396 @@
+"""`EventStore`: the write side's public face, synchronous.
+
+Each method runs the functions of `eventstore.sql` in one transaction of its own; where a method
+takes ``connection``, the caller's transaction is used instead, and the caller commits. A store is
+safe to share between threads; after a fork or in another process, open another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from sqlalchemy import URL, Connection, Engine
+
+from eventstore import blobs, erasure
+from eventstore.errors import EventStoreError
+from eventstore.events.meta import Meta
+from eventstore.events.records import EventData, NewEvent, RecordedEvent
+from eventstore.ids import to_uuid
+from eventstore.integrity import Verification
+from eventstore.log import get_logger
+from eventstore.sql import feed, migrate, streams
+from eventstore.sql.append import ANY, Append, Appended, Expected, append, prepare
+from eventstore.sql.engines import Synchronous, begin_write, open_engine
+from eventstore.sql.failures import translated
+from eventstore.sql.read import END, read_page
+from eventstore.sql.streams import StreamInfo
+from eventstore.sql.verify import verify_stream
+
+__all__ = ["EventStore", "StreamId"]
+
+StreamId = UUID | str
+"""A conversation's id: a UUID or its text."""
+
+_log = get_logger("eventstore")
+_PAGE = 1_000
+
+
+class EventStore:
+    """Conversations as streams of immutable events, on SQLite or PostgreSQL.
+
+    Use `open`; the initialiser takes an engine that is already configured.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        blob_threshold: int = blobs.THRESHOLD_BYTES,
+        read_only: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.url = engine.url.render_as_string(hide_password=True)
+        self.blob_threshold = blob_threshold
+        self.read_only = read_only
+
+    @classmethod
+    def open(
+        cls,
+        url: str | URL,
+        *,
+        migrate: bool = True,
+        read_only: bool = False,
+        synchronous: Synchronous = "FULL",
+        busy_timeout_ms: int = 30_000,
+        pool_size: int = 5,
+        blob_threshold: int = blobs.THRESHOLD_BYTES,
+    ) -> Self:
+        """Open a database, and create or upgrade its schema unless told not to.
+
+        Args:
+            url: ``sqlite:///file.db`` or ``postgresql+psycopg://user@host/database``.
+            migrate: Upgrade the schema; otherwise an older one is an error.
+            read_only: Never write, neither schema nor events; views fold what is new in memory.
+            synchronous: SQLite's sync level.
+            busy_timeout_ms: How long a SQLite writer waits for another, in milliseconds.
+            pool_size: Connections kept open; up to twice as many are used at a time.
+            blob_threshold: Payloads of more JSON bytes than this are kept as compressed blobs.
+
+        Raises:
+            StoreUnavailable: One of its subclasses says what is wrong with URL, server, file or
+                schema.
+        """
+        engine = open_engine(
+            url,
+            synchronous=synchronous,
+            busy_timeout_ms=busy_timeout_ms,
+            read_only=read_only,
+            pool_size=pool_size,
+        )
+        try:
+            store = cls(engine, blob_threshold=blob_threshold, read_only=read_only)
+            store._prepare_schema(migrate and not read_only)
+        except BaseException:
+            engine.dispose()
+            raise
+        _log.debug("store opened", url=store.url, read_only=read_only)
+        return store
+
+    def _prepare_schema(self, upgrade: bool) -> None:
+        if not upgrade:
+            migrate.require_current(self.engine)
+            return
+        migrate.upgrade(self.engine)
+        if self.engine.dialect.name == "postgresql":
+            with self.writing() as connection:
+                feed.renew_epoch(connection)
+
+    def append(
+        self,
+        conversation_id: StreamId,
+        events: Sequence[NewEvent | EventData],
+        *,
+        expected_version: Expected | int = ANY,
+        meta: Meta | None = None,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        parent: tuple[UUID, int] | None = None,
+        writer_epoch: int | None = None,
+        connection: Connection | None = None,
+    ) -> Appended:
+        """Append events to a conversation: all of them, or none.
+
+        One durable transaction (or part of the caller's). Repeating an append of `NewEvent`\\ s
+        that name their ``event_id`` returns the first result and writes nothing.
+
+        Args:
+            conversation_id: The stream; it begins to exist with its first event.
+            events: One or many, in order; payloads, or `NewEvent`\\ s with an id or metadata.
+            expected_version: ``ANY``, ``NO_STREAM``, or the exact version before this append.
+            meta: Metadata for the events that bring none of their own.
+            tenant_id: The conversation's tenant, recorded when it is created.
+            user_id: The conversation's user, recorded when it is created.
+            parent: Conversation and version that this one was forked from, recorded likewise.
+            writer_epoch: Refuse if a newer writer has opened the conversation.
+            connection: Append in this connection's transaction; the caller commits.
+
+        Raises:
+            WrongExpectedVersion: The stream is at another version.
+            EventIdConflict: Some of the event ids are there already, but not as this append.
+            WriterFenced: A newer writer has opened the conversation.
+            OwnerMismatch: The conversation belongs to another tenant or user.
+            InvalidEvent: There are no events, or one cannot be encoded.
+        """
+        request = self.request(
+            conversation_id, events, expected_version, meta, tenant_id, user_id, parent, writer_epoch
+        )
+        if connection is not None:
+            return append(connection, request)
+        with self.writing() as own:
+            return append(own, request)
+
+    def request(
+        self,
+        conversation_id: StreamId,
+        events: Sequence[NewEvent | EventData],
+        expected_version: Expected | int,
+        meta: Meta | None,
+        tenant_id: str | None,
+        user_id: str | None,
+        parent: tuple[UUID, int] | None,
+        writer_epoch: int | None,
+    ) -> Append:
+        """Return an append, encoded and ready to run; for `append_group`."""
+        return Append(
+            to_uuid(conversation_id),
+            prepare(events, meta, self.blob_threshold),
+            expected_version,
+            tenant_id,
+            user_id,
+            writer_epoch,
+            parent,
+        )
+
+    def append_group(self, requests: Sequence[Append]) -> list[Appended | Exception]:
+        """Run many appends in one transaction; each succeeds or fails by itself.
+
+        The result of each stands at its place, once all that succeeded are durable.
+        """
+        try:
+            with self.writing() as connection:
+                return [_outcome(connection, request) for request in requests]
+        except Exception as error:  # noqa: BLE001 - handed to the callers it belongs to
+            if len(requests) == 1:
+                return [error]
+        return [outcome for request in requests for outcome in self.append_group([request])]
+
+    def read(
+        self,
+        conversation_id: StreamId,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        backward: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[RecordedEvent]:
+        """Yield a conversation's events in order of version; none if it does not exist.
+
+        Read in pages of 1,000, each in its own transaction; what is appended meanwhile at the end
+        may or may not be seen.
+
+        Args:
+            conversation_id: The stream.
+            after: Only versions above this one.
+            before: Only versions below this one.
+            backward: Newest first.
+            limit: The most events to yield.
+        """
+        stream, upper, left = to_uuid(conversation_id), END if before is None else before, limit
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(_PAGE, left)
+            with self.reading() as connection:
+                page = read_page(
+                    connection, stream, after=after, before=upper, backward=backward, limit=size
+                )
+            yield from page
+            if len(page) < size:
+                return
+            left = None if left is None else left - size
+            after, upper = (after, page[-1].version) if backward else (page[-1].version, upper)
+
+    def read_all(self, *, after: str | None = None, limit: int = 500) -> feed.FeedPage:
+        """Return the next page of all events of the store; no event is ever skipped.
+
+        Within a conversation the order is that of its versions. With writers of many processes on
+        PostgreSQL, an event is handed out once every transaction that began before it has ended.
+
+        Args:
+            after: The ``cursor`` of the page before; None begins at the first event.
+            limit: The most events to return.
+
+        Raises:
+            InvalidCursor: ``after`` did not come from this kind of store.
+        """
+        with self.reading() as connection:
+            return feed.read_feed(connection, after, limit)
+
+    def get(self, conversation_id: StreamId) -> StreamInfo:
+        """Return what is known of a conversation: version, owner, times, parent.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+        """
+        with self.reading() as connection:
+            return streams.get_stream(connection, to_uuid(conversation_id))
+
+    def list(
+        self,
+        *,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        after: UUID | None = None,
+        limit: int = 100,
+    ) -> list[StreamInfo]:
+        """Return conversations in order of id, of a tenant or user or of all.
+
+        Args:
+            tenant_id: Only this tenant's.
+            user_id: Only this user's.
+            after: Only ids above this one: the last id of the page before.
+            limit: The most to return.
+        """
+        with self.reading() as connection:
+            return streams.list_streams(
+                connection, tenant_id=tenant_id, user_id=user_id, after=after, limit=limit
+            )
+
+    def blob(self, conversation_id: StreamId, digest: str) -> bytes:
+        """Return the bytes of a blob that an event of the conversation refers to.
+
+        Raises:
+            BlobNotFound: There is none, or it has been erased.
+        """
+        with self.reading() as connection:
+            return blobs.read_blob(connection, to_uuid(conversation_id), digest)
+
+    def verify(self, conversation_id: StreamId | None = None) -> Verification:
+        """Recompute the hash chain of one conversation, or of all, and compare.
+
+        Each conversation is read in one transaction with a snapshot of its own.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+        """
+        ids = [to_uuid(conversation_id)] if conversation_id is not None else self._all_ids()
+        count, events, problems = 0, 0, []
+        for stream in ids:
+            with self.reading(snapshot=True) as connection:
+                seen, found = verify_stream(connection, stream)
+                if not seen and conversation_id is not None:
+                    streams.get_stream(connection, stream)
+            count, events = count + 1, events + seen
+            problems.extend(found)
+        return Verification(count, events, tuple(problems))
+
+    def erase(
+        self,
+        conversation_id: StreamId,
+        *,
+        reason: str,
+        versions: Iterable[int] | None = None,
+        requested_by: str | None = None,
+    ) -> erasure.ErasureReceipt:
+        """Erase a conversation's payloads for good, all or those of ``versions``.
+
+        One transaction takes payloads, blobs and all that projections made of them, and appends
+        the receipt. `verify` still passes afterwards. On SQLite the freed pages are overwritten.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+            InvalidEvent: No reason was given.
+        """
+        with self.writing(secure_delete=True) as connection:
+            receipt = erasure.erase(
+                connection,
+                to_uuid(conversation_id),
+                reason=reason,
+                versions=versions,
+                requested_by=requested_by,
+            )
+        if self.engine.dialect.name == "sqlite":
+            with translated(self.url), self.engine.connect() as connection:
+                # The log still holds the pages as they were.
+                connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(
+                    "PRAGMA wal_checkpoint(TRUNCATE)"
+                )
+        _log.info("erased", conversation_id=str(receipt.conversation_id), version=receipt.version)
+        return receipt
+
+    def raise_writer_epoch(self, conversation_id: StreamId) -> int:
+        """Fence all earlier writers of a conversation; return the epoch of the new one.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+        """
+        with self.writing() as connection:
+            return streams.raise_writer_epoch(connection, to_uuid(conversation_id))
+
+    @contextmanager
+    def reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
+        """Yield a connection in a transaction for reading; ``snapshot`` freezes what it sees."""
+        engine = self.engine
+        if snapshot and engine.dialect.name == "postgresql":
+            engine = engine.execution_options(isolation_level="REPEATABLE READ")
+        with translated(self.url), engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(
+        self, *, durable: bool = True, secure_delete: bool = False
+    ) -> Iterator[Connection]:
+        """Yield a connection in a transaction for writing, committed at the end of the block.
+
+        With ``durable`` false a power cut may undo the commit, as a whole: for what can be rebuilt.
+        """
+        with translated(self.url), begin_write(self.engine, durable=durable) as connection:
+            if secure_delete and self.engine.dialect.name == "sqlite":
+                connection.exec_driver_sql("PRAGMA secure_delete=ON")
+            yield connection
+
+    def _all_ids(self) -> Iterator[UUID]:
+        after: UUID | None = None
+        while page := self.list(after=after, limit=_PAGE):
+            yield from (info.conversation_id for info in page)
+            after = page[-1].conversation_id
+        with self.reading() as connection:
+            lost = streams.without_row(connection)
+        yield from lost
+
+    def close(self) -> None:
+        """Close every connection; the store can still be used, and opens new ones."""
+        self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        """Return the store itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the store."""
+        self.close()
+
+
+def _outcome(connection: Connection, request: Append) -> Appended | Exception:
+    try:
+        return append(connection, request)
+    except EventStoreError as error:
+        # Raised before anything was written, so the others of the group are not touched.
+        return error

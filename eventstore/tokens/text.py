@@ -1,0 +1,124 @@
+"""Counting the tokens of one text, whatever it holds and however long it is.
+
+tiktoken's pattern overflows on a run of about a million blanks, so long texts are cut: at places
+where both bundled encodings end a token for certain or, in a run without such a place, anywhere,
+which makes the count inexact. Only characters of long standing count as letters here, so that the
+answer does not depend on the Unicode version of the pattern engine.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from eventstore.tokens.count import Count
+from eventstore.tokens.models import resolve
+from eventstore.tokens.ranks import encoding
+
+WINDOW = 8_192  # characters; a cut is looked for from here on
+HARD_LIMIT = 32_768  # characters; here a piece ends, wherever that is
+_SLACK_OF_HARD_CUT = 4  # tokens
+_SLACK_OF_SURROGATE = 1  # tokens; what a provider makes of one is not known
+
+_LETTER = r"A-Za-z\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"
+# No apostrophe: o200k_base keeps "'s" with its word. Marks also stay with their letter.
+_AFTER_LETTER = r"\x00-&(-@\[-`{-\x7f\u3001\u3002\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f"
+# No slash after a line end: o200k_base keeps it with the punctuation before.
+_CERTAIN_END = re.compile(rf"[{_LETTER}](?=[{_AFTER_LETTER}])|\S(?= )|\n(?=[^\s/])")
+_SURROGATES = re.compile("[\ud800-\udfff]+")
+_SURROGATE_PAIRS = re.compile("(?:[\ud800-\udbff][\udc00-\udfff])+")
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """Counts texts as one model does, or estimates it.
+
+    Attributes:
+        name: The encoding, ``cl100k_base`` or ``o200k_base``: the key for stored counts. An
+            estimating tokenizer has the same name and the same tokens as an exact one, so that
+            both share what is stored; store ``plain`` counts, and ``widen`` them when read.
+        exact: Whether the model is known to use this encoding.
+        margin: Relative error of the estimate; 0.0 when exact.
+    """
+
+    name: str
+    exact: bool = True
+    margin: float = 0.0
+
+    def count(self, text: str) -> Count:
+        """Return the tokens of a text; special tokens in it count as ordinary text."""
+        whole, replaced = _without_lone_surrogates(text)
+        encode = encoding(self.name).encode_ordinary
+        tokens = hard_cuts = 0
+        for piece, certain in pieces(whole):
+            tokens += len(encode(piece))
+            hard_cuts += not certain
+        slack = hard_cuts * _SLACK_OF_HARD_CUT + replaced * _SLACK_OF_SURROGATE
+        return self.widen(Count(tokens).loosened(slack))
+
+    @property
+    def plain(self) -> Tokenizer:
+        """The exact tokenizer of the same encoding, whose counts may be stored under ``name``."""
+        return self if self.exact else Tokenizer(self.name)
+
+    def widen(self, count: Count) -> Count:
+        """Return a plain count with the margin of this tokenizer added."""
+        if self.exact:
+            return count
+        return Count(count.tokens, exact=False, margin=count.margin + self.margin)
+
+
+def tokenizer_for(model: str) -> Tokenizer:
+    """Return the tokenizer of a model.
+
+    OpenAI's names resolve as tiktoken resolves them, prefixes and fine-tuned models included;
+    the names of the bundled encodings stand for themselves. Any other model (Claude, Gemini,
+    DeepSeek, Llama, a name that nobody knows) is estimated with ``o200k_base``, inexact, with
+    the margin of its family.
+
+    Raises:
+        EncodingNotBundled: The model, or the name, stands for an encoding that tiktoken knows
+            and this package does not hold; the error names the choices.
+    """
+    name, margin = resolve(model)
+    return Tokenizer(name, exact=margin == 0.0, margin=margin)
+
+
+def count_text(text: str, model: str) -> Count:
+    """Return the tokens that a text has for a model.
+
+    >>> count_text("tiktoken is great!", "gpt-4")
+    Count(tokens=6, exact=True, margin=0.0)
+
+    Raises:
+        EncodingNotBundled: See ``tokenizer_for``.
+    """
+    return tokenizer_for(model).count(text)
+
+
+def pieces(text: str, window: int = WINDOW, limit: int = HARD_LIMIT) -> Iterator[tuple[str, bool]]:
+    """Yield a text in parts, each with whether tokens end for certain where the part ends."""
+    start = 0
+    while len(text) - start > window:
+        cut = _CERTAIN_END.search(text, start + window - 1, start + limit)
+        end = cut.end() if cut else start + limit
+        if end >= len(text):
+            break
+        yield text[start:end], cut is not None
+        start = end
+    yield text[start:], True
+
+
+def _without_lone_surrogates(text: str) -> tuple[str, int]:
+    """Return the text with pairs joined and the rest replaced, and how many were replaced."""
+    if text.isascii() or not _SURROGATES.search(text):
+        return text, 0
+    joined = _SURROGATE_PAIRS.sub(_joined, text)
+    replaced = _SURROGATES.sub(lambda run: "\N{REPLACEMENT CHARACTER}" * len(run[0]), joined)
+    return replaced, sum(len(run) for run in _SURROGATES.findall(joined))
+
+
+def _joined(pairs: re.Match[str]) -> str:
+    return struct.pack(f"<{len(pairs[0])}H", *map(ord, pairs[0])).decode("utf-16-le")

@@ -1,0 +1,241 @@
+"""Events, conversations, blobs, erasures, projection heads, and what keeps events immutable.
+
+Revision ID: 0001
+Revises:
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+SQLITE = """
+CREATE TABLE conversations (
+    conversation_id TEXT NOT NULL,
+    version BIGINT NOT NULL,
+    chain BLOB NOT NULL,
+    writer_epoch BIGINT NOT NULL,
+    tenant_id TEXT,
+    user_id TEXT,
+    created_at TEXT NOT NULL,
+    last_active_at TEXT NOT NULL,
+    parent_conversation_id TEXT,
+    parent_version BIGINT,
+    PRIMARY KEY (conversation_id)
+);
+CREATE TABLE events (
+    position INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    conversation_id TEXT NOT NULL,
+    version BIGINT NOT NULL,
+    event_id TEXT NOT NULL,
+    type TEXT NOT NULL,
+    schema_version INTEGER NOT NULL,
+    recorded_at TEXT NOT NULL,
+    data TEXT,
+    meta TEXT NOT NULL,
+    salt BLOB,
+    data_digest BLOB NOT NULL,
+    chain BLOB NOT NULL,
+    CONSTRAINT uq_events_version UNIQUE (conversation_id, version),
+    CONSTRAINT uq_events_event_id UNIQUE (conversation_id, event_id)
+);
+CREATE TABLE blobs (
+    conversation_id TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    compression TEXT NOT NULL,
+    content BLOB NOT NULL,
+    PRIMARY KEY (conversation_id, digest)
+);
+CREATE TABLE erasures (
+    conversation_id TEXT NOT NULL,
+    erasure_id TEXT NOT NULL,
+    erased_at TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    requested_by TEXT,
+    PRIMARY KEY (conversation_id, erasure_id)
+);
+CREATE TABLE projections (
+    name TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    tables TEXT NOT NULL,
+    cursor TEXT,
+    created_at TEXT NOT NULL,
+    PRIMARY KEY (name, generation)
+);
+CREATE TABLE projection_heads (
+    conversation_id TEXT NOT NULL,
+    projection TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    version BIGINT NOT NULL,
+    state TEXT NOT NULL,
+    PRIMARY KEY (conversation_id, projection, generation)
+)
+"""
+
+POSTGRESQL = """
+CREATE TABLE conversations (
+    conversation_id UUID NOT NULL,
+    version BIGINT NOT NULL,
+    chain BYTEA NOT NULL,
+    writer_epoch BIGINT NOT NULL,
+    tenant_id TEXT,
+    user_id TEXT,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    last_active_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    parent_conversation_id UUID,
+    parent_version BIGINT,
+    PRIMARY KEY (conversation_id)
+);
+CREATE TABLE events (
+    conversation_id UUID NOT NULL,
+    version BIGINT NOT NULL,
+    event_id UUID NOT NULL,
+    type TEXT NOT NULL,
+    schema_version INTEGER NOT NULL,
+    recorded_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    data JSON,
+    meta JSON NOT NULL,
+    salt BYTEA,
+    data_digest BYTEA NOT NULL,
+    chain BYTEA NOT NULL,
+    position BIGINT NOT NULL GENERATED ALWAYS AS IDENTITY,
+    epoch INTEGER NOT NULL,
+    tx_id XID8 NOT NULL,
+    CONSTRAINT pk_events PRIMARY KEY (conversation_id, version),
+    CONSTRAINT uq_events_event_id UNIQUE (conversation_id, event_id)
+);
+CREATE INDEX ix_events_feed ON events (epoch, tx_id, position);
+CREATE TABLE blobs (
+    conversation_id UUID NOT NULL,
+    digest TEXT NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    compression TEXT NOT NULL,
+    content BYTEA NOT NULL,
+    PRIMARY KEY (conversation_id, digest)
+);
+CREATE TABLE erasures (
+    conversation_id UUID NOT NULL,
+    erasure_id UUID NOT NULL,
+    erased_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    reason TEXT NOT NULL,
+    requested_by TEXT,
+    PRIMARY KEY (conversation_id, erasure_id)
+);
+CREATE TABLE projections (
+    name TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    tables JSON NOT NULL,
+    cursor TEXT,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    PRIMARY KEY (name, generation)
+);
+CREATE TABLE projection_heads (
+    conversation_id UUID NOT NULL,
+    projection TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    version BIGINT NOT NULL,
+    state TEXT NOT NULL,
+    PRIMARY KEY (conversation_id, projection, generation)
+);
+CREATE TABLE store_epochs (
+    epoch INTEGER NOT NULL,
+    system_identifier TEXT NOT NULL,
+    started_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    PRIMARY KEY (epoch)
+);
+INSERT INTO store_epochs SELECT 1, system_identifier::text, now() FROM pg_control_system()
+"""
+
+INDEXES = """
+CREATE INDEX ix_conversations_owner ON conversations (tenant_id, user_id, conversation_id);
+CREATE INDEX ix_conversations_user ON conversations (user_id, conversation_id)
+"""
+
+# A change is let through only if it takes away data and salt, alters nothing else, and the
+# conversation has a row in `erasures`. REPLACE would delete rows without firing a delete
+# trigger, so a separate trigger refuses to insert over what is there.
+SQLITE_TRIGGERS = (
+    """
+CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events
+WHEN NOT (
+    NEW.data IS NULL AND NEW.salt IS NULL
+    AND NEW.position IS OLD.position AND NEW.conversation_id IS OLD.conversation_id
+    AND NEW.version IS OLD.version AND NEW.event_id IS OLD.event_id
+    AND NEW.type IS OLD.type AND NEW.schema_version IS OLD.schema_version
+    AND NEW.recorded_at IS OLD.recorded_at AND NEW.meta IS OLD.meta
+    AND NEW.data_digest IS OLD.data_digest AND NEW.chain IS OLD.chain
+    AND EXISTS (SELECT 1 FROM erasures WHERE conversation_id = OLD.conversation_id)
+)
+BEGIN SELECT RAISE(ABORT, 'events are immutable: UPDATE refused'); END
+""",
+    """
+CREATE TRIGGER events_refuse_delete BEFORE DELETE ON events
+BEGIN SELECT RAISE(ABORT, 'events are immutable: DELETE refused'); END
+""",
+    """
+CREATE TRIGGER events_refuse_replace BEFORE INSERT ON events
+WHEN EXISTS (
+        SELECT 1 FROM events WHERE conversation_id = NEW.conversation_id AND version = NEW.version)
+    OR EXISTS (
+        SELECT 1 FROM events
+        WHERE conversation_id = NEW.conversation_id AND event_id = NEW.event_id)
+    OR EXISTS (SELECT 1 FROM events WHERE position = NEW.position)
+BEGIN SELECT RAISE(ABORT, 'events are immutable: REPLACE refused'); END
+""",
+)
+
+POSTGRESQL_TRIGGERS = (
+    """
+CREATE FUNCTION events_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    kept events%ROWTYPE;
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        kept := OLD;
+        kept.data := NULL;
+        kept.salt := NULL;
+        IF NEW.data IS NULL AND NEW.salt IS NULL AND NEW::text = kept::text
+            AND EXISTS (SELECT 1 FROM erasures WHERE conversation_id = OLD.conversation_id)
+        THEN
+            RETURN NEW;
+        END IF;
+    END IF;
+    RAISE EXCEPTION 'events are immutable: % refused', TG_OP
+        USING ERRCODE = 'integrity_constraint_violation';
+END
+$$
+""",
+    """
+CREATE TRIGGER events_refuse_change BEFORE UPDATE OR DELETE ON events
+FOR EACH ROW EXECUTE FUNCTION events_refuse_change()
+""",
+    """
+CREATE TRIGGER events_refuse_truncate BEFORE TRUNCATE ON events
+FOR EACH STATEMENT EXECUTE FUNCTION events_refuse_change()
+""",
+)
+
+
+def upgrade() -> None:
+    """Create everything."""
+    sqlite = op.get_bind().dialect.name == "sqlite"
+    for statement in (SQLITE if sqlite else POSTGRESQL).split(";\n"):
+        op.execute(statement)
+    for statement in INDEXES.split(";\n"):
+        op.execute(statement)
+    for statement in SQLITE_TRIGGERS if sqlite else POSTGRESQL_TRIGGERS:
+        op.execute(statement)
+
+
+def downgrade() -> None:
+    """Refuse: facts are never removed."""
+    raise NotImplementedError("facts are never removed: restore a backup instead")

@@ -1,0 +1,15 @@
+"""The read side: folds of conversations, and the tables that they fill.
+
+::
+
+    from projections import Views
+
+    views = Views(store)
+    views.timeline(conversation_id)
+    views.context(conversation_id, max_tokens=8000, model="gpt-4o").messages
+"""
+
+from projections.catalogue import PROJECTIONS
+from projections.views import ConversationEntry, Views
+
+__all__ = ["PROJECTIONS", "ConversationEntry", "Views"]

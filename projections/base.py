@@ -1,0 +1,105 @@
+"""What a projection is: a name, a version, its tables, and a pure fold over one conversation.
+
+A fold sees the events of a single conversation in order of version and answers with row changes.
+Its state is a small JSON object that is kept between two catch-ups; it holds what later events
+need (open items, running numbers), never the whole conversation, so that a catch-up costs what
+the new events cost. The fold must be pure: same state and event, same answer, for ever; whoever
+changes what it answers raises ``version``, and the tables are built anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from eventstore.events import RecordedEvent
+
+__all__ = ["Change", "Column", "ColumnType", "Patch", "Projection", "Put", "ReadTable", "State"]
+
+State = dict[str, Any]
+"""A JSON object: what a fold carries from one event of a conversation to the next."""
+
+ColumnType = Literal["text", "json", "integer", "float", "boolean", "timestamp", "uuid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a read model; every column but the key's may be NULL."""
+
+    name: str
+    type: ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """A table that a projection fills, and the stable SQL view of the same name.
+
+    ``conversation_id`` comes first in every table and every index, without being listed;
+    ``key`` names the columns that identify a row within its conversation (all of them in
+    ``columns``; empty for one row a conversation). ``indexes`` are lists of column names that
+    are indexed with ``conversation_id`` in front; ``lookups`` are indexed as they stand, for
+    questions across conversations.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+    indexes: tuple[tuple[str, ...], ...] = ()
+    lookups: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Insert the row with this key, or set these columns of it if it exists.
+
+    Columns that are not in ``values`` keep what they held, or are NULL in a new row.
+    """
+
+    table: str
+    key: tuple[Any, ...]
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Set columns of the rows that exist and match; none is inserted.
+
+    A row matches when ``column`` lies between ``first`` and ``last``, both included, in this
+    conversation; ``column`` is one of integers (usually a version).
+    """
+
+    table: str
+    column: str
+    first: int
+    last: int
+    values: dict[str, Any]
+
+
+Change = Put | Patch
+
+
+class Projection(Protocol):
+    """A read model: its tables, and how a conversation's events become their rows."""
+
+    @property
+    def name(self) -> str:
+        """The stable name, in SQL, in Python and on the command line."""
+
+    @property
+    def version(self) -> int:
+        """Raised whenever the fold would answer otherwise than before."""
+
+    @property
+    def tables(self) -> Sequence[ReadTable]:
+        """The tables that the fold's changes name."""
+
+    def initial(self) -> State:
+        """Return the state before the first event."""
+
+    def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
+        """Return the state after the event and the row changes that it brings.
+
+        The given state is not altered. An event that the projection does not care for returns
+        the same state and no changes.
+        """

@@ -1,0 +1,193 @@
+"""Payloads as messages of OpenAI's chat format: pure functions, one message for each payload.
+
+Rules of the format are those of OpenAI's API reference, "Create chat completion" (2025): users may
+send text, images, audio and files; everybody else sends text only. Strings come out as UTF-8 can
+carry them: half a surrogate pair, which no HTTP client can send, becomes U+FFFD.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from eventstore.events import (
+    AssistantMessage,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    LlmError,
+    OtherPart,
+    ReasoningPart,
+    RefusalPart,
+    Sections,
+    TextPart,
+    ToolCallRequest,
+    ToolResult,
+    UserMessage,
+)
+from projections.context import prompts
+
+__all__ = ["Message", "assistant", "error", "scrub", "system", "tool", "user", "wire_name"]
+
+Message = dict[str, Any]
+
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST_NAME = 64
+_DETAILS = ("auto", "low", "high")
+
+
+def system(text: str, *, role: str = "system", name: str | None = None) -> Message:
+    """Return a message of the system part, or a system message within the conversation."""
+    return _message(_named({"role": role, "content": text}, name))
+
+
+def user(payload: UserMessage) -> Message:
+    """Return a user message; a single text is a plain string, anything else a list of parts."""
+    parts = [part for part in payload.parts if not isinstance(part, ReasoningPart)]
+    content: str | list[Message]
+    if not parts:
+        content = _sections(payload.sections)
+    elif len(parts) == 1 and isinstance(parts[0], TextPart):
+        content = parts[0].text
+    else:
+        content = [_user_part(part) for part in parts]
+    return _message(_named({"role": "user", "content": content}, payload.name))
+
+
+def assistant(payload: AssistantMessage) -> Message:
+    """Return an assistant message with the provider's own call ids; empty where there is none."""
+    refusals = [part.text for part in payload.parts if isinstance(part, RefusalPart)]
+    spoken = [p for p in payload.parts if not isinstance(p, ReasoningPart | RefusalPart)]
+    content = None if payload.tool_calls and not spoken else _as_text(spoken)
+    message = _named({"role": "assistant", "content": content}, payload.name)
+    if refusals:
+        message["refusal"] = "".join(refusals)
+    if payload.tool_calls:
+        message["tool_calls"] = [_call(request) for request in payload.tool_calls]
+    return _message(message)
+
+
+def tool(payload: ToolResult) -> Message:
+    """Return a tool message, without the id of its call: only a request settles that.
+
+    What the status means is said in words, unless the content already says it.
+    """
+    if isinstance(payload.content, str):
+        content = payload.content
+    elif payload.content is not None:
+        content = _as_text(payload.content)
+    elif payload.blob is not None or payload.preview is not None:
+        size = payload.blob.size_bytes if payload.blob else None
+        content = prompts.preview(payload.preview, payload.alias, size)
+    else:
+        content = _sections(payload.sections)
+    if payload.status == "success" and payload.content is not None:
+        return _message({"role": "tool", "content": content})
+    said = prompts.status(payload.status, payload.error, content)
+    return _message({"role": "tool", "content": "\n".join(filter(None, (said, content)))})
+
+
+def error(payload: LlmError) -> Message:
+    """Return a failed model call as an assistant message: what had arrived, and what went wrong."""
+    content = prompts.llm_error(
+        payload.kind,
+        payload.message,
+        attempt=payload.attempt,
+        partial_text=payload.partial_text,
+        partial_tools=tuple(call.name or "unnamed" for call in payload.partial_tool_calls),
+    )
+    return _message({"role": "assistant", "content": content})
+
+
+def wire_name(name: str) -> str:
+    """Return the nearest name that the format accepts; empty if nothing is left."""
+    return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME]
+
+
+def scrub(value: Any) -> Any:
+    """Return a JSON value whose strings UTF-8 can carry."""
+    if isinstance(value, str):
+        if value.isascii():
+            return value
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return value
+    if isinstance(value, dict):
+        return {scrub(key): scrub(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [scrub(item) for item in value]
+    return value
+
+
+def _message(message: Message) -> Message:
+    return {key: scrub(value) for key, value in message.items()}
+
+
+def _named(message: Message, name: str | None) -> Message:
+    cleaned = wire_name(name) if name else ""
+    return {**message, "name": cleaned} if cleaned else message
+
+
+def _call(request: ToolCallRequest) -> Message:
+    function = {
+        "name": wire_name(request.name) or prompts.UNNAMED_TOOL,
+        "arguments": request.arguments_text or "{}",
+    }
+    return {"id": request.provider_id or "", "type": "function", "function": function}
+
+
+def _user_part(part: ContentPart) -> Message:
+    if isinstance(part, ImagePart) and part.url:
+        image = {"url": part.url}
+        if part.detail in _DETAILS:
+            image["detail"] = str(part.detail)
+        return {"type": "image_url", "image_url": image}
+    if isinstance(part, FilePart) and part.file_id:
+        return {"type": "file", "file": {"file_id": part.file_id}}
+    if isinstance(part, FilePart) and part.url and part.url.startswith("data:"):
+        file = {"filename": part.name or "file", "file_data": part.url}
+        return {"type": "file", "file": file}
+    if isinstance(part, OtherPart) and _is_openai_part(part.raw):
+        return dict(part.raw)
+    return {"type": "text", "text": _part_text(part)}
+
+
+def _is_openai_part(raw: object) -> bool:
+    if not isinstance(raw, dict):
+        return False
+    kind = raw.get("type")
+    if kind == "text":
+        return isinstance(raw.get("text"), str)
+    wanted = {"image_url": ("url",), "input_audio": ("data", "format"), "file": ()}
+    inner = raw.get(kind) if isinstance(kind, str) and kind in wanted else None
+    if not isinstance(kind, str) or not isinstance(inner, dict) or not inner:
+        return False
+    return all(isinstance(inner.get(field), str) for field in wanted[kind])
+
+
+def _as_text(parts: Sequence[ContentPart]) -> str:
+    """Return parts as one text; pieces of text follow each other as they were streamed."""
+    glue = "" if all(isinstance(part, TextPart) for part in parts) else "\n"
+    return glue.join(_part_text(p) for p in parts if not isinstance(p, ReasoningPart))
+
+
+def _part_text(part: ContentPart) -> str:
+    if isinstance(part, TextPart | RefusalPart | ReasoningPart):
+        return part.text
+    if isinstance(part, ImagePart):
+        return prompts.image_mention(part.url)
+    if isinstance(part, FilePart):
+        return prompts.file_mention(part.path, part.name, part.url, part.file_id)
+    return json.dumps(part.raw, ensure_ascii=False, default=str)
+
+
+def _sections(sections: Sections | None) -> str:
+    live: Iterable[str] = (
+        f"# {section.key}\n{section.text}" if section.key else section.text
+        for section in (sections.live if sections else ())
+    )
+    return "\n\n".join(live)

@@ -1,0 +1,111 @@
+"""The words that stand for what is missing, broken or shortened: all of them, and nothing else.
+
+They are written for the model that reads them. Changing one changes what folds answer, so whoever
+does raises the version of the projection (`projections.context.rows`).
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = [
+    "EXCLUDED_RESULT",
+    "NO_RESULT",
+    "STARTED",
+    "UNNAMED_TOOL",
+    "WITHDRAWN_RESULT",
+    "file_mention",
+    "image_mention",
+    "llm_error",
+    "notebook",
+    "preview",
+    "status",
+    "summary",
+]
+
+UNNAMED_TOOL = "unnamed_tool"
+
+NO_RESULT = "TOOL_RESULT_MISSING\nNo result of this tool call is recorded."
+
+STARTED = (
+    "TOOL_OUTCOME_UNKNOWN\n"
+    "This tool call was started and no result of it is recorded. It may or may not have taken "
+    "effect: check before you repeat it."
+)
+
+WITHDRAWN_RESULT = "TOOL_RESULT_WITHDRAWN\nThe result of this tool call was withdrawn."
+
+EXCLUDED_RESULT = "TOOL_RESULT_NOT_SHOWN\nThis tool call has a result that is not shown here."
+
+_STATUS = {
+    "success": "TOOL_SUCCEEDED\nThe tool ran and returned no output.",
+    "failed": "TOOL_FAILED\nThe tool ran and failed.",
+    "denied": "TOOL_DENIED\nThis tool call was not permitted, and the tool did not run.",
+    "skipped": "TOOL_SKIPPED\nThis tool call was skipped, and the tool did not run.",
+    "not_started": (
+        "TOOL_NOT_STARTED\n"
+        "This tool call was interrupted before the tool ran. It had no effect: it is safe to call "
+        "the tool again."
+    ),
+    "outcome_unknown": (
+        "TOOL_OUTCOME_UNKNOWN\n"
+        "This tool call was interrupted while the tool ran. It may or may not have taken effect: "
+        "check before you repeat it."
+    ),
+}
+
+_SAYS_SO = {
+    "success": re.compile(""),
+    "failed": re.compile(r"error|fail|exception|traceback|错误|失败", re.IGNORECASE),
+    "denied": re.compile(r"den[iy]|refus|reject|permi|forbid|not allowed|拒绝", re.IGNORECASE),
+    "skipped": re.compile(r"skip|跳过", re.IGNORECASE),
+    "not_started": re.compile(r"not.started|(not|never|didn't).+\b(start|run|ran|execut)", re.I),
+    "outcome_unknown": re.compile(r"unknown|may (or may not )?have", re.IGNORECASE),
+}
+
+
+def status(name: str, error: str | None = None, content: str = "") -> str:
+    """Return what tells the model of a status; empty when ``content`` already says it."""
+    if content.strip() and (error or "") in content and _SAYS_SO[name].search(content):
+        return ""
+    if name == "success":
+        return "" if content else _STATUS[name]
+    return f"{_STATUS[name]}\n{error}" if error and error not in content else _STATUS[name]
+
+
+def preview(text: str | None, alias: str | None, size_bytes: int | None) -> str:
+    """Return the start of a long tool result, and where the whole of it is."""
+    size = "" if size_bytes is None else f" of {size_bytes} bytes"
+    shown = f"TOOL_RESULT_PREVIEW{size}\n{text or '(no preview)'}"
+    return f"{shown}\nFull output: {alias}" if alias else shown
+
+
+def llm_error(
+    kind: str, message: str, *, attempt: int, partial_text: str, partial_tools: tuple[str, ...]
+) -> str:
+    """Return what had streamed before a model call failed, and the block that tells how it did."""
+    block = f"LLM_ERROR\n- kind: {kind}\n- attempt: {attempt}\n- message: {message}"
+    if partial_tools:
+        block += f"\n- tool calls left unfinished, never executed: {', '.join(partial_tools)}"
+    return f"{partial_text}\n\n{block}" if partial_text else block
+
+
+def summary(text: str) -> str:
+    """Return a summary as the model sees it; the prefix tells it from other system messages."""
+    return f"CONVERSATION_SUMMARY\n{text}"
+
+
+def notebook(text: str) -> str:
+    """Return the notebook as the model sees it."""
+    return f"NOTEBOOK\n{text}"
+
+
+def image_mention(url: str) -> str:
+    """Return the text for an image where only text may stand; inline data are left out."""
+    return "[image]" if not url or url.startswith("data:") else f"[image: {url}]"
+
+
+def file_mention(*names: str | None) -> str:
+    """Return the text for a file whose bytes are not sent; the first name that is known counts."""
+    known = next((name for name in names if name and not name.startswith("data:")), None)
+    return f"[file: {known}]" if known else "[file]"

@@ -1,0 +1,133 @@
+"""What the fold of the context remembers between events: small JSON values, and their updates.
+
+``calls`` holds the tool calls that may still get a result, and those of the latest assistant
+message, so that a call whose result is withdrawn can be answered again. ``failed`` and ``retries``
+hold model calls that may still be made up for, ``answered`` the last that was answered. ``system``
+and ``notebook`` hold the versions of the latest texts, newest last; ``summaries`` the places of
+those that stand. Every function returns a copy; each collection has a ceiling, beyond
+which the oldest entry is forgotten: its placeholder then stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from eventstore.events import VersionRange
+from eventstore.ids import call_id
+from projections.base import State
+
+__all__ = [
+    "forget_summaries",
+    "initial",
+    "known",
+    "open_calls",
+    "push",
+    "remember",
+    "summaries",
+    "update_call",
+    "withdraw_results",
+    "withdraw_texts",
+]
+
+Range = tuple[int, int]
+"""Versions from the first to the second, both included."""
+
+MOST_CALLS = 256
+MOST_ENTRIES = 64
+MOST_TEXTS = 8
+
+
+def initial() -> State:
+    """Return the state before the first event."""
+    return {
+        "calls": {},
+        "failed": {},
+        "retries": {},
+        "answered": None,
+        "system": [],
+        "notebook": [],
+        "summaries": {},
+    }
+
+
+def open_calls(state: State, version: int, count: int) -> State:
+    """Add the calls of a new assistant message, and forget those that are settled."""
+    pending = {key: call for key, call in state["calls"].items() if not call["settled"]}
+    for index in range(count):
+        pending[call_id(version, index)] = {"started": None, "result": None, "settled": False}
+    surplus = len(pending) - max(MOST_CALLS, count)
+    if surplus > 0:
+        for key in sorted(pending, key=_place)[:surplus]:
+            del pending[key]
+    return {**state, "calls": pending}
+
+
+def update_call(state: State, key: str, **changes: Any) -> State:
+    """Change what is known of a call."""
+    calls = state["calls"]
+    return {**state, "calls": {**calls, key: {**calls[key], **changes}}}
+
+
+def remember(state: State, name: str, key: str, entry: dict[str, Any]) -> State:
+    """Set an entry of ``failed``, ``retries`` or ``summaries``; the lowest version goes first."""
+    entries = {**state[name], key: entry}
+    if len(entries) > MOST_ENTRIES:
+        del entries[min(entries, key=lambda other: int(entries[other]["version"]))]
+    return {**state, name: entries}
+
+
+def push(state: State, name: str, version: int) -> State:
+    """Make the text at ``version`` the latest of ``system`` or ``notebook``."""
+    return {**state, name: [*state[name], version][-MOST_TEXTS:]}
+
+
+def withdraw_texts(state: State, name: str, ranges: Sequence[Range]) -> State:
+    """Forget the texts of ``system`` or ``notebook`` that stand within the ranges."""
+    return {**state, name: [kept for kept in state[name] if not _covers(ranges, kept)]}
+
+
+def withdraw_results(state: State, ranges: Sequence[Range]) -> State:
+    """Let the calls be answered again whose results stand within the ranges."""
+    calls = {
+        key: {**call, "result": None, "settled": False} if _covers(ranges, call["result"]) else call
+        for key, call in state["calls"].items()
+    }
+    return {**state, "calls": calls}
+
+
+def summaries(state: State, *, placed_in: Sequence[Range]) -> list[tuple[int, int]]:
+    """Return version and place of the summaries that stand in the ranges, but were made outside."""
+    found = ((int(version), entry["version"]) for version, entry in state["summaries"].items())
+    return [
+        (version, place)
+        for version, place in found
+        if _covers(placed_in, place) and not _covers(placed_in, version)
+    ]
+
+
+def forget_summaries(state: State, ranges: Sequence[Range], *, with_places: bool = False) -> State:
+    """Forget the summaries that were made within the ranges, or also those that stand there."""
+    kept = {
+        version: entry
+        for version, entry in state["summaries"].items()
+        if not _covers(ranges, int(version))
+        and not (with_places and _covers(ranges, entry["version"]))
+    }
+    return {**state, "summaries": kept}
+
+
+def known(ranges: Sequence[VersionRange], head: int) -> list[Range]:
+    """Return what of the ranges lies in the log so far."""
+    return [
+        (item.first, min(item.last, head)) for item in ranges if item.first <= min(item.last, head)
+    ]
+
+
+def _covers(ranges: Sequence[Range], version: int | None) -> bool:
+    return version is not None and any(first <= version <= last for first, last in ranges)
+
+
+def _place(key: str) -> tuple[int, int]:
+    version, _, index = key.partition(".")
+    return int(version), int(index)

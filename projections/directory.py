@@ -1,0 +1,148 @@
+"""The directory: one row a conversation, with what a list of conversations shows.
+
+Events count by their type, so an erased or unreadable one counts too; texts come only from what
+can be read. Tenant and user are columns of the store's own table, and are joined by the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from eventstore.events import (
+    AssistantMessage,
+    ConversationEnd,
+    ConversationStart,
+    RecordedEvent,
+    ToolResult,
+    UserMessage,
+)
+from projections import folding
+from projections.base import Change, Put, ReadTable, State
+from projections.folding import Row
+
+__all__ = ["DIRECTORY", "TITLE_CHARS", "DirectoryEntry", "DirectoryProjection"]
+
+TITLE_CHARS = 80
+
+_TABLE = "directory"
+_MESSAGES = frozenset({"user_message", "assistant_message", "tool_result"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryEntry(Row):
+    """A conversation in the list.
+
+    Attributes:
+        title: As the conversation was titled, else the start of the first user message.
+        status: ``open``, ``archived`` or ``destroyed``.
+        last_activity_at: Time of the latest event, erasures excepted.
+        message_count: User messages, assistant messages and tool results.
+        tool_call_count: Calls that the model asked for.
+        error_count: Failed model calls and failed tool results.
+        last_user_text: The start of the latest user message, on one line.
+        parent_conversation_id: The conversation that this one was opened or forked from.
+    """
+
+    title: str | None = None
+    mode: str | None = None
+    status: str | None = None
+    created_at: datetime | None = None
+    last_activity_at: datetime | None = None
+    event_count: int | None = None
+    message_count: int | None = None
+    user_message_count: int | None = None
+    turn_count: int | None = None
+    tool_call_count: int | None = None
+    error_count: int | None = None
+    last_user_text: str | None = None
+    parent_conversation_id: str | None = None
+    parent_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryProjection:
+    """Folds a conversation's events into its row of ``directory``."""
+
+    name: str = "directory"
+    version: int = 1
+    tables: Sequence[ReadTable] = (
+        ReadTable(
+            _TABLE,
+            (),
+            folding.columns_of(DirectoryEntry),
+            lookups=(("last_activity_at",), ("status", "last_activity_at")),
+        ),
+    )
+
+    def initial(self) -> State:
+        """Return the counts and marks of an empty conversation."""
+        counts = dict.fromkeys(
+            ("message_count", "user_message_count", "turn_count", "tool_call_count", "error_count"),
+            0,
+        )
+        marks = {"titled": False, "mode": None, "switched": False, "active": None}
+        return {"event_count": 0, **counts, **marks}
+
+    def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
+        """Return the state after the event, and what it changes in the row."""
+        counts = _counts(state, event)
+        values: dict[str, Any] = {
+            name: count for name, count in counts.items() if count != state[name]
+        }
+        marks = folding.mode_marks(state, event)
+        if "mode" in marks:
+            values["mode"] = marks["mode"]
+        if state["event_count"] == 0:
+            values |= {"status": "open", "created_at": event.occurred_at}
+            values |= {name: count for name, count in counts.items() if name not in values}
+        if event.type != "erasure" and _is_later(event.occurred_at, state["active"]):
+            marks["active"] = event.occurred_at.isoformat()
+            values["last_activity_at"] = event.occurred_at
+        _describe(state | marks, event, values, marks)
+        return {**state, **counts, **marks}, (Put(_TABLE, (), values),)
+
+
+def _counts(state: State, event: RecordedEvent) -> dict[str, int]:
+    data, kind = event.data, event.type
+    turn = event.meta.turn or (state["turn_count"] + 1 if kind == "turn_start" else 0)
+    failed = kind == "llm_error" or (isinstance(data, ToolResult) and data.status == "failed")
+    calls = len(data.tool_calls) if isinstance(data, AssistantMessage) else 0
+    return {
+        "event_count": state["event_count"] + 1,
+        "message_count": state["message_count"] + (kind in _MESSAGES),
+        "user_message_count": state["user_message_count"] + (kind == "user_message"),
+        "turn_count": max(state["turn_count"], turn),
+        "tool_call_count": state["tool_call_count"] + calls,
+        "error_count": state["error_count"] + failed,
+    }
+
+
+def _describe(
+    state: State, event: RecordedEvent, values: dict[str, Any], marks: dict[str, Any]
+) -> None:
+    match event.data:
+        case ConversationStart() as start:
+            values |= {
+                "status": "open",
+                "parent_conversation_id": start.parent_conversation_id,
+                "parent_version": start.parent_version,
+            }
+            if start.title:
+                values["title"], marks["titled"] = start.title, True
+        case UserMessage() as message:
+            text = folding.text_of(message.parts) or folding.sections_text(message.sections)
+            values["last_user_text"] = folding.one_line(text)
+            if not state["titled"] and text.strip():
+                values["title"], marks["titled"] = folding.one_line(text, TITLE_CHARS), True
+        case ConversationEnd() as end:
+            values["status"] = end.reason
+
+
+def _is_later(moment: datetime, than: str | None) -> bool:
+    return than is None or moment > datetime.fromisoformat(than)
+
+
+DIRECTORY = DirectoryProjection()

@@ -1,0 +1,190 @@
+"""The registry of generations: which tables of a projection are live, being built, or dead.
+
+A generation belongs to one version of a projection's fold. Code always uses the newest live
+generation of its own version, so an old and a new version of a product may run side by side; the
+stable views follow the newest. A generation may go live while it lacks conversations: whoever
+reads one catches it up first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Table, delete, insert, select, update
+
+from eventstore.events.codec import dumps, loads
+from eventstore.sql.schema import metadata_for
+from projections import tables
+from projections.base import Projection
+
+__all__ = [
+    "Generation",
+    "Status",
+    "building",
+    "cut_over",
+    "drop_dead",
+    "find_live",
+    "install",
+    "newest_live",
+    "registered",
+    "start_building",
+]
+
+Status = Literal["building", "live", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One set of a projection's tables, filled by one version of its fold.
+
+    ``cursor`` is the place in the feed up to which every conversation has been caught up.
+    """
+
+    projection: Projection
+    number: int
+    cursor: str | None
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """The tables, by their stable names."""
+        return tables.tables_of(self.projection, self.number)
+
+
+def registered(connection: Connection) -> list[dict[str, Any]]:
+    """Return every row of the registry, oldest generation first."""
+    registry = _registry(connection)
+    rows = connection.execute(select(registry).order_by(registry.c.name, registry.c.generation))
+    return [dict(row._mapping) for row in rows]
+
+
+def find_live(connection: Connection, projection: Projection) -> Generation | None:
+    """Return the newest live generation of this version of the projection, if there is one."""
+    return _newest(connection, projection, "live", projection.version)
+
+
+def newest_live(connection: Connection, projection: Projection) -> tuple[Generation, int] | None:
+    """Return the newest live generation of any version, and that version."""
+    found = _newest(connection, projection, "live", None)
+    if found is None:
+        return None
+    registry = _registry(connection)
+    version = connection.execute(
+        select(registry.c.version).where(
+            registry.c.name == projection.name, registry.c.generation == found.number
+        )
+    ).scalar_one()
+    return found, version
+
+
+def building(connection: Connection, projection: Projection) -> Generation | None:
+    """Return the generation of this version that a rebuild has begun and not ended."""
+    return _newest(connection, projection, "building", projection.version)
+
+
+def install(connection: Connection, projections: Sequence[Projection]) -> None:
+    """Make each projection usable: an empty live generation where its version has none.
+
+    Run it under the schema lock, in the caller's transaction.
+    """
+    for projection in projections:
+        if find_live(connection, projection) is None:
+            number = _add(connection, projection, "live", None)
+            tables.point_views(connection, projection, number)
+
+
+def start_building(
+    connection: Connection, projection: Projection, cursor: str | None
+) -> Generation:
+    """Return the generation to rebuild into: the one begun before, or a new one.
+
+    ``cursor`` is the feed's end now: what comes after it is caught up once the generation is live.
+    Run it under the schema lock, in the caller's transaction.
+    """
+    begun = building(connection, projection)
+    if begun is not None:
+        return begun
+    return Generation(projection, _add(connection, projection, "building", cursor), cursor)
+
+
+def cut_over(connection: Connection, generation: Generation) -> None:
+    """Make a generation live and every older one dead, in the caller's transaction.
+
+    Older versions' generations die too: code of that version installs a new one if it still runs.
+    """
+    registry = _registry(connection)
+    name = generation.projection.name
+    older = (registry.c.name == name) & (registry.c.generation < generation.number)
+    connection.execute(update(registry).where(older).values(status="dead"))
+    connection.execute(
+        update(registry)
+        .where(registry.c.name == name, registry.c.generation == generation.number)
+        .values(status="live")
+    )
+    tables.point_views(connection, generation.projection, generation.number)
+
+
+def drop_dead(connection: Connection) -> int:
+    """Drop the tables and heads of dead generations; return how many generations went."""
+    registry = _registry(connection)
+    heads = metadata_for(connection.dialect.name).tables["projection_heads"]
+    dead = [row for row in registered(connection) if row["status"] == "dead"]
+    for row in dead:
+        tables.drop(connection, loads(row["tables"]))
+        connection.execute(
+            delete(heads).where(
+                heads.c.projection == row["name"], heads.c.generation == row["generation"]
+            )
+        )
+        connection.execute(
+            delete(registry).where(
+                registry.c.name == row["name"], registry.c.generation == row["generation"]
+            )
+        )
+    return len(dead)
+
+
+def _registry(connection: Connection) -> Table:
+    return metadata_for(connection.dialect.name).tables["projections"]
+
+
+def _newest(
+    connection: Connection, projection: Projection, status: Status, version: int | None
+) -> Generation | None:
+    registry = _registry(connection)
+    query = select(registry.c.generation, registry.c.cursor).where(
+        registry.c.name == projection.name, registry.c.status == status
+    )
+    if version is not None:
+        query = query.where(registry.c.version == version)
+    row = connection.execute(query.order_by(registry.c.generation.desc()).limit(1)).first()
+    return None if row is None else Generation(projection, row[0], row[1])
+
+
+def _add(
+    connection: Connection, projection: Projection, status: Status, cursor: str | None
+) -> int:
+    registry = _registry(connection)
+    last = connection.execute(
+        select(registry.c.generation)
+        .where(registry.c.name == projection.name)
+        .order_by(registry.c.generation.desc())
+        .limit(1)
+    ).scalar()
+    number = (last or 0) + 1
+    names = [tables.table_name(table.name, number) for table in projection.tables]
+    connection.execute(
+        insert(registry).values(
+            name=projection.name,
+            generation=number,
+            version=projection.version,
+            status=status,
+            tables=dumps(names),
+            cursor=cursor,
+            created_at=datetime.now(UTC),
+        )
+    )
+    tables.create(connection, projection, number)
+    return number

@@ -1,0 +1,237 @@
+"""Rebuild: every conversation folded anew into a new generation, then one cut-over.
+
+Readers keep using the live generation until the cut-over, and never wait. Work is done in pages of
+conversations, each one transaction, so a rebuild that is killed loses at most the page it was at:
+started again, it finds the generation that it had begun and goes on with what is missing. What is
+appended meanwhile is caught up when it is first read, as always.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context
+from uuid import UUID
+
+from sqlalchemy import Connection, and_, exists, func, not_, select
+
+from eventstore import EventStore
+from eventstore.erasure import erasure_lock
+from eventstore.log import get_logger
+from eventstore.sql import feed
+from eventstore.sql.engines import open_engine
+from eventstore.sql.migrate import schema_lock
+from eventstore.sql.schema import metadata_for
+from projections import generations
+from projections.base import Projection
+from projections.catalogue import named
+from projections.engine import catch_up, fold_anew, save_folds, untouched
+from projections.generations import Generation
+from projections.setup import install_all
+
+__all__ = ["RebuildReport", "rebuild"]
+
+_log = get_logger("projections.rebuild")
+_PAGE_EVENTS = 5_000
+_PAGE_CONVERSATIONS = 200
+
+Pending = tuple[UUID, int]
+"""A conversation that the new generations lack, and its version."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport:
+    """What a rebuild did; ``conversations`` and ``events`` leave out what an earlier start did."""
+
+    projections: tuple[str, ...]
+    conversations: int
+    events: int
+    seconds: float
+
+
+def rebuild(
+    store: EventStore,
+    names: Iterable[str] | None = None,
+    *,
+    workers: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> RebuildReport:
+    """Fold all events anew into new tables and make them the live ones.
+
+    Args:
+        store: The store; an in-memory one is rebuilt by this process alone.
+        names: The projections; all of them by default.
+        workers: Processes that fold; 1 folds in this one.
+        on_progress: Called with the events folded so far and those to be folded in all.
+
+    Raises:
+        UnknownProjection: A name is none of a projection.
+        ProjectionFailed: A fold raised. The live generation stays as it is, and the rebuild can
+            be started again where it stopped.
+    """
+    started = time.perf_counter()
+    projections = named(names)
+    install_all(store)
+    with schema_lock(store.engine) as connection:
+        end = feed.feed_end(connection)
+        targets = [generations.start_building(connection, each, end) for each in projections]
+    done = conversations = 0
+    total = _pending_events(store, targets)
+    pages = _pages(store, targets)
+    if workers > 1 and not _in_memory(store):
+        results = _in_processes(store, projections, pages, workers)
+    else:
+        results = (_rebuild_page(store, targets, page) for page in pages)
+    for page_conversations, page_events in results:
+        conversations += page_conversations
+        done += page_events
+        if on_progress is not None:
+            on_progress(done, max(total, done))
+    _finish(store, targets)
+    seconds = time.perf_counter() - started
+    _log.info("rebuilt", conversations=conversations, events=done, seconds=round(seconds, 3))
+    return RebuildReport(
+        tuple(projection.name for projection in projections), conversations, done, seconds
+    )
+
+
+def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
+    with schema_lock(store.engine) as connection:
+        for target in targets:
+            generations.cut_over(connection, target)
+    # Apart from the cut-over, which must be short: dropping and deleting takes time with size.
+    with schema_lock(store.engine) as connection:
+        generations.drop_dead(connection)
+
+
+def _lacking(connection: Connection, targets: Sequence[Generation]) -> list[object]:
+    tables = metadata_for(connection.dialect.name).tables
+    streams, heads = tables["conversations"], tables["projection_heads"]
+    built = [
+        exists().where(
+            and_(
+                heads.c.conversation_id == streams.c.conversation_id,
+                heads.c.projection == target.projection.name,
+                heads.c.generation == target.number,
+                heads.c.version > 0,
+            )
+        )
+        for target in targets
+    ]
+    return [streams.c.version > 0, not_(and_(*built))]
+
+
+def _pending_events(store: EventStore, targets: Sequence[Generation]) -> int:
+    with store.reading() as connection:
+        streams = metadata_for(connection.dialect.name).tables["conversations"]
+        query = select(func.coalesce(func.sum(streams.c.version), 0))
+        return int(connection.execute(query.where(*_lacking(connection, targets))).scalar_one())
+
+
+def _pages(store: EventStore, targets: Sequence[Generation]) -> Iterator[list[Pending]]:
+    """Yield conversations that the targets lack, in pages of about 5,000 events."""
+    after: UUID | None = None
+    while True:
+        with store.reading() as connection:
+            streams = metadata_for(connection.dialect.name).tables["conversations"]
+            query = select(streams.c.conversation_id, streams.c.version)
+            query = query.where(*_lacking(connection, targets))
+            if after is not None:
+                query = query.where(streams.c.conversation_id > after)
+            query = query.order_by(streams.c.conversation_id).limit(_PAGE_CONVERSATIONS)
+            found = [(row[0], row[1]) for row in connection.execute(query)]
+        if not found:
+            return
+        after = found[-1][0]
+        page: list[Pending] = []
+        for pending in found:
+            page.append(pending)
+            if sum(version for _, version in page) >= _PAGE_EVENTS:
+                yield page
+                page = []
+        if page:
+            yield page
+
+
+def _rebuild_page(
+    store: EventStore, targets: Sequence[Generation], page: Sequence[Pending]
+) -> tuple[int, int]:
+    """Fold a page of conversations and write them in one transaction; return both counts.
+
+    Short conversations are folded before the transaction for writing begins, so that several
+    processes fold at the same time also where only one can write.
+    """
+    with store.reading() as connection:
+        erasures = _erasures(connection, page)
+        folded = {
+            conversation_id: fold_anew(connection, targets, conversation_id)
+            for conversation_id, version in page
+            if version <= _PAGE_EVENTS
+        }
+    with store.writing(durable=False) as connection:
+        for conversation_id, _ in page:
+            erasure_lock(connection, conversation_id)
+        # What was erased since it was folded must not be written.
+        stale = _erasures(connection, page) != erasures
+        for conversation_id, _ in page:
+            folds = folded.get(conversation_id)
+            if folds is None or stale or not untouched(connection, targets, conversation_id):
+                catch_up(connection, targets, conversation_id)
+            else:
+                save_folds(connection, folds, conversation_id)
+    return len(page), sum(version for _, version in page)
+
+
+def _erasures(connection: Connection, page: Sequence[Pending]) -> int:
+    table = metadata_for(connection.dialect.name).tables["erasures"]
+    ids = [conversation_id for conversation_id, _ in page]
+    query = select(func.count()).where(table.c.conversation_id.in_(ids))
+    return int(connection.execute(query).scalar_one())
+
+
+def _in_memory(store: EventStore) -> bool:
+    return store.engine.url.database in (None, "", ":memory:")
+
+
+def _in_processes(
+    store: EventStore, projections: Sequence[Projection], pages: Iterator[list[Pending]], count: int
+) -> Iterator[tuple[int, int]]:
+    """Rebuild pages in processes of their own, at most twice as many at a time as there are."""
+    url = store.engine.url.render_as_string(hide_password=False)
+    names = tuple(projection.name for projection in projections)
+    # Spawned, not forked: a connection must not be shared with a child.
+    pool = ProcessPoolExecutor(
+        count, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(url, names)
+    )
+    running: set[Future[tuple[int, int]]] = set()
+    try:
+        for page in pages:
+            running.add(pool.submit(_work, page))
+            if len(running) >= 2 * count:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Worker:
+    """What a worker process keeps between two pages."""
+
+    store: EventStore
+    targets: list[Generation]
+
+
+def _start_worker(url: str, names: tuple[str, ...]) -> None:
+    _Worker.store = EventStore(open_engine(url))
+    with _Worker.store.reading() as connection:
+        found = [generations.building(connection, each) for each in named(names)]
+    _Worker.targets = [generation for generation in found if generation is not None]
+
+
+def _work(page: list[Pending]) -> tuple[int, int]:
+    return _rebuild_page(_Worker.store, _Worker.targets, page)

@@ -1,0 +1,102 @@
+"""The tables of a generation: built from a projection's declaration, created and dropped by code.
+
+A table is called ``<name>_g<generation>``; the stable SQL view ``<name>`` shows the generation
+that is live. Both are disposable, and no migration knows of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Index,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+)
+from sqlalchemy.types import TypeEngine
+
+from eventstore.sql.types import Id, SafeJson, SafeText, Timestamp
+from projections.base import ColumnType, Projection, ReadTable
+
+__all__ = ["create", "drop", "point_views", "table_name", "tables_of"]
+
+_TYPES: dict[ColumnType, type[TypeEngine[object]]] = {
+    "text": SafeText,
+    "json": SafeJson,
+    "integer": BigInteger,
+    "float": Double,
+    "boolean": Boolean,
+    "timestamp": Timestamp,
+    "uuid": Id,
+}
+
+
+def table_name(name: str, generation: int) -> str:
+    """Return the name of a generation's table."""
+    return f"{name}_g{generation}"
+
+
+def tables_of(projection: Projection, generation: int) -> Mapping[str, Table]:
+    """Return the generation's tables, by the stable name of each."""
+    return _build(tuple(projection.tables), generation)
+
+
+@cache
+def _build(declared: tuple[ReadTable, ...], generation: int) -> Mapping[str, Table]:
+    metadata = MetaData()
+    return {table.name: _table(metadata, table, generation) for table in declared}
+
+
+def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
+    name = table_name(declared.name, generation)
+    indexes = [("conversation_id", *columns) for columns in declared.indexes]
+    return Table(
+        name,
+        metadata,
+        Column("conversation_id", Id, nullable=False),
+        *(
+            Column(
+                column.name,
+                _TYPES[column.type],
+                nullable=column.name not in declared.key,
+                autoincrement=False,
+            )
+            for column in declared.columns
+        ),
+        PrimaryKeyConstraint("conversation_id", *declared.key, name=f"pk_{name}"),
+        *(
+            Index(f"ix_{name}_{number}", *columns)
+            for number, columns in enumerate((*indexes, *declared.lookups))
+        ),
+    )
+
+
+def create(connection: Connection, projection: Projection, generation: int) -> None:
+    """Create a generation's tables, in the caller's transaction."""
+    for table in tables_of(projection, generation).values():
+        table.create(connection, checkfirst=True)
+
+
+def drop(connection: Connection, names: list[str]) -> None:
+    """Drop tables of a generation that is no longer live, in the caller's transaction."""
+    for name in names:
+        quoted = connection.dialect.identifier_preparer.quote_identifier(name)
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted}")
+
+
+def point_views(connection: Connection, projection: Projection, generation: int) -> None:
+    """Make the stable views show a generation, in the caller's transaction."""
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    for name, table in tables_of(projection, generation).items():
+        columns = ", ".join(quote(column.name) for column in table.columns)
+        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quote(name)}")
+        connection.exec_driver_sql(
+            f"CREATE VIEW {quote(name)} AS SELECT {columns} FROM {quote(table.name)}"
+        )

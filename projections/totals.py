@@ -1,0 +1,118 @@
+"""Usage added up: ``usage_by_call`` grouped by what a question asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+from uuid import UUID
+
+from sqlalchemy import Connection, Table, case, func, select
+
+from eventstore.sql.schema import metadata_for
+
+__all__ = ["UsageBy", "UsageTotal", "usage_totals"]
+
+UsageBy = Literal["model", "day", "conversation", "session", "turn", "step", "call", "user", "tenant"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageTotal:
+    """Sums over the model calls of one group; ``key`` is None for calls that have no such value.
+
+    Turns and steps are told apart by conversation: their keys are ``<conversation>/<turn>`` and
+    ``<conversation>/<turn>/<step>``. Tokens are as reported, estimates stand apart; a sum is
+    None where no call of the group has a value. ``latency_ms_avg`` is over calls that ended.
+    """
+
+    key: str | None
+    calls: int
+    errors: int
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cached_prompt_tokens: int | None
+    reasoning_tokens: int | None
+    total_tokens: int | None
+    estimated_prompt_tokens: int | None
+    estimated_completion_tokens: int | None
+    cost_usd: float | None
+    latency_ms_avg: float | None
+
+
+_SUMS = (
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_prompt_tokens",
+    "reasoning_tokens",
+    "total_tokens",
+    "estimated_prompt_tokens",
+    "estimated_completion_tokens",
+    "cost_usd",
+)
+
+
+def usage_totals(
+    connection: Connection,
+    table: Table,
+    *,
+    by: UsageBy,
+    conversation_id: UUID | None = None,
+    tenant_id: str | None = None,
+    user_id: str | None = None,
+) -> list[UsageTotal]:
+    """Return the totals, those with most tokens first, in the caller's transaction.
+
+    Raises:
+        ValueError: ``by`` is none of `UsageBy`.
+    """
+    if by not in get_args(UsageBy):
+        raise ValueError(f"usage cannot be grouped by {by!r}: choose from {get_args(UsageBy)}")
+    streams = metadata_for(connection.dialect.name).tables["conversations"]
+    columns = {
+        "model": [table.c.model],
+        "day": [table.c.day],
+        "conversation": [table.c.conversation_id],
+        "session": [table.c.session_id],
+        "turn": [table.c.conversation_id, table.c.turn],
+        "step": [table.c.conversation_id, table.c.turn, table.c.step],
+        "call": [table.c.conversation_id, table.c.llm_call_id],
+        "user": [streams.c.user_id],
+        "tenant": [streams.c.tenant_id],
+    }[by]
+    failed = case((table.c.error_kind.is_not(None), 1), else_=0)
+    query = (
+        select(
+            *columns,
+            func.count(),
+            func.sum(failed),
+            *(func.sum(table.c[name]) for name in _SUMS),
+            func.avg(table.c.latency_ms),
+        )
+        .select_from(table.join(streams, streams.c.conversation_id == table.c.conversation_id))
+        .group_by(*columns)
+        .order_by(func.coalesce(func.sum(table.c.total_tokens), 0).desc(), *columns)
+    )
+    for column, value in (
+        (table.c.conversation_id, conversation_id),
+        (streams.c.tenant_id, tenant_id),
+        (streams.c.user_id, user_id),
+    ):
+        if value is not None:
+            query = query.where(column == value)
+    return [_total(row, len(columns)) for row in connection.execute(query)]
+
+
+def _total(row: Any, keys: int) -> UsageTotal:
+    parts = row[:keys]
+    key = None if all(part is None for part in parts) else "/".join(map(str, parts))
+    # PostgreSQL adds integers up to Decimal.
+    numbers = [None if value is None else float(value) for value in row[keys:]]
+    names = [field.name for field in fields(UsageTotal)][1:]
+    values: dict[str, Any] = {
+        name: number if name in ("cost_usd", "latency_ms_avg") else _integer(number)
+        for name, number in zip(names, numbers, strict=True)
+    }
+    return UsageTotal(key=key, **values)
+
+
+def _integer(number: float | None) -> int | None:
+    return None if number is None else int(number)

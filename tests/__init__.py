@@ -1,0 +1,1 @@
+"""The suite: one package per kind of test, one behaviour per test."""

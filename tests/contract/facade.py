@@ -1,0 +1,88 @@
+"""One face for both stores: the contract is written once, in calls that block.
+
+`Blocking` runs each call of an `AsyncEventStore` to its end, so that a test cannot tell it from an
+`EventStore`; that both have the same names and parameters is held by ``tests/unit/test_parity.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, cast
+
+from eventstore import AsyncEventStore, EventStore, RecordedEvent
+from eventstore.events import ToolResult, UserMessage
+
+Access = Literal["sync", "async"]
+
+
+class Blocking:
+    """An `AsyncEventStore` on an event loop of its own; every call waits for its outcome."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._runner = asyncio.Runner()
+        try:
+            self._store = self._runner.run(AsyncEventStore.open(url, **options))
+        except BaseException:
+            self._runner.close()
+            raise
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        member = getattr(self._store, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            outcome = member(*args, **kwargs)
+            if inspect.isasyncgen(outcome):
+                return iter(self._runner.run(_collected(outcome)))
+            return self._runner.run(outcome)
+
+        return call
+
+    def close(self) -> None:
+        """Close the store and its loop."""
+        self._runner.run(self._store.close())
+        self._runner.close()
+
+
+@contextmanager
+def opened(url: str, access: Access, **options: Any) -> Iterator[EventStore]:
+    """Open a store of either kind, and close it in the end."""
+    store = (
+        EventStore.open(url, **options)
+        if access == "sync"
+        else cast(EventStore, Blocking(url, **options))
+    )
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def say(*texts: str) -> list[UserMessage]:
+    """Return one user message for each text."""
+    return [UserMessage.text(text) for text in texts]
+
+
+def texts(events: Iterable[RecordedEvent]) -> list[str]:
+    """Return the texts of user messages."""
+    return [text_of(event) for event in events]
+
+
+def text_of(event: RecordedEvent) -> str:
+    """Return the text of a user message's only part."""
+    assert isinstance(event.data, UserMessage)
+    (part,) = event.data.parts
+    assert part.kind == "text"
+    return part.text
+
+
+def result_of(event: RecordedEvent) -> ToolResult:
+    """Return a tool result's payload."""
+    assert isinstance(event.data, ToolResult)
+    return event.data
+
+
+async def _collected(events: AsyncIterator[RecordedEvent]) -> list[RecordedEvent]:
+    return [event async for event in events]

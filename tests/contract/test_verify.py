@@ -1,0 +1,241 @@
+"""Verification: whatever is altered behind the store's back, it is named where it first shows."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from eventstore import EventStore, Meta, NewEvent, new_id
+from eventstore.errors import ConversationNotFound
+from eventstore.events import ToolResult
+from tests.contract.facade import say
+from tests.contract.plain import PlainClient
+
+LARGE = "0123456789" * 5_000
+
+
+@pytest.fixture
+def tampered(fresh: EventStore, plain: PlainClient, cid: UUID) -> PlainClient:
+    """Give a client without triggers in its way, and a conversation of five events to spoil."""
+    events = [NewEvent(event, meta=Meta(turn=1)) for event in say("1", "2", "3", "4")]
+    fresh.append(cid, [*events, ToolResult(call_id="1.0", content=LARGE)])
+    fresh.append(new_id(), say("an innocent bystander"))
+    plain.drop_triggers()
+    return plain
+
+
+def problems(store: EventStore, cid: UUID) -> list[tuple[int, str]]:
+    """Verify the whole store; all that is found must be about one conversation."""
+    found = store.verify().problems
+    assert {cid} >= {problem.conversation_id for problem in found}
+    assert found == store.verify(cid).problems
+    return [(problem.version, problem.kind) for problem in found]
+
+
+def where(version: int) -> str:
+    """Return the SQL condition for one event."""
+    return f"WHERE conversation_id = ? AND version = {version}"
+
+
+def test_an_untouched_store_is_ok(store: EventStore, cid: UUID) -> None:
+    """The verification says what it has read."""
+    store.append(cid, [*say("1", "2"), ToolResult(call_id="1.0", content=LARGE)])
+
+    report = store.verify(cid)
+
+    assert (True, 1, 3, ()) == (report.ok, report.conversations, report.events, report.problems)
+
+
+def test_verification_of_all_reads_all(fresh: EventStore) -> None:
+    """Without an id every conversation is read."""
+    for count in (1, 2, 3):
+        fresh.append(new_id(), say(*"abc"[:count]))
+
+    report = fresh.verify()
+
+    assert (3, 6) == (report.conversations, report.events)
+
+
+def test_long_conversations_are_verified_to_the_end(
+    fresh: EventStore, plain: PlainClient, cid: UUID
+) -> None:
+    """A change beyond the first pages is found."""
+    fresh.append(cid, say(*(str(number) for number in range(1_100))))
+    plain.drop_triggers()
+    plain.execute(f"UPDATE events SET type = 'user_massage' {where(1_050)}", cid)
+
+    assert [(1_050, "header_altered")] == problems(fresh, cid)
+
+
+def test_an_unknown_conversation_cannot_be_verified(store: EventStore, cid: UUID) -> None:
+    """That nothing is wrong with it would be a lie."""
+    with pytest.raises(ConversationNotFound):
+        store.verify(cid)
+
+
+def test_one_byte_of_data(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
+    """A letter of what somebody said was changed."""
+    new = {"sqlite": "replace(data, '\"2\"', '\"7\"')"}.get(
+        tampered.dialect, "replace(data::text, '\"2\"', '\"7\"')::json"
+    )
+    tampered.execute(f"UPDATE events SET data = {new} {where(2)}", cid)
+
+    assert [(2, "data_altered")] == problems(fresh, cid)
+
+
+def test_white_space_in_data(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
+    """The same JSON value in other bytes is a change as well."""
+    new = {"sqlite": "data || ' '"}.get(tampered.dialect, "(data::text || ' ')::json")
+    tampered.execute(f"UPDATE events SET data = {new} {where(2)}", cid)
+
+    assert [(2, "data_altered")] == problems(fresh, cid)
+
+
+def test_one_byte_of_meta(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
+    """An event was moved to another turn."""
+    tampered.execute(f"UPDATE events SET meta = '{{\"turn\":2}}' {where(3)}", cid)
+
+    assert [(3, "header_altered")] == problems(fresh, cid)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "type = 'notebook'",
+        "schema_version = 2",
+        "recorded_at = '2020-01-01T00:00:00.000000Z'",
+        "event_id = '00000000-0000-7000-8000-000000000000'",
+        "chain = (SELECT chain FROM events e WHERE e.version = 1 AND e.type = events.type LIMIT 1)",
+        "data_digest = chain, data = NULL, salt = NULL",
+    ],
+)
+def test_any_other_column(
+    fresh: EventStore, tampered: PlainClient, cid: UUID, change: str
+) -> None:
+    """Everything that says what, when and in which order is covered by the chain."""
+    tampered.execute(f"UPDATE events SET {change} {where(3)}", cid)
+
+    assert (3, "header_altered") == problems(fresh, cid)[-1]
+
+
+def test_data_and_its_digest(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
+    """An attacker who knows how digests are made still breaks the chain."""
+    columns = "(data, salt, data_digest)"
+    other = f"(SELECT data, salt, data_digest FROM events {where(1)})"
+    tampered.execute(f"UPDATE events SET {columns} = {other} {where(2)}", cid, cid)
+
+    assert [(2, "header_altered")] == problems(fresh, cid)
+
+
+def test_two_payloads_swapped(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
+    """Both places are named."""
+    one, two = (
+        f"(SELECT data FROM copies c WHERE c.version = {version})" for version in (2, 3)
+    )
+    tampered.execute(
+        "CREATE TABLE copies AS SELECT version, data FROM events WHERE conversation_id = ?"
+        if tampered.dialect == "sqlite"
+        else f"CREATE TABLE copies AS SELECT version, data FROM events "
+        f"WHERE conversation_id = '{cid}'",
+        *([cid] if tampered.dialect == "sqlite" else []),
+    )
+    tampered.execute(
+        f"UPDATE events SET data = CASE version WHEN 2 THEN {two} ELSE {one} END "
+        "WHERE conversation_id = ? AND version IN (2, 3)",
+        cid,
+    )
+
+    assert [(2, "data_altered"), (3, "data_altered")] == problems(fresh, cid)
+
+
+def test_two_rows_swapped(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
+    """The order of events is part of what is protected."""
+    for old, new in ((2, 99), (3, 2), (99, 3)):
+        tampered.execute(f"UPDATE events SET version = {new} {where(old)}", cid)
+
+    assert (2, "header_altered") == problems(fresh, cid)[0]
+
+
+def test_last_row_deleted(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
+    """The conversation's head knows that there was one more."""
+    tampered.execute(f"DELETE FROM events {where(5)}", cid)
+
+    assert [(5, "head_differs")] == problems(fresh, cid)
+
+
+def test_last_row_deleted_and_version_lowered(
+    fresh: EventStore, tampered: PlainClient, cid: UUID
+) -> None:
+    """Lowering the head's version as well leaves its chain value behind."""
+    tampered.execute(f"DELETE FROM events {where(5)}", cid)
+    tampered.execute("UPDATE conversations SET version = 4 WHERE conversation_id = ?", cid)
+
+    assert [(4, "head_differs")] == problems(fresh, cid)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_row_deleted(
+    fresh: EventStore, tampered: PlainClient, cid: UUID, version: int
+) -> None:
+    """A hole is named by the version that is missing."""
+    tampered.execute(f"DELETE FROM events {where(version)}", cid)
+
+    assert [(version, "gap")] == problems(fresh, cid)
+
+
+def test_conversation_row_deleted(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
+    """Events that no conversation owns up to are found, though listings no longer show them."""
+    tampered.execute("DELETE FROM conversations WHERE conversation_id = ?", cid)
+
+    assert [(5, "head_differs")] == problems(fresh, cid)
+
+
+def test_data_taken_away_without_erasure(
+    fresh: EventStore, tampered: PlainClient, cid: UUID
+) -> None:
+    """A payload may only be missing where an erasure was recorded."""
+    tampered.execute(f"UPDATE events SET data = NULL, salt = NULL {where(4)}", cid)
+
+    assert [(4, "data_missing")] == problems(fresh, cid)
+
+
+def test_blob_damaged(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
+    """Bytes that can no longer be decompressed are reported, not raised."""
+    ((content,),) = tampered.execute("SELECT content FROM blobs WHERE conversation_id = ?", cid)
+    middle = len(content) // 2
+    spoiled = content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :]
+    tampered.execute("UPDATE blobs SET content = ? WHERE conversation_id = ?", spoiled, cid)
+
+    assert [(5, "blob_altered")] == problems(fresh, cid)
+
+
+def test_blob_exchanged(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
+    """Another text that decompresses well is not what the digest says."""
+    fresh.append(other := new_id(), [ToolResult(call_id="1.0", content=LARGE + "!")])
+    ((content,),) = tampered.execute("SELECT content FROM blobs WHERE conversation_id = ?", other)
+    tampered.execute("UPDATE blobs SET content = ? WHERE conversation_id = ?", content, cid)
+
+    assert [(5, "blob_altered")] == problems(fresh, cid)
+
+
+def test_blob_deleted(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
+    """A blob that is gone is named with the event that needs it."""
+    tampered.execute("DELETE FROM blobs WHERE conversation_id = ?", cid)
+
+    assert [(5, "blob_missing")] == problems(fresh, cid)
+
+
+@pytest.mark.parametrize("column", ["data", "meta", "type", "event_id", "recorded_at"])
+def test_bytes_that_are_no_text(
+    sqlite_url: str, cid: UUID, column: str
+) -> None:
+    """SQLite takes any byte into a text column; verifying it reports that and does not fail."""
+    with EventStore.open(sqlite_url) as store, PlainClient(sqlite_url) as client:
+        store.append(cid, say("1", "2"))
+        client.drop_triggers()
+        spoiled = f"CAST(CAST({column} AS BLOB) || x'ff' AS TEXT)"
+        client.execute(f"UPDATE events SET {column} = {spoiled} {where(2)}", cid)
+
+        kind = "data_altered" if column == "data" else "header_altered"
+        assert [(2, kind)] == problems(store, cid)

@@ -1,0 +1,1 @@
+"""Tests of the messages[] view: pure values in, pure values out."""
