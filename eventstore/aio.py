@@ -91,7 +91,14 @@ class AsyncEventStore:
     ) -> Appended:
         """Append events, in one transaction with what other tasks append now."""
         request = self.store.request(
-            conversation_id, events, expected_version, meta, tenant_id, user_id, parent, writer_epoch
+            conversation_id,
+            events,
+            expected_version,
+            meta,
+            tenant_id,
+            user_id,
+            parent,
+            writer_epoch,
         )
         if connection is not None:
             return await self._run(append, connection, request)

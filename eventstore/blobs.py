@@ -13,13 +13,12 @@ from typing import Any
 from uuid import UUID
 
 import zstandard
-from sqlalchemy import Connection
 
 from eventstore.errors import BlobNotFound
 from eventstore.events import BlobRef, ToolResult
 from eventstore.events.codec import dumps, encode
 from eventstore.events.records import EventData
-from eventstore.sql.dialect import Dialect, Statement, cursor, dialect_of
+from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
 
 __all__ = ["PREVIEW_CHARS", "THRESHOLD_BYTES", "Blob", "alias_of", "externalise", "read_blob"]
 
@@ -87,7 +86,7 @@ def externalise(data: EventData, text: str, threshold: int) -> tuple[EventData, 
     return data, _stub(text, blob), blob
 
 
-def store_blob(connection: Connection, conversation_id: UUID, blob: Blob) -> None:
+def store_blob(connection: AnyConnection, conversation_id: UUID, blob: Blob) -> None:
     """Keep a blob, in the caller's transaction; storing the same bytes again changes nothing."""
     dialect = dialect_of(connection)
     cursor(connection).execute(
@@ -101,7 +100,7 @@ def store_blob(connection: Connection, conversation_id: UUID, blob: Blob) -> Non
     )
 
 
-def read_blob(connection: Connection, conversation_id: UUID, digest: str) -> bytes:
+def read_blob(connection: AnyConnection, conversation_id: UUID, digest: str) -> bytes:
     """Return a blob's bytes.
 
     Raises:

@@ -111,9 +111,7 @@ def erase(
     done = append(
         connection, Append(conversation_id, prepare([NewEvent(receipt)], None, 1 << 30), ANY)
     )
-    return ErasureReceipt(
-        conversation_id, erasure_id, now, reason, erased, blobs, done.version
-    )
+    return ErasureReceipt(conversation_id, erasure_id, now, reason, erased, blobs, done.version)
 
 
 def _erase_events(
@@ -152,9 +150,7 @@ def _erase_blobs(
     """Delete the blobs that no remaining payload refers to."""
     blobs, events = tables["blobs"], tables["events"]
     kept = connection.execute(
-        select(blobs.c.digest, blobs.c.size_bytes).where(
-            blobs.c.conversation_id == conversation_id
-        )
+        select(blobs.c.digest, blobs.c.size_bytes).where(blobs.c.conversation_id == conversation_id)
     ).all()
     if not kept:
         return ()

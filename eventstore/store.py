@@ -14,6 +14,7 @@ from typing import Self
 from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.pool import QueuePool
 
 from eventstore import blobs, erasure
 from eventstore.errors import EventStoreError
@@ -24,6 +25,8 @@ from eventstore.integrity import Verification
 from eventstore.log import get_logger
 from eventstore.sql import feed, migrate, streams
 from eventstore.sql.append import ANY, Append, Appended, Expected, append, prepare
+from eventstore.sql.dialect import DriverConnection
+from eventstore.sql.driver import AtHand, DriverTransaction
 from eventstore.sql.engines import Synchronous, begin_write, open_engine
 from eventstore.sql.failures import translated
 from eventstore.sql.read import END, read_page
@@ -56,6 +59,9 @@ class EventStore:
         self.url = engine.url.render_as_string(hide_password=True)
         self.blob_threshold = blob_threshold
         self.read_only = read_only
+        # Half of the pool at most, so that the other half is always to be had.
+        size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
+        self._at_hand = AtHand(engine, keep=size // 2)
 
     @classmethod
     def open(
@@ -122,14 +128,14 @@ class EventStore:
         writer_epoch: int | None = None,
         connection: Connection | None = None,
     ) -> Appended:
-        """Append events to a conversation: all of them, or none.
+        r"""Append events to a conversation: all of them, or none.
 
-        One durable transaction (or part of the caller's). Repeating an append of `NewEvent`\\ s
+        One durable transaction (or part of the caller's). Repeating an append of `NewEvent`\ s
         that name their ``event_id`` returns the first result and writes nothing.
 
         Args:
             conversation_id: The stream; it begins to exist with its first event.
-            events: One or many, in order; payloads, or `NewEvent`\\ s with an id or metadata.
+            events: One or many, in order; payloads, or `NewEvent`\ s with an id or metadata.
             expected_version: ``ANY``, ``NO_STREAM``, or the exact version before this append.
             meta: Metadata for the events that bring none of their own.
             tenant_id: The conversation's tenant, recorded when it is created.
@@ -146,11 +152,18 @@ class EventStore:
             InvalidEvent: There are no events, or one cannot be encoded.
         """
         request = self.request(
-            conversation_id, events, expected_version, meta, tenant_id, user_id, parent, writer_epoch
+            conversation_id,
+            events,
+            expected_version,
+            meta,
+            tenant_id,
+            user_id,
+            parent,
+            writer_epoch,
         )
         if connection is not None:
             return append(connection, request)
-        with self.writing() as own:
+        with translated(self.url), DriverTransaction(self._at_hand, write=True) as own:
             return append(own, request)
 
     def request(
@@ -181,9 +194,9 @@ class EventStore:
         The result of each stands at its place, once all that succeeded are durable.
         """
         try:
-            with self.writing() as connection:
+            with translated(self.url), DriverTransaction(self._at_hand, write=True) as connection:
                 return [_outcome(connection, request) for request in requests]
-        except Exception as error:  # noqa: BLE001 - handed to the callers it belongs to
+        except Exception as error:
             if len(requests) == 1:
                 return [error]
         return [outcome for request in requests for outcome in self.append_group([request])]
@@ -212,7 +225,7 @@ class EventStore:
         stream, upper, left = to_uuid(conversation_id), END if before is None else before, limit
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
-            with self.reading() as connection:
+            with translated(self.url), DriverTransaction(self._at_hand, write=False) as connection:
                 page = read_page(
                     connection, stream, after=after, before=upper, backward=backward, limit=size
                 )
@@ -235,7 +248,7 @@ class EventStore:
         Raises:
             InvalidCursor: ``after`` did not come from this kind of store.
         """
-        with self.reading() as connection:
+        with translated(self.url), DriverTransaction(self._at_hand, write=False) as connection:
             return feed.read_feed(connection, after, limit)
 
     def get(self, conversation_id: StreamId) -> StreamInfo:
@@ -349,9 +362,7 @@ class EventStore:
             yield connection
 
     @contextmanager
-    def writing(
-        self, *, durable: bool = True, secure_delete: bool = False
-    ) -> Iterator[Connection]:
+    def writing(self, *, durable: bool = True, secure_delete: bool = False) -> Iterator[Connection]:
         """Yield a connection in a transaction for writing, committed at the end of the block.
 
         With ``durable`` false a power cut may undo the commit, as a whole: for what can be rebuilt.
@@ -372,6 +383,7 @@ class EventStore:
 
     def close(self) -> None:
         """Close every connection; the store can still be used, and opens new ones."""
+        self._at_hand.close()
         self.engine.dispose()
 
     def __enter__(self) -> Self:
@@ -388,7 +400,7 @@ class EventStore:
         self.close()
 
 
-def _outcome(connection: Connection, request: Append) -> Appended | Exception:
+def _outcome(connection: DriverConnection, request: Append) -> Appended | Exception:
     try:
         return append(connection, request)
     except EventStoreError as error:

@@ -14,9 +14,7 @@ from eventstore.sql.schema import metadata_for
 
 def run(connection: Connection) -> None:
     """Run the migrations in the connection's transaction."""
-    context.configure(
-        connection=connection, target_metadata=metadata_for(connection.dialect.name)
-    )
+    context.configure(connection=connection, target_metadata=metadata_for(connection.dialect.name))
     context.run_migrations()
 
 

@@ -107,7 +107,9 @@ def _live(connection: Connection, projection: Projection) -> Generation:
 
 def _events(connection: Connection) -> int:
     streams = metadata_for(connection.dialect.name).tables["conversations"]
-    return int(connection.execute(select(func.coalesce(func.sum(streams.c.version), 0))).scalar_one())
+    return int(
+        connection.execute(select(func.coalesce(func.sum(streams.c.version), 0))).scalar_one()
+    )
 
 
 def _conversations(store: EventStore) -> Iterator[UUID]:
@@ -139,10 +141,10 @@ def _compare(
             for row in fold.buffer.complete_rows(declared.name)
         }
         seen += len(live)
-        for found in _differences(declared, live, fresh):
-            differences.append(
-                Difference(generation.projection.name, declared.name, conversation_id, *found)
-            )
+        differences += [
+            Difference(generation.projection.name, declared.name, conversation_id, *found)
+            for found in _differences(declared, live, fresh)
+        ]
     return version, seen, differences
 
 

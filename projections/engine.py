@@ -24,7 +24,16 @@ from projections.base import Projection, State
 from projections.changes import RowBuffer
 from projections.generations import Generation
 
-__all__ = ["Fold", "begin", "catch_up", "fold_anew", "is_current", "resume", "save_folds", "untouched"]
+__all__ = [
+    "Fold",
+    "begin",
+    "catch_up",
+    "fold_anew",
+    "is_current",
+    "resume",
+    "save_folds",
+    "untouched",
+]
 
 _PAGE = 1_000
 
@@ -51,9 +60,7 @@ class Fold:
             self.state, changes = projection.fold(self.state, event)
             self.buffer.add(changes)
         except Exception as error:
-            raise ProjectionFailed(
-                projection.name, event.conversation_id, event.version
-            ) from error
+            raise ProjectionFailed(projection.name, event.conversation_id, event.version) from error
         self.version = event.version
 
 
@@ -166,9 +173,7 @@ def untouched(
     connection: Connection, generations: Sequence[Generation], conversation_id: UUID
 ) -> bool:
     """Lock the conversation's heads; return whether none of the generations holds any of it."""
-    return all(
-        fold.version == 0 for fold in _lock_folds(connection, generations, conversation_id)
-    )
+    return all(fold.version == 0 for fold in _lock_folds(connection, generations, conversation_id))
 
 
 def _lock_folds(

@@ -139,7 +139,7 @@ class Row:
     conversation_id: UUID
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
+    def from_row(cls, row: Mapping[Any, Any]) -> Self:
         """Make one from a mapping of column names to Python values; other names are ignored."""
         return cls(**{field.name: row[field.name] for field in fields(cls) if field.name in row})
 

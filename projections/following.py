@@ -112,4 +112,3 @@ def _advance(
         )
         .values(cursor=after)
     )
-

@@ -163,9 +163,7 @@ def _newest(
     return None if row is None else Generation(projection, row[0], row[1])
 
 
-def _add(
-    connection: Connection, projection: Projection, status: Status, cursor: str | None
-) -> int:
+def _add(connection: Connection, projection: Projection, status: Status, cursor: str | None) -> int:
     registry = _registry(connection)
     last = connection.execute(
         select(registry.c.generation)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, exists, func, not_, select
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, select
 
 from eventstore import EventStore
 from eventstore.erasure import erasure_lock
@@ -106,7 +106,7 @@ def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
         generations.drop_dead(connection)
 
 
-def _lacking(connection: Connection, targets: Sequence[Generation]) -> list[object]:
+def _lacking(connection: Connection, targets: Sequence[Generation]) -> list[ColumnElement[bool]]:
     tables = metadata_for(connection.dialect.name).tables
     streams, heads = tables["conversations"], tables["projection_heads"]
     built = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -27,7 +28,7 @@ from projections.base import ColumnType, Projection, ReadTable
 
 __all__ = ["create", "drop", "point_views", "table_name", "tables_of"]
 
-_TYPES: dict[ColumnType, type[TypeEngine[object]]] = {
+_TYPES: dict[ColumnType, type[TypeEngine[Any]]] = {
     "text": SafeText,
     "json": SafeJson,
     "integer": BigInteger,
@@ -98,5 +99,5 @@ def point_views(connection: Connection, projection: Projection, generation: int)
         columns = ", ".join(quote(column.name) for column in table.columns)
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quote(name)}")
         connection.exec_driver_sql(
-            f"CREATE VIEW {quote(name)} AS SELECT {columns} FROM {quote(table.name)}"
+            f"CREATE VIEW {quote(name)} AS SELECT {columns} FROM {quote(table.name)}"  # noqa: S608 - quoted
         )

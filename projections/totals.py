@@ -12,7 +12,9 @@ from eventstore.sql.schema import metadata_for
 
 __all__ = ["UsageBy", "UsageTotal", "usage_totals"]
 
-UsageBy = Literal["model", "day", "conversation", "session", "turn", "step", "call", "user", "tenant"]
+UsageBy = Literal[
+    "model", "day", "conversation", "session", "turn", "step", "call", "user", "tenant"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,7 +86,7 @@ class Views:
             if after:
                 query = query.where(table.c.end_version > after)
             query = query.order_by(table.c.version, table.c.part).limit(limit)
-            return [TimelineItem.from_row(row._mapping) for row in connection.execute(query)]
+            return [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
 
         return self._read(TIMELINE, stream, read)
 
@@ -177,8 +177,8 @@ class Views:
             for column, value in (*wanted, (table.c.status, status)):
                 if value is not None:
                     query = query.where(column == value)
-            rows = connection.execute(query.limit(limit))
-            return [ToolCallRow.from_row(row._mapping) for row in rows]
+            rows = connection.execute(query.limit(limit)).mappings()
+            return [ToolCallRow.from_row(row) for row in rows]
 
         return self._read(TOOL_CALLS, stream, read)
 
@@ -228,7 +228,7 @@ class Views:
             ):
                 if value is not None:
                     query = query.where(column == value)
-            return [ConversationEntry.from_row(row._mapping) for row in connection.execute(query)]
+            return [ConversationEntry.from_row(row) for row in connection.execute(query).mappings()]
 
         return self._read(DIRECTORY, None, read)
 

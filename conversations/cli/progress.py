@@ -64,7 +64,7 @@ def progress_bar(what: str, *, console: Console | None = None) -> Iterator[Meter
     progress = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
-        TaskProgressColumn(markup=False),
+        TaskProgressColumn("{task.percentage:>3.0f}%", markup=False),
         _Rate(),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         console=console or stderr(),

@@ -10,7 +10,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-__all__ = ["cost", "count", "duration", "moment", "one_line", "plural", "shown"]
+__all__ = ["call", "cost", "count", "duration", "moment", "one_line", "plural", "shown"]
 
 _HARMFUL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"

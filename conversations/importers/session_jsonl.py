@@ -91,9 +91,11 @@ class _Session:
                     self._action(index, line)
                 case "observation":
                     self._observation(line)
-                case "user_message" | "system_instruction" as kind:
-                    message = lines.message_in(line, kind.split("_")[0])
-                    self._add(self._payload(message, line), line)
+                case "user_message":
+                    self._add(self._payload(lines.message_in(line, "user"), line), line)
+                case "system_instruction":
+                    role = "developer" if line.get("role") == "developer" else "system"
+                    self._add(self._payload(lines.message_in(line, role), line), line)
                 case "imported_message" if isinstance(about(line).get("message"), dict):
                     self._add(self._payload(about(line)["message"], line), line)
                 case _:
@@ -212,8 +214,8 @@ class _Session:
             if line["type"] in _ENDS_STEP:
                 return False
             if line["type"] == "final" and lines.place_of(line) == place and place[1] is not None:
-                text = lines.text_in(line)
-                return bool(text) and text in (lines.text_in(self._lines[index]) or "")
+                text = lines.text_in(line) or ""
+                return text != "" and text in (lines.text_in(self._lines[index]) or "")
         return False
 
     def _repeats(self, index: int) -> bool:

@@ -1,7 +1,7 @@
-"""Payload to JSON text and back: the only place where payloads are encoded.
+r"""Payload to JSON text and back: the only place where payloads are encoded.
 
 The text is what the database keeps and what the hash chain commits to, byte for byte. It is UTF-8
-without escapes, but for texts that UTF-8 cannot carry: NUL is always ``\\u0000``, and a payload
+without escapes, but for texts that UTF-8 cannot carry: NUL is always ``\u0000``, and a payload
 with a lone surrogate is written in ASCII escapes throughout, so that SQLite and PostgreSQL's
 ``json`` both keep it losslessly.
 """
@@ -21,6 +21,9 @@ from eventstore.events.registry import REGISTRY, UPCASTERS, UnknownEvent
 
 __all__ = ["decode", "dumps", "encode", "loads"]
 
+_LOST = "\ufffd" * 3
+"""What pydantic makes, without an error, of a lone surrogate in a key."""
+
 Upcaster = Callable[[JsonObject], JsonObject]
 
 
@@ -36,11 +39,20 @@ def encode(payload: Payload | UnknownEvent) -> str:
         text = payload.__pydantic_serializer__.to_json(payload, exclude_none=True).decode()
     except PydanticSerializationError as error:
         if "surrogates not allowed" not in str(error):
-            raise InvalidEvent(f"a {payload.type} event cannot be written as JSON: {error}") from error
-        return dumps(payload.model_dump(mode="json", exclude_none=True))
+            raise InvalidEvent(
+                f"a {payload.type} event cannot be written as JSON: {error}"
+            ) from error
+        return _ascii(payload)
+    if _LOST in text:
+        return _ascii(payload)
     if "NaN" in text or "Infinity" in text:
         loads(text)
     return text
+
+
+def _ascii(payload: Payload) -> str:
+    # In Python's mode, since pydantic's JSON mode loses lone surrogates in the keys of objects.
+    return dumps(payload.model_dump(exclude_none=True))
 
 
 def decode(

@@ -54,7 +54,10 @@ class ConversationEnd(Payload):
 
 
 class SessionStart(Payload):
-    """A process opens the conversation; ``config`` holds model, temperature, cwd, tools, tokenizer."""
+    """A process opens the conversation.
+
+    ``config`` holds model, temperature, working directory, tools, tokenizer.
+    """
 
     type: ClassVar[str] = "session_start"
 
@@ -86,7 +89,7 @@ class ModeSwitch(Payload):
 
 
 class TurnStart(Payload):
-    """A turn begins: from one input to the final answer. ``input`` repeats the raw input if given."""
+    """A turn begins, from one input to the final answer; ``input`` is the raw input, if given."""
 
     type: ClassVar[str] = "turn_start"
 
@@ -110,7 +113,7 @@ class TurnEnd(Payload):
 
 
 class TaskEnqueue(Payload):
-    """The scheduler queues a task; ``closes_call_id`` is the tool call whose result it will bring."""
+    """A task is queued; ``closes_call_id`` is the tool call whose result it will bring."""
 
     type: ClassVar[str] = "task_enqueue"
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from eventstore.events.base import UtcDatetime, Value
 from eventstore.events.values import Mode
 
-__all__ = ["Meta"]
+__all__ = ["NO_META", "Meta"]
 
 
 class Meta(Value):
@@ -31,3 +31,7 @@ class Meta(Value):
     correlation_id: str | None = None
     in_context: bool = True
     occurred_at: UtcDatetime | None = None
+
+
+NO_META = Meta()
+"""Metadata of which nothing is known."""

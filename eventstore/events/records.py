@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from eventstore.events.base import Payload
-from eventstore.events.meta import Meta
+from eventstore.events.meta import NO_META, Meta
 from eventstore.events.registry import UnknownEvent
 
 __all__ = ["EventData", "NewEvent", "RecordedEvent"]
@@ -21,7 +21,7 @@ class NewEvent:
 
     data: EventData
     event_id: UUID | None = None
-    meta: Meta = field(default_factory=Meta)
+    meta: Meta = NO_META
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Payloads of Run mode: a run of a workflow, and the steps through its nodes (document 000, 5.3)."""
+"""Payloads of Run mode: a run of a workflow, and steps through its nodes (document 000, 5.3)."""
 
 from __future__ import annotations
 

@@ -14,8 +14,6 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection
-
 from eventstore.blobs import Blob, externalise, store_blob
 from eventstore.errors import (
     EventIdConflict,
@@ -24,12 +22,22 @@ from eventstore.errors import (
     WriterFenced,
     WrongExpectedVersion,
 )
+from eventstore.events.base import Payload
 from eventstore.events.codec import dumps, encode
-from eventstore.events.meta import Meta
+from eventstore.events.meta import NO_META, Meta
 from eventstore.events.records import EventData, NewEvent, RecordedEvent
+from eventstore.events.registry import UnknownEvent
 from eventstore.ids import new_id
 from eventstore.integrity import chain_start, chain_step, commit_to
-from eventstore.sql.dialect import Dialect, Statement, cursor, dialect_of, text_in, text_out
+from eventstore.sql.dialect import (
+    AnyConnection,
+    Dialect,
+    Statement,
+    cursor,
+    dialect_of,
+    text_in,
+    text_out,
+)
 from eventstore.sql.read import read_page
 
 __all__ = ["ANY", "NO_STREAM", "Append", "Appended", "Expected", "append", "prepare"]
@@ -83,6 +91,14 @@ class Appended:
     conversation_id: UUID
     version: int
     events: tuple[RecordedEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The stream's id and the time, as the database takes them."""
+
+    conversation_id: Any
+    now: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +172,7 @@ def prepare(
     return prepared
 
 
-def append(connection: Connection, request: Append) -> Appended:
+def append(connection: AnyConnection, request: Append) -> Appended:
     """Append to one stream, in the caller's transaction.
 
     Raises:
@@ -167,10 +183,11 @@ def append(connection: Connection, request: Append) -> Appended:
     """
     dialect, cur = dialect_of(connection), cursor(connection)
     now = datetime.now(UTC)
-    head = _lock(cur, dialect, request)
+    stored = _Stored(dialect.from_id(request.conversation_id), dialect.from_time(now))
+    head = _lock(cur, dialect, stored)
     outcome = _check(connection, request, head)
     if outcome is None and head is None:
-        head = _create(cur, dialect, request, now)
+        head = _create(cur, dialect, request, stored)
         # Another writer may have created the stream since we looked; then its head counts.
         outcome = _check(connection, request, head)
     if outcome is not None:
@@ -179,35 +196,36 @@ def append(connection: Connection, request: Append) -> Appended:
     for event in request.events:
         if event.blob is not None:
             store_blob(connection, request.conversation_id, event.blob)
-    recorded = _insert(cur, dialect, request, head, now)
+    recorded = _insert(cur, dialect, request, head, stored, now)
     cur.execute(
         _ADVANCE.on(dialect),
         {
-            "conversation_id": dialect.from_id(request.conversation_id),
+            "conversation_id": stored.conversation_id,
             "version": recorded[-1].version,
             "chain": recorded[-1].chain,
-            "now": dialect.from_time(now),
+            "now": stored.now,
         },
     )
     return Appended(request.conversation_id, recorded[-1].version, recorded)
 
 
 def _prepare(event: NewEvent | EventData, meta: Meta | None, threshold: int) -> Prepared:
-    if not isinstance(event, NewEvent):
-        event = NewEvent(event, meta=meta or Meta())
-    elif meta is not None and event.meta == Meta():
-        event = NewEvent(event.data, event.event_id, meta)
-    if not hasattr(event.data, "schema_version"):
-        raise InvalidEvent(f"{event.data!r} is no event: use a class of eventstore.events")
-    data, text, blob = externalise(event.data, encode(event.data), threshold)
+    if isinstance(event, NewEvent):
+        payload, event_id = event.data, event.event_id
+        own_meta = meta if meta is not None and event.meta == NO_META else event.meta
+    else:
+        payload, event_id, own_meta = event, None, meta or NO_META
+    if not isinstance(payload, (Payload, UnknownEvent)):
+        raise InvalidEvent(f"{payload!r} is no event: use a class of eventstore.events")
+    data, text, blob = externalise(payload, encode(payload), threshold)
     salt = os.urandom(16)
     return Prepared(
-        event_id=event.event_id or new_id(),
-        chosen=event.event_id is not None,
+        event_id=event_id or new_id(),
+        chosen=event_id is not None,
         data=data,
         text=text,
-        meta=event.meta,
-        meta_text=_meta_text(event.meta),
+        meta=own_meta,
+        meta_text="{}" if own_meta is NO_META else _meta_text(own_meta),
         salt=salt,
         digest=commit_to(salt, text),
         blob=blob,
@@ -221,9 +239,8 @@ def _meta_text(meta: Meta) -> str:
         return dumps(meta.model_dump(mode="json", exclude_defaults=True))
 
 
-def _lock(cur: Any, dialect: Dialect, request: Append) -> _Head | None:
-    key = {"conversation_id": dialect.from_id(request.conversation_id)}
-    cur.execute(_LOCK.on(dialect), key)
+def _lock(cur: Any, dialect: Dialect, stored: _Stored) -> _Head | None:
+    cur.execute(_LOCK.on(dialect), {"conversation_id": stored.conversation_id})
     row = cur.fetchone()
     if row is None:
         return None
@@ -231,24 +248,24 @@ def _lock(cur: Any, dialect: Dialect, request: Append) -> _Head | None:
     return _Head(version, bytes(chain), epoch, text_out(tenant_id), text_out(user_id))
 
 
-def _create(cur: Any, dialect: Dialect, request: Append, now: datetime) -> _Head | None:
+def _create(cur: Any, dialect: Dialect, request: Append, stored: _Stored) -> _Head | None:
     parent_id, parent_version = request.parent or (None, None)
     cur.execute(
         _CREATE.on(dialect),
         {
-            "conversation_id": dialect.from_id(request.conversation_id),
+            "conversation_id": stored.conversation_id,
             "chain": chain_start(request.conversation_id),
             "tenant_id": text_in(request.tenant_id),
             "user_id": text_in(request.user_id),
-            "now": dialect.from_time(now),
+            "now": stored.now,
             "parent_conversation_id": None if parent_id is None else dialect.from_id(parent_id),
             "parent_version": parent_version,
         },
     )
-    return _lock(cur, dialect, request)
+    return _lock(cur, dialect, stored)
 
 
-def _check(connection: Connection, request: Append, head: _Head | None) -> Appended | None:
+def _check(connection: AnyConnection, request: Append, head: _Head | None) -> Appended | None:
     """Return the first result of a repeated append, or None for one that may go on."""
     _check_writer(request, head)
     repeated = _repeated(connection, request)
@@ -277,7 +294,7 @@ def _check_version(request: Append, head: _Head | None) -> None:
         raise WrongExpectedVersion(request.conversation_id, expected, actual)
 
 
-def _repeated(connection: Connection, request: Append) -> Appended | None:
+def _repeated(connection: AnyConnection, request: Append) -> Appended | None:
     """Return the first result, if exactly these events were appended before."""
     chosen = [event.event_id for event in request.events if event.chosen]
     if not chosen:
@@ -297,7 +314,7 @@ def _repeated(connection: Connection, request: Append) -> Appended | None:
     return Appended(request.conversation_id, events[-1].version, tuple(events))
 
 
-def _find(connection: Connection, conversation_id: UUID, ids: Sequence[UUID]) -> dict[UUID, int]:
+def _find(connection: AnyConnection, conversation_id: UUID, ids: Sequence[UUID]) -> dict[UUID, int]:
     dialect, cur = dialect_of(connection), cursor(connection)
     mark = "?" if dialect.is_sqlite else "%s"
     found: dict[UUID, int] = {}
@@ -310,12 +327,11 @@ def _find(connection: Connection, conversation_id: UUID, ids: Sequence[UUID]) ->
 
 
 def _insert(
-    cur: Any, dialect: Dialect, request: Append, head: _Head, now: datetime
+    cur: Any, dialect: Dialect, request: Append, head: _Head, stored: _Stored, now: datetime
 ) -> tuple[RecordedEvent, ...]:
     chain = head.chain
     rows: list[dict[str, Any]] = []
     links: list[bytes] = []
-    stored_id, stored_now = dialect.from_id(request.conversation_id), dialect.from_time(now)
     for version, event in enumerate(request.events, start=head.version + 1):
         data = event.data
         chain = chain_step(
@@ -331,12 +347,12 @@ def _insert(
         links.append(chain)
         rows.append(
             {
-                "conversation_id": stored_id,
+                "conversation_id": stored.conversation_id,
                 "version": version,
                 "event_id": dialect.from_id(event.event_id),
                 "type": data.type,
                 "schema_version": data.schema_version,
-                "recorded_at": stored_now,
+                "recorded_at": stored.now,
                 "data": event.text,
                 "meta": event.meta_text,
                 "salt": event.salt,
@@ -382,4 +398,3 @@ def _execute_insert(cur: Any, dialect: Dialect, rows: list[dict[str, Any]]) -> l
         positions.append(cur.fetchone()[0])
         if not cur.nextset():
             return positions
-

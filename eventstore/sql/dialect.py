@@ -1,7 +1,7 @@
 """The small differences between the two databases, for the statements that bypass SQLAlchemy.
 
-Appending and reading events talk to the driver's own cursor, because building a SQLAlchemy result
-costs more than the database does. Their SQL is written once, with ``:name`` parameters.
+Appending and reading events talk to the driver's own cursor, because a SQLAlchemy connection and
+its results cost more than the database does. Their SQL is written once, with ``:name`` parameters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from eventstore.sql.types import escape, text_to_time, time_to_text, unescape
 
-__all__ = ["Dialect", "Statement", "cursor", "dialect_of"]
+__all__ = ["AnyConnection", "Dialect", "DriverConnection", "Statement", "cursor", "dialect_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,34 @@ class Statement:
         return self._by_dialect[dialect.name]
 
 
-def dialect_of(connection: Connection) -> Dialect:
+@dataclass(frozen=True, slots=True)
+class DriverConnection:
+    """A driver's connection in a transaction, without SQLAlchemy's own around it."""
+
+    raw: Any
+    dialect: Dialect
+
+
+AnyConnection = Connection | DriverConnection
+"""What the functions of appending and reading take: a caller's connection, or the fast one."""
+
+
+def dialect_named(name: str) -> Dialect:
+    """Return the dialect of SQLAlchemy's name for it."""
+    return _SQLITE if name == "sqlite" else _POSTGRESQL
+
+
+def dialect_of(connection: AnyConnection) -> Dialect:
     """Return the dialect of a connection."""
-    return _SQLITE if connection.dialect.name == "sqlite" else _POSTGRESQL
+    if isinstance(connection, DriverConnection):
+        return connection.dialect
+    return dialect_named(connection.dialect.name)
 
 
-def cursor(connection: Connection) -> Any:
+def cursor(connection: AnyConnection) -> Any:
     """Return a cursor of the driver itself, within the connection's transaction."""
+    if isinstance(connection, DriverConnection):
+        return connection.raw.cursor()
     return connection.connection.cursor()
 
 

@@ -7,9 +7,10 @@ starts would let two writers read the same version. PostgreSQL: psycopg 3, READ 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,9 +20,10 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
 from eventstore.errors import InvalidUrl, NotWritable
+from eventstore.sql.driver import begin as begin_sqlite
 from eventstore.sql.failures import translated
 
-__all__ = ["Synchronous", "begin_write", "open_engine"]
+__all__ = ["Synchronous", "begin_write", "open_engine", "writer_of"]
 
 Synchronous = Literal["FULL", "NORMAL", "EXTRA", "OFF"]
 _DRIVERS = {
@@ -60,6 +62,12 @@ def open_engine(
     return _sqlite_engine(parsed, synchronous, busy_timeout_ms, read_only, pool_size)
 
 
+@lru_cache(maxsize=256)
+def writer_of(engine: Engine, durable: bool) -> Engine:
+    """Return the engine's variant for transactions that write; it shares the connections."""
+    return engine.execution_options(sqlite_begin="IMMEDIATE", durable=durable)
+
+
 @contextmanager
 def begin_write(engine: Engine, *, durable: bool = True) -> Iterator[Connection]:
     """Yield a connection in a transaction that may write, committed at the end of the block.
@@ -67,8 +75,7 @@ def begin_write(engine: Engine, *, durable: bool = True) -> Iterator[Connection]
     On SQLite the transaction holds the write lock from its first moment. With ``durable`` false
     the commit does not wait for the disk: a power cut may undo it, but never half of it.
     """
-    writer = engine.execution_options(sqlite_begin="IMMEDIATE", durable=durable)
-    with writer.begin() as connection:
+    with writer_of(engine, durable).begin() as connection:
         if not durable and engine.dialect.name == "postgresql":
             connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
         yield connection
@@ -128,24 +135,22 @@ def _sqlite_engine(
         raise InvalidUrl(url.render_as_string(), str(error)) from error
 
     @event.listens_for(engine, "connect")
-    def configure(connection: Any, _record: Any) -> None:
+    def configure(connection: Any, record: Any) -> None:
+        record.info["synchronous"] = synchronous
         cursor = connection.cursor()
         if not read_only:
             with translated(url.render_as_string()):
                 cursor.execute("PRAGMA journal_mode=WAL")
-        cursor.execute(f"PRAGMA synchronous={synchronous}")
         cursor.execute("PRAGMA foreign_keys=ON")
+        # Not every build of SQLite overwrites by default what is deleted; erasure relies on it.
+        cursor.execute("PRAGMA secure_delete=ON")
         cursor.close()
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         options = connection.get_execution_options()
         mode = options.get("sqlite_begin", "DEFERRED")
-        cursor = connection.connection.cursor()
-        if mode == "IMMEDIATE":
-            level = synchronous if options["durable"] else "NORMAL"
-            cursor.execute(f"PRAGMA synchronous={level}")
-        cursor.execute(f"BEGIN {mode}")
+        begin_sqlite(connection.connection, mode, durable=options.get("durable", True))
 
     return engine
 

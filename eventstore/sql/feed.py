@@ -20,7 +20,7 @@ from sqlalchemy import Connection, text
 
 from eventstore.errors import InvalidCursor
 from eventstore.events.records import RecordedEvent
-from eventstore.sql.dialect import Statement, cursor, dialect_of
+from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.read import COLUMNS, decode_row
 
 __all__ = ["Behind", "FeedPage", "behind", "feed_end", "read_feed", "renew_epoch"]
@@ -36,20 +36,20 @@ _BELOW_XMIN = """
 """
 _AFTER = "(epoch, tx_id, position) > (:epoch, (:tx_id)::text::xid8, :position)"
 _FEED = Statement(
-    f"SELECT {COLUMNS['sqlite']} FROM events WHERE position > :position "
+    f"SELECT {COLUMNS['sqlite']} FROM events WHERE position > :position "  # noqa: S608 - likewise
     "ORDER BY position LIMIT :page_size",
     f"""
     SELECT {COLUMNS["postgresql"]}, epoch, tx_id::text FROM events
     WHERE {_AFTER} AND {_BELOW_XMIN}
     ORDER BY epoch, tx_id, position LIMIT :page_size
-    """,
+    """,  # noqa: S608 - constants of this module
 )
 _END = Statement(
     "SELECT max(position) FROM events",
     f"""
     SELECT epoch, tx_id::text, position FROM events WHERE {_BELOW_XMIN}
     ORDER BY epoch DESC, tx_id DESC, position DESC LIMIT 1
-    """,
+    """,  # noqa: S608 - constants of this module
 )
 # Also what is not yet safe to pass: it makes a conversation known as behind.
 _BEHIND = Statement(
@@ -58,7 +58,7 @@ _BEHIND = Statement(
     f"""
     SELECT conversation_id, epoch, tx_id::text, position, {_BELOW_XMIN}
     FROM events WHERE {_AFTER} ORDER BY epoch, tx_id, position LIMIT :page_size
-    """,
+    """,  # noqa: S608 - constants of this module
 )
 
 
@@ -78,7 +78,7 @@ class FeedPage:
         return len(self.events)
 
 
-def read_feed(connection: Connection, after: str | None, limit: int) -> FeedPage:
+def read_feed(connection: AnyConnection, after: str | None, limit: int) -> FeedPage:
     """Return the next events of the feed, in the caller's transaction.
 
     Raises:
@@ -91,13 +91,11 @@ def read_feed(connection: Connection, after: str | None, limit: int) -> FeedPage
     if rows:
         last = rows[-1]
         place = (last[0],) if dialect.is_sqlite else (last[-2], int(last[-1]), last[0])
-    events = tuple(
-        decode_row(cur, dialect, row if dialect.is_sqlite else row[:-2]) for row in rows
-    )
+    events = tuple(decode_row(cur, dialect, row if dialect.is_sqlite else row[:-2]) for row in rows)
     return FeedPage(events, _render(dialect.name, place))
 
 
-def feed_end(connection: Connection) -> str:
+def feed_end(connection: AnyConnection) -> str:
     """Return the cursor after all that is safe to pass now."""
     dialect, cur = dialect_of(connection), cursor(connection)
     cur.execute(_END.on(dialect))
@@ -122,7 +120,7 @@ class Behind:
     more: bool
 
 
-def behind(connection: Connection, after: str | None, limit: int) -> Behind:
+def behind(connection: AnyConnection, after: str | None, limit: int) -> Behind:
     """Return which conversations have visible events after the cursor, looking at ``limit`` events.
 
     Raises:
@@ -148,7 +146,7 @@ def behind(connection: Connection, after: str | None, limit: int) -> Behind:
 
 
 def renew_epoch(connection: Connection) -> None:
-    """Begin a new epoch if the database has moved to another cluster, in the caller's transaction."""
+    """Begin a new epoch if the database is now in another cluster, in the caller's transaction."""
     if connection.dialect.name != "postgresql":
         return
     connection.execute(

@@ -7,13 +7,12 @@ from typing import Any
 from uuid import UUID
 
 from pydantic import ValidationError
-from sqlalchemy import Connection
 
 from eventstore.blobs import resolve
 from eventstore.events.codec import decode, loads
 from eventstore.events.meta import Meta
 from eventstore.events.records import RecordedEvent
-from eventstore.sql.dialect import Dialect, Statement, cursor, dialect_of
+from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
 
 __all__ = ["COLUMNS", "END", "decode_meta", "decode_row", "read_page"]
 
@@ -45,7 +44,7 @@ END = 2**62
 
 
 def read_page(
-    connection: Connection,
+    connection: AnyConnection,
     conversation_id: UUID,
     *,
     after: int = 0,

@@ -104,7 +104,7 @@ def _conversations(metadata: MetaData) -> None:
 
 
 def _events(metadata: MetaData, dialect: str) -> None:
-    columns = [
+    columns: list[Column[Any]] = [
         Column("conversation_id", Id, nullable=False),
         Column("version", BigInteger, nullable=False),
         Column("event_id", Id, nullable=False),

@@ -157,7 +157,7 @@ class Id(TypeDecorator[UUID]):
 
 def time_to_text(moment: datetime) -> str:
     """Return the form in which SQLite keeps a time: sortable, and known to its date functions."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def text_to_time(text: str) -> datetime:

@@ -8,14 +8,13 @@ from typing import Any
 from uuid import UUID
 
 import zstandard
-from sqlalchemy import Connection
 
 from eventstore.blobs import read_blob, stub_of
 from eventstore.errors import BlobNotFound
 from eventstore.events import BlobRef, ToolResult
 from eventstore.events.codec import decode
 from eventstore.integrity import Problem, ProblemKind, chain_start, chain_step, commit_to
-from eventstore.sql.dialect import Dialect, Statement, cursor, dialect_of
+from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
 
 __all__ = ["verify_stream"]
 
@@ -50,7 +49,7 @@ _HEAD = Statement(
 )
 
 
-def verify_stream(connection: Connection, conversation_id: UUID) -> tuple[int, list[Problem]]:
+def verify_stream(connection: AnyConnection, conversation_id: UUID) -> tuple[int, list[Problem]]:
     """Return how many events the stream has, and what is wrong with them.
 
     Reading stops at the first break of the chain: what follows it cannot be judged. Run it in one
@@ -136,7 +135,7 @@ def _commits(salt: Any, data: Any, digest: Any) -> bool:
 
 
 def _row_problems(
-    connection: Connection, conversation_id: UUID, row: Any, erasable: bool
+    connection: AnyConnection, conversation_id: UUID, row: Any, erasable: bool
 ) -> Iterator[tuple[ProblemKind, str]]:
     data, salt, digest = row[5], row[7], row[8]
     if data is None or salt is None:
@@ -146,7 +145,7 @@ def _row_problems(
     if not _commits(salt, data, digest):
         yield "data_altered", "the payload is not the one that the digest commits to"
         return
-    blob = _blob_of(_text(row[2]), row[3], _text(data))
+    blob = _blob_of(row[2], row[3], _text(data))
     if blob is None:
         return
     try:
@@ -160,9 +159,10 @@ def _row_problems(
         yield "blob_altered", f"blob {blob.digest} holds other bytes than its name says"
 
 
-def _blob_of(kind: str, schema_version: int, data: str) -> BlobRef | None:
+def _blob_of(kind: str | bytes, schema_version: int, data: str) -> BlobRef | None:
     stub = stub_of(data)
-    if stub is None and kind == ToolResult.type and '"blob":' in data:
-        payload = decode(kind, schema_version, data)
+    tool_result = kind in (ToolResult.type, ToolResult.type.encode())
+    if stub is None and tool_result and '"blob":' in data:
+        payload = decode(ToolResult.type, schema_version, data)
         return payload.blob if isinstance(payload, ToolResult) else None
     return stub

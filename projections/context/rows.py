@@ -95,7 +95,7 @@ class ContextRow:
     full_alias: str | None = None
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> ContextRow:
+    def of(cls, values: Mapping[Any, Any]) -> ContextRow:
         """Make a row of its columns; those that it does not know are ignored."""
         return cls(**{name: values[name] for name in _FIELDS if name in values})
 

@@ -70,4 +70,4 @@ class SqlRowSource:
         return query.order_by(*(each.desc() for each in order) if newest else order)
 
     def _rows(self, query: Select[Any]) -> list[ContextRow]:
-        return [ContextRow.of(row._mapping) for row in self._connection.execute(query)]
+        return [ContextRow.of(row) for row in self._connection.execute(query).mappings()]

@@ -79,7 +79,7 @@ def test_change_is_refused_by_postgresql(postgres_url: str, cid: UUID, statement
     "change",
     [
         "data = NULL, salt = NULL, type = 'notebook'",
-        "data = NULL, salt = NULL, meta = '{}'",
+        "data = NULL, salt = NULL, meta = '{\"turn\":2}'",
         "data = NULL, salt = NULL, version = 7",
         "data = NULL, salt = NULL, chain = data_digest",
         "data = NULL",

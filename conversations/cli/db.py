@@ -1,0 +1,58 @@
+"""``eventstore db``: the schema of the database."""
+
+from __future__ import annotations
+
+import click
+
+from conversations.cli.console import stdout
+from conversations.cli.documents import print_document
+from conversations.cli.options import Target, common, json_option, with_target
+from conversations.cli.tables import cell
+from eventstore.sql.engines import open_engine
+from eventstore.sql.failures import translated
+from eventstore.sql.migrate import current_revision, known_revisions
+
+__all__ = ["db"]
+
+
+@click.group()
+def db() -> None:
+    """Make, upgrade and inspect the database."""
+
+
+@db.command("upgrade")
+@common
+@with_target
+def upgrade(target: Target) -> None:
+    """Create the database, or bring its schema up to date.
+
+    One transaction; an open application may go on reading and writing. Does nothing to a schema
+    that is current.
+    """
+    with target.create() as store:
+        stdout().print(cell(f"{store.url} is at revision {known_revisions()[-1]}"), soft_wrap=True)
+
+
+@db.command("current")
+@common
+@json_option
+@with_target
+def current(target: Target, as_json: bool) -> None:
+    """Show which revision the schema is at, and whether it is the latest."""
+    target.require_file()
+    engine = open_engine(target.url, read_only=True)
+    url = engine.url.render_as_string(hide_password=True)
+    try:
+        with translated(url), engine.connect() as connection:
+            revision = current_revision(connection)
+    finally:
+        engine.dispose()
+    latest = known_revisions()[-1]
+    if as_json:
+        document = {"revision": revision, "latest": latest, "is_latest": revision == latest}
+        print_document(document)
+    elif revision == latest:
+        stdout().print(cell(f"{revision} (the latest)"))
+    else:
+        said = f"{revision or 'no schema'} (the latest is {latest}: run `eventstore db upgrade`)"
+        stdout().print(cell(said), soft_wrap=True)

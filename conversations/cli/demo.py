@@ -1,0 +1,197 @@
+"""``eventstore demo``: a conversation is held, and everything that can be read from it is shown."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from pathlib import Path
+from uuid import UUID
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from conversations.cli import render
+from conversations.cli.console import stdout
+from conversations.cli.integrity import said
+from conversations.cli.options import Target, common, with_target
+from conversations.cli.program import NAME, Failed, found_something
+from conversations.cli.progress import progress_bar
+from conversations.cli.projections import compared, rebuilt
+from conversations.cli.tables import cell
+from conversations.cli.text import one_line
+from conversations.demo import script
+from conversations.demo.agent import Agent
+from conversations.demo.model import ScriptedModel
+from conversations.demo.tools import Workspace
+from eventstore import EventStore
+from eventstore.errors import NotADatabase, SchemaOutdated, SchemaTooNew
+from projections import Views
+from projections.diff import compare
+from projections.rebuild import rebuild
+
+__all__ = ["DEMO_FILE", "demo"]
+
+DEMO_FILE = "eventstore-demo.db"
+
+_TENANT = "eventstore-demo"
+_USER = "ada"
+_FRAME = frozenset({"conversation", "session", "turn"})
+_SMALL_BUDGET = 400  # tokens: about half of the conversation
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help=f"Add to {DEMO_FILE} instead of replacing it.")
+@common
+@with_target
+def demo(target: Target, keep: bool) -> None:
+    """Hold a scripted conversation, and show everything that can be read from it.
+
+    Without --db it is kept in the file eventstore-demo.db of this directory, which is made anew. A
+    stand-in plays the model; the tools, the events and all that is made of them are real.
+    """
+    if not target.by_hand:
+        # A demo has no business in the database that the environment names.
+        target.named = f"sqlite:///{DEMO_FILE}"
+        if not keep:
+            _discard(Path(DEMO_FILE))
+    with target.create() as store:
+        conversation_id = _hold(store)
+        good = _show(store, conversation_id)
+        _tell_where_to_go(target, conversation_id)
+    if not good:
+        found_something()
+
+
+def _discard(path: Path) -> None:
+    """Delete the file of an earlier demo; refuse to delete anything else."""
+    if not path.exists():
+        return
+    refusal = Failed(f"{path} holds something else than a demo: move it away, or use --db")
+    try:
+        with EventStore.open(f"sqlite:///{path}", migrate=False) as store:
+            owners = {info.tenant_id for info in store.list(limit=10_000)}
+    except (NotADatabase, SchemaOutdated, SchemaTooNew) as error:
+        raise refusal from error
+    if owners - {_TENANT}:
+        raise refusal
+    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        name.unlink(missing_ok=True)
+
+
+def _hold(store: EventStore) -> UUID:
+    console = stdout()
+    _heading(console, "1. A conversation", "held by a scripted agent, recorded event by event")
+    with tempfile.TemporaryDirectory(prefix="eventstore-demo-") as folder:
+        agent = Agent(
+            store,
+            ScriptedModel(script.REPLIES),
+            Workspace(Path(folder), script.PROJECT),
+            tell=_Narrator(console).tell,
+            tenant_id=_TENANT,
+            user_id=_USER,
+        )
+        agent.open(script.TITLE, script.INSTRUCTIONS)
+        for text in script.USER:
+            agent.turn(text)
+        agent.close()
+    return agent.conversation_id
+
+
+class _Narrator:
+    """Writes what happens, a line each; answers when they are complete."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._text = ""
+
+    def tell(self, kind: str, text: str) -> None:
+        if kind == "text":
+            self._text += text
+        elif kind == "user":
+            self._line("you", text, "bold")
+        elif kind == "call":
+            self._text = f"{one_line(text, 44)} → "
+        elif kind == "result":
+            style = "yellow" if text.startswith("success") else "red"
+            self._line("tool", one_line(self._text + text, self._console.width - 9), style)
+            self._text = ""
+        else:
+            if self._text:
+                self._line("model", self._text, "cyan")
+            if kind == "error":
+                self._line("", f"({text}: the call is made again)", "red")
+            self._text = ""
+
+    def _line(self, who: str, text: str, style: str) -> None:
+        shown = cell(text, style)
+        shown.overflow = "fold"
+        for number, line in enumerate(shown.wrap(self._console, self._console.width - 8)):
+            self._console.print(Text(f"{who if number == 0 else '':>6}  ", style="dim") + line)
+
+
+def _show(store: EventStore, conversation_id: UUID) -> bool:
+    console, views = stdout(), Views(store)
+    _heading(console, "2. Timeline", "what a user interface shows; # is the event's version")
+    items = [item for item in views.timeline(conversation_id) if item.kind not in _FRAME]
+    console.print(render.timeline_table(items))
+    _show_context(console, views, conversation_id)
+    _heading(console, "4. Usage", "tokens as reported, cost from the price list, by turn")
+    totals = views.usage(by="turn", conversation_id=conversation_id)
+    console.print(render.usage_table(totals, "turn"))
+    _heading(console, "5. Tool audit", "every call, the newest first, with what came of it")
+    calls = views.tool_calls(conversation_id=conversation_id)
+    console.print(render.tools_table(calls, one_conversation=True))
+    return _prove(console, store)
+
+
+def _show_context(console: Console, views: Views, conversation_id: UUID) -> None:
+    whole = views.context(conversation_id)
+    small = views.context(conversation_id, max_tokens=_SMALL_BUDGET)
+    _heading(console, "3. messages[]", "what a model would be sent next, and within a small budget")
+    console.print(cell(f"whole: {render.context_summary(whole)}"), soft_wrap=True)
+    console.print(cell(f"small: {render.context_summary(small, _SMALL_BUDGET)}"), soft_wrap=True)
+    console.print(render.messages_table(small.messages))
+    console.print(cell("and the account of it, with what was dropped and why:"))
+    console.print(render.ledger_table(small.ledger))
+
+
+def _prove(console: Console, store: EventStore) -> bool:
+    _heading(console, "6. Rebuild, compare, verify", "views are folds of the events, and can prove it")
+    with progress_bar("rebuilding", console=console) as meter:
+        report = rebuild(store, on_progress=meter.update)
+    console.print(cell(rebuilt(report)))
+    differences = compare(store)
+    if not differences.ok:
+        console.print(render.differences_table(differences.differences))
+    console.print(cell(f"diff: {compared(differences)}", _colour(differences.ok)))
+    found = store.verify()
+    if not found.ok:
+        console.print(render.problems_table(found.problems))
+    console.print(cell(f"verify: {said(found)}", _colour(found.ok)))
+    return differences.ok and found.ok
+
+
+def _colour(good: bool) -> str:
+    return "green" if good else "red"
+
+
+def _tell_where_to_go(target: Target, conversation_id: UUID) -> None:
+    console = stdout()
+    _heading(console, "Explore it further", "the conversation stays where it is")
+    # Written out for a shell: the name of this database may hold what a shell would read.
+    start = f"{NAME} --db {}"
+    for command in (
+        f"timeline {conversation_id} --full",
+        f"events {conversation_id} --json",
+        f"context {conversation_id} --max-tokens 800 --explain",
+        f"export {conversation_id} --format openai",
+        "usage --by model",
+        "tools --status failed",
+    ):
+        console.print(cell(f"  {start} {command}"), soft_wrap=True)
+
+
+def _heading(console: Console, title: str, why: str) -> None:
+    console.print()
+    console.print(Text.assemble((title, "bold underline"), (f"  {why}", "dim")))

@@ -1,0 +1,147 @@
+"""``eventstore projections``: how the read models stand, rebuilding them, keeping them warm."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from dataclasses import asdict
+from types import FrameType
+
+import click
+
+from conversations.cli import render
+from conversations.cli.console import stdout
+from conversations.cli.documents import print_document
+from conversations.cli.options import Target, common, json_option, with_target
+from conversations.cli.program import found_something
+from conversations.cli.progress import progress_bar
+from conversations.cli.tables import cell
+from conversations.cli.text import plural
+from eventstore import EventStore
+from projections import worker
+from projections.catalogue import named
+from projections.diff import DiffReport, compare
+from projections.rebuild import RebuildReport
+from projections.rebuild import rebuild as rebuild_projections
+from projections.status import status as status_of
+
+__all__ = ["compared", "projections", "rebuilt"]
+
+
+@click.group()
+def projections() -> None:
+    """Inspect, rebuild and follow the read models."""
+
+
+@projections.command("status")
+@common
+@json_option
+@with_target
+def status(target: Target, as_json: bool) -> None:
+    """Show for each projection its version, generation, and how many conversations are behind.
+
+    Being behind is no fault: a read catches up what it is asked for.
+    """
+    with target.open() as store:
+        found = status_of(store)
+    if as_json:
+        print_document(found)
+    else:
+        stdout().print(render.status_table(found))
+
+
+@projections.command("rebuild")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option(
+    "--workers",
+    metavar="N",
+    type=click.IntRange(min=1, max=64),
+    default=1,
+    show_default=True,
+    help="How many processes fold.",
+)
+@click.option("--diff", is_flag=True, help="Compare with a fresh fold, and change nothing.")
+@common
+@json_option
+@with_target
+def rebuild(
+    target: Target, names: tuple[str, ...], workers: int, diff: bool, as_json: bool
+) -> None:
+    """Fold all events anew into new tables, and make them the live ones.
+
+    Reads go on meanwhile. A rebuild that was interrupted goes on where it stopped. With --diff the
+    rows that differ are listed, and the exit status is 1 if there are any.
+    """
+    named(names)
+    with target.open() if diff else target.open_to_write() as store:
+        if diff:
+            _show_differences(store, names, as_json=as_json)
+            return
+        with progress_bar("rebuilding") as meter:
+            report = rebuild_projections(
+                store, names or None, workers=workers, on_progress=meter.update
+            )
+    if as_json:
+        print_document(report)
+    else:
+        stdout().print(cell(rebuilt(report)))
+
+
+def _show_differences(store: EventStore, names: tuple[str, ...], *, as_json: bool) -> None:
+    with progress_bar("comparing") as meter:
+        report = compare(store, names or None, on_progress=meter.update)
+    if as_json:
+        print_document({"ok": report.ok, **_document(report)})
+    else:
+        if not report.ok:
+            stdout().print(render.differences_table(report.differences))
+        stdout().print(cell(compared(report), "green" if report.ok else "red"))
+    if not report.ok:
+        found_something()
+
+
+def _document(report: DiffReport) -> dict[str, object]:
+    differences = [asdict(each) for each in report.differences]
+    return {
+        "conversations": report.conversations,
+        "rows": report.rows,
+        "differences": differences,
+    }
+
+
+def rebuilt(report: RebuildReport) -> str:
+    """Return what a rebuild did as a sentence."""
+    done = f"{plural(report.conversations, 'conversation')}, {plural(report.events, 'event')}"
+    rate = f" ({report.events / report.seconds:,.0f} events/s)" if report.events else ""
+    return f"rebuilt {', '.join(report.projections)}: {done} in {report.seconds:.2f} s{rate}"
+
+
+def compared(report: DiffReport) -> str:
+    """Return the result of a comparison as a sentence."""
+    seen = f"{plural(report.conversations, 'conversation')}, {plural(report.rows, 'row')} compared"
+    if report.ok:
+        return f"{seen}: no difference"
+    return f"{seen}: {plural(len(report.differences), 'difference')}"
+
+
+@projections.command("run")
+@click.option("--once", is_flag=True, help="End when nothing is behind.")
+@common
+@with_target
+def run(target: Target, once: bool) -> None:
+    """Keep every projection warm, until it is stopped.
+
+    Several may run, on several machines, without doing anything twice.
+    """
+    stop = threading.Event()
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    with target.open_to_write() as store:
+        before = signal.signal(signal.SIGTERM, end)
+        try:
+            count = worker.run(store, once=once, stop=stop)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    stdout().print(cell(f"caught up {plural(count, 'conversation')}"))

@@ -1,0 +1,79 @@
+"""What is said in the demo: the project that the agent finds, the user's words, the model's replies."""
+
+from __future__ import annotations
+
+from conversations.demo.model import Reply, Wanted
+
+__all__ = ["INSTRUCTIONS", "PROJECT", "REPLIES", "TITLE", "USER"]
+
+TITLE = "Why is the discount wrong?"
+
+INSTRUCTIONS = (
+    "You are a careful programming assistant. Use the tools to look before you answer, change as "
+    "little as possible, and run the tests after every change."
+)
+
+_BROKEN = '''"""Prices of a small shop."""
+
+
+def discounted(price: float, percent: float) -> float:
+    """Return the price less a discount in percent."""
+    return price - percent
+'''
+
+_MENDED = _BROKEN.replace("price - percent", "price * (1 - percent / 100)")
+
+PROJECT = {
+    "prices.py": _BROKEN,
+    "test_prices.py": '''import unittest
+
+from prices import discounted
+
+
+class Discounted(unittest.TestCase):
+    def test_a_tenth_off(self):
+        self.assertEqual(45.0, discounted(50, 10))
+
+    def test_nothing_off(self):
+        self.assertEqual(80, discounted(80, 0))
+''',
+}
+"""The files of the temporary folder, by name."""
+
+USER = (
+    "Do the tests of this project pass?",
+    "Please fix it.",
+    "谢谢！请用一句话总结你改了什么。",
+)
+
+REPLIES = (
+    Reply(
+        "I'll look at the files and run the tests.",
+        (Wanted("list_files"), Wanted("read_file", path="README.md"), Wanted("run_tests")),
+    ),
+    Reply(
+        "No. One of the two tests fails: `test_a_tenth_off` expects 45.0 for ten percent off 50, "
+        "and gets 40. It looks as if the percentage is subtracted as an amount of money. There is "
+        "no README that would say otherwise."
+    ),
+    Reply(
+        "Let me read the code and its test side by side.",
+        (Wanted("read_file", path="prices.py"), Wanted("read_file", path="test_prices.py")),
+    ),
+    Reply(
+        "The function subtracts `percent` from the price. It has to take that share of the price "
+        "instead, so I will change the one line",
+        breaks_off="connection reset by peer",
+    ),
+    Reply(
+        "I will change the one line that subtracts the percentage.",
+        (Wanted("write_file", path="prices.py", text=_MENDED),),
+    ),
+    Reply("Now the tests again.", (Wanted("run_tests"),)),
+    Reply(
+        "Fixed. `discounted` now returns `price * (1 - percent / 100)`, and both tests pass. "
+        "Nothing else was changed."
+    ),
+    Reply("我把 `discounted` 里的“价格减百分数”改成了“价格乘以 (1 − 百分数/100)”，两个测试现在都通过。"),
+)
+"""In the order in which the model is called; the fourth call breaks off and is made again."""

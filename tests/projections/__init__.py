@@ -1,0 +1,1 @@
+"""The read side's engine: what keeps the tables current, on both databases."""

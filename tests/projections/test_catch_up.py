@@ -1,0 +1,142 @@
+"""A read catches up what it is asked for: it is never stale, and costs what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from eventstore import EventStore, new_id
+from eventstore import events as e
+from eventstore.errors import ConversationNotFound
+from projections import Views, engine
+from projections.catalogue import PROJECTIONS
+from projections.following import catch_up_behind
+from tests.projections.support import converse, expected, read_all_views, statements, stored, turn
+
+
+@pytest.fixture
+def events_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Give the versions of the events that catch-ups read, in order."""
+    versions: list[int] = []
+    real = engine.read_page
+
+    def counted(*args: Any, **options: Any) -> list[e.RecordedEvent]:
+        page = real(*args, **options)
+        versions.extend(event.version for event in page)
+        return page
+
+    monkeypatch.setattr(engine, "read_page", counted)
+    return versions
+
+
+def test_a_read_after_each_append_equals_a_fresh_fold(
+    store: EventStore, views: Views, cid: UUID
+) -> None:
+    """After every single event, each table holds what folding all events from the first gives."""
+    for payload in turn(0, "a") + turn(7, "b"):
+        store.append(cid, [payload])
+        read_all_views(views, cid)
+        assert expected(store.read(cid)) == stored(store, cid)
+
+
+def test_a_read_of_one_conversation_folds_its_new_events_once(
+    store: EventStore, views: Views, events_read: list[int]
+) -> None:
+    """What has been folded is not read again, however long the conversation is."""
+    cid = converse(store, 3)
+    views.timeline(cid)
+    assert list(range(1, 22)) == events_read
+    events_read.clear()
+    store.append(cid, [e.UserMessage.text("news"), e.UserMessage.text("more")])
+    views.timeline(cid)
+    views.timeline(cid)
+    assert [22, 23] == events_read
+
+
+def test_a_read_folds_nothing_of_other_projections(
+    store: EventStore, views: Views, cid: UUID, events_read: list[int]
+) -> None:
+    """The timeline does not pay for the context: each is caught up when it is read itself."""
+    store.append(cid, turn(0, "a"))
+    views.timeline(cid)
+    timeline_alone = stored(store, cid)
+    assert timeline_alone["timeline_items"]
+    assert {} == timeline_alone["context_messages"]
+
+
+def test_a_read_across_conversations_folds_what_is_new(
+    store: EventStore, views: Views, events_read: list[int]
+) -> None:
+    """The directory reads the new events of one conversation, not those of the others."""
+    cids = [converse(store, 1) for _ in range(3)]
+    views.conversations()
+    events_read.clear()
+    store.append(cids[1], [e.UserMessage.text("news")])
+    assert "news" == next(
+        entry.last_user_text for entry in views.conversations() if entry.conversation_id == cids[1]
+    )
+    assert [8] == events_read
+
+
+@pytest.mark.parametrize("size", [999, 1_000, 1_001, 2_500])
+def test_a_catch_up_of_many_pages_equals_a_fresh_fold(
+    store: EventStore, views: Views, cid: UUID, size: int
+) -> None:
+    """Where a page of events ends makes no difference to the rows."""
+    chunks = [
+        e.AssistantChunk(llm_call_id=f"c{number // 50}", index=number, text=f"{number} ")
+        for number in range(size)
+    ]
+    store.append(cid, chunks)
+    views.timeline(cid)
+    views.usage(conversation_id=cid)
+    held = stored(store, cid)
+    should = expected(store.read(cid))
+    for name in ("timeline_items", "usage_by_call"):
+        assert should[name] == held[name]
+
+
+def test_a_warm_read_writes_nothing(store: EventStore, views: Views, cid: UUID) -> None:
+    """Reading again what is current runs SELECTs alone, and so cannot wait for a writer."""
+    store.append(cid, turn(0, "a"))
+    read_all_views(views, cid)
+    with store.reading() as connection:
+        connection.exec_driver_sql("SELECT 1")
+    with statements(store) as seen:
+        read_all_views(views, cid)
+    writes = [sql for sql in seen if sql.split()[0] in ("INSERT", "UPDATE", "DELETE", "CREATE")]
+    # On PostgreSQL the feed's cursor may still have to pass what was not yet safe to pass.
+    assert [] == [sql for sql in writes if "UPDATE projections" not in sql]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda views, cid: views.timeline(cid),
+        lambda views, cid: views.context(cid),
+        lambda views, cid: views.run_state(cid),
+        lambda views, cid: views.usage(conversation_id=cid),
+        lambda views, cid: views.tool_calls(conversation_id=cid),
+    ],
+    ids=["timeline", "context", "run_state", "usage", "tool_calls"],
+)
+def test_reading_what_does_not_exist_is_an_error(
+    views: Views, read: Callable[[Views, UUID], Any]
+) -> None:
+    """An unknown id is named, and leaves no head behind."""
+    unknown = new_id()
+    with pytest.raises(ConversationNotFound) as caught:
+        read(views, unknown)
+    assert unknown == caught.value.conversation_id
+
+
+def test_catching_up_all_leaves_nothing_behind(store: EventStore, views: Views) -> None:
+    """One call folds every conversation for every projection, and counts each group's once."""
+    cids = [converse(store, 1) for _ in range(45)]
+    assert 45 == catch_up_behind(store, PROJECTIONS)
+    assert 0 == catch_up_behind(store, PROJECTIONS)
+    for cid in cids[::15]:
+        assert expected(store.read(cid)) == stored(store, cid)
