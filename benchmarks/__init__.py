@@ -1,1 +1,1 @@
-"""Measurements behind the figures in the docs; run them with `python -m benchmarks`."""
+"""Benchmarks: ``make bench``. Each figure stands beside a floor or a peer of the same run."""

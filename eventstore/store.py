@@ -238,8 +238,10 @@ class EventStore:
     def read_all(self, *, after: str | None = None, limit: int = 500) -> feed.FeedPage:
         """Return the next page of all events of the store; no event is ever skipped.
 
-        Within a conversation the order is that of its versions. With writers of many processes on
-        PostgreSQL, an event is handed out once every transaction that began before it has ended.
+        With writers of many processes on PostgreSQL, an event is handed out once every transaction
+        that began before its own has ended, in the order in which the transactions began. So two
+        events of one conversation may come out of order of version, where a transaction that
+        appends to several conversations overlaps another; go by ``version``.
 
         Args:
             after: The ``cursor`` of the page before; None begins at the first event.

@@ -1,8 +1,8 @@
 """Comparing what the live tables hold with what a fresh fold gives, row by row.
 
-Writes nothing but what any read would: conversations that are behind are caught up first, if the
-live generation is of this code's version. Otherwise each conversation is compared at the version
-that the live generation has reached, which shows what a changed fold would change.
+Writes nothing but what any read would: conversations that are behind are caught up first, where
+the store can be written to. Each is compared at the version that the live generation has reached;
+rows of conversations that do not exist are found too.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import Connection, Table, exists, func, not_, select
 
 from eventstore import EventStore
 from eventstore.events.codec import dumps, loads
 from eventstore.sql.schema import metadata_for
-from projections import generations
-from projections.base import Projection, ReadTable
+from projections.base import ReadTable
 from projections.catalogue import named
 from projections.engine import fold_anew
 from projections.following import catch_up_behind
-from projections.generations import Generation
+from projections.generations import Generation, find_live
 from projections.setup import install_all
 
 __all__ = ["DiffReport", "Difference", "compare"]
@@ -83,26 +82,22 @@ def compare(
     if not store.read_only:
         catch_up_behind(store, projections)
     with store.reading() as connection:
-        live = [_live(connection, projection) for projection in projections]
+        found = [find_live(connection, projection) for projection in projections]
+        live = [generation for generation in found if generation is not None]
         total = _events(connection)
-    conversations = rows = events = 0
-    differences: list[Difference] = []
+        strays = [stray for generation in live for stray in _strays(connection, generation)]
+    conversations = events = 0
+    rows, differences = len(strays), strays
     for conversation_id in _conversations(store):
         with store.reading(snapshot=True) as connection:
             for generation in live:
-                version, seen, found = _compare(connection, generation, conversation_id)
+                version, seen, differing = _compare(connection, generation, conversation_id)
                 rows += seen
-                differences.extend(found)
+                differences.extend(differing)
         conversations, events = conversations + 1, events + version
         if on_progress is not None:
             on_progress(events, max(total, events))
     return DiffReport(conversations, rows, tuple(differences))
-
-
-def _live(connection: Connection, projection: Projection) -> Generation:
-    found = generations.newest_live(connection, projection)
-    assert found is not None  # noqa: S101 - installed before
-    return found[0]
 
 
 def _events(connection: Connection) -> int:
@@ -117,6 +112,21 @@ def _conversations(store: EventStore) -> Iterator[UUID]:
     while page := store.list(after=after, limit=_PAGE):
         yield from (info.conversation_id for info in page)
         after = page[-1].conversation_id
+
+
+def _strays(connection: Connection, generation: Generation) -> list[Difference]:
+    """Return the rows of conversations that the store does not know."""
+    streams = metadata_for(connection.dialect.name).tables["conversations"]
+    differences: list[Difference] = []
+    for declared in generation.projection.tables:
+        table = generation.tables[declared.name]
+        known = exists().where(streams.c.conversation_id == table.c.conversation_id)
+        for row in connection.execute(select(table).where(not_(known))):
+            live = dict(row._mapping)
+            key = {name: live[name] for name in declared.key}
+            place = (generation.projection.name, declared.name, row.conversation_id, key)
+            differences.append(Difference(*place, "extra", None, live, None))
+    return differences
 
 
 def _compare(

@@ -48,7 +48,9 @@ def _said(data: EventData) -> str:
         case UserMessage():
             return text_of(data.parts) or sections_text(data.sections)
         case AssistantMessage():
-            calls = (call(each.name, each.arguments or each.arguments_text) for each in data.tool_calls)
+            calls = (
+                call(each.name, each.arguments or each.arguments_text) for each in data.tool_calls
+            )
             return " ".join(filter(None, (text_of(data.parts), *(f"→ {each}" for each in calls))))
         case AssistantChunk():
             pieces = (each.arguments for each in data.tool_calls)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from conversations.cli.text import shown
 
-__all__ = ["StderrHandler", "note", "stderr", "stdout"]
+__all__ = ["StderrHandler", "note", "say", "stderr", "stdout"]
 
 
 class _Console(Console):
@@ -31,6 +31,11 @@ def stdout() -> Console:
 def stderr() -> Console:
     """Return a console on stderr."""
     return _Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def say(text: str, style: str = "") -> None:
+    """Print a sentence of a result on stdout, unbroken however long."""
+    stdout().print(Text(shown(text), style=style), soft_wrap=True)
 
 
 def note(text: str, style: str = "dim") -> None:

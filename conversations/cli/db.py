@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from conversations.cli.console import stdout
+from conversations.cli.console import say
 from conversations.cli.documents import print_document
 from conversations.cli.options import Target, common, json_option, with_target
-from conversations.cli.tables import cell
 from eventstore.sql.engines import open_engine
 from eventstore.sql.failures import translated
 from eventstore.sql.migrate import current_revision, known_revisions
@@ -26,16 +25,15 @@ def db() -> None:
 def upgrade(target: Target) -> None:
     """Create the database, or bring its schema up to date.
 
-    One transaction; an open application may go on reading and writing. Does nothing to a schema
-    that is current.
+    In one transaction. A schema that is current is left alone.
     """
     with target.create() as store:
-        stdout().print(cell(f"{store.url} is at revision {known_revisions()[-1]}"), soft_wrap=True)
+        say(f"{store.url} is at revision {known_revisions()[-1]}")
 
 
 @db.command("current")
-@common
 @json_option
+@common
 @with_target
 def current(target: Target, as_json: bool) -> None:
     """Show which revision the schema is at, and whether it is the latest."""
@@ -52,7 +50,7 @@ def current(target: Target, as_json: bool) -> None:
         document = {"revision": revision, "latest": latest, "is_latest": revision == latest}
         print_document(document)
     elif revision == latest:
-        stdout().print(cell(f"{revision} (the latest)"))
+        say(f"{revision} (the latest)")
     else:
         said = f"{revision or 'no schema'} (the latest is {latest}: run `eventstore db upgrade`)"
-        stdout().print(cell(said), soft_wrap=True)
+        say(said)

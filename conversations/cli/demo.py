@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 import tempfile
 from pathlib import Path
 from uuid import UUID
@@ -10,11 +12,12 @@ from uuid import UUID
 import click
 from rich.console import Console
 from rich.text import Text
+from sqlalchemy import make_url
 
 from conversations.cli import render
-from conversations.cli.console import stdout
+from conversations.cli.console import say, stdout
 from conversations.cli.integrity import said
-from conversations.cli.options import Target, common, with_target
+from conversations.cli.options import URL_VARIABLE, Target, common, with_target
 from conversations.cli.program import NAME, Failed, found_something
 from conversations.cli.progress import progress_bar
 from conversations.cli.projections import compared, rebuilt
@@ -36,6 +39,7 @@ DEMO_FILE = "eventstore-demo.db"
 
 _TENANT = "eventstore-demo"
 _USER = "ada"
+_MANY = 10_000
 _FRAME = frozenset({"conversation", "session", "turn"})
 _SMALL_BUDGET = 400  # tokens: about half of the conversation
 
@@ -45,7 +49,7 @@ _SMALL_BUDGET = 400  # tokens: about half of the conversation
 @common
 @with_target
 def demo(target: Target, keep: bool) -> None:
-    """Hold a scripted conversation, and show everything that can be read from it.
+    """Hold a scripted conversation and show it.
 
     Without --db it is kept in the file eventstore-demo.db of this directory, which is made anew. A
     stand-in plays the model; the tools, the events and all that is made of them are real.
@@ -53,28 +57,32 @@ def demo(target: Target, keep: bool) -> None:
     if not target.by_hand:
         # A demo has no business in the database that the environment names.
         target.named = f"sqlite:///{DEMO_FILE}"
+        _require_demo(Path(DEMO_FILE))
         if not keep:
             _discard(Path(DEMO_FILE))
     with target.create() as store:
         conversation_id = _hold(store)
         good = _show(store, conversation_id)
-        _tell_where_to_go(target, conversation_id)
+        _tell_where_to_go(target.url, conversation_id)
     if not good:
         found_something()
 
 
-def _discard(path: Path) -> None:
-    """Delete the file of an earlier demo; refuse to delete anything else."""
+def _require_demo(path: Path) -> None:
+    """Refuse a file that holds anything else than conversations of this demo."""
     if not path.exists():
         return
     refusal = Failed(f"{path} holds something else than a demo: move it away, or use --db")
     try:
-        with EventStore.open(f"sqlite:///{path}", migrate=False) as store:
-            owners = {info.tenant_id for info in store.list(limit=10_000)}
+        with EventStore.open(f"sqlite:///{path}", read_only=True) as store:
+            owners = {info.tenant_id for info in store.list(limit=_MANY)}
     except (NotADatabase, SchemaOutdated, SchemaTooNew) as error:
         raise refusal from error
     if owners - {_TENANT}:
         raise refusal
+
+
+def _discard(path: Path) -> None:
     for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
         name.unlink(missing_ok=True)
 
@@ -111,7 +119,7 @@ class _Narrator:
         elif kind == "user":
             self._line("you", text, "bold")
         elif kind == "call":
-            self._text = f"{one_line(text, 44)} → "
+            self._text = f"{one_line(text, 40)} → "
         elif kind == "result":
             style = "yellow" if text.startswith("success") else "red"
             self._line("tool", one_line(self._text + text, self._console.width - 9), style)
@@ -120,7 +128,7 @@ class _Narrator:
             if self._text:
                 self._line("model", self._text, "cyan")
             if kind == "error":
-                self._line("", f"({text}: the call is made again)", "red")
+                self._line("", f"({text}; the call is made again)", "red")
             self._text = ""
 
     def _line(self, who: str, text: str, style: str) -> None:
@@ -149,26 +157,28 @@ def _show_context(console: Console, views: Views, conversation_id: UUID) -> None
     whole = views.context(conversation_id)
     small = views.context(conversation_id, max_tokens=_SMALL_BUDGET)
     _heading(console, "3. messages[]", "what a model would be sent next, and within a small budget")
-    console.print(cell(f"whole: {render.context_summary(whole)}"), soft_wrap=True)
-    console.print(cell(f"small: {render.context_summary(small, _SMALL_BUDGET)}"), soft_wrap=True)
+    say(f"whole: {render.context_summary(whole)}")
+    say(f"small: {render.context_summary(small, _SMALL_BUDGET)}")
     console.print(render.messages_table(small.messages))
-    console.print(cell("and the account of it, with what was dropped and why:"))
+    say("and the account of it, with what was dropped and why:")
     console.print(render.ledger_table(small.ledger))
 
 
 def _prove(console: Console, store: EventStore) -> bool:
-    _heading(console, "6. Rebuild, compare, verify", "views are folds of the events, and can prove it")
+    _heading(
+        console, "6. Rebuild, compare, verify", "views are folds of the events, and can prove it"
+    )
     with progress_bar("rebuilding", console=console) as meter:
         report = rebuild(store, on_progress=meter.update)
-    console.print(cell(rebuilt(report)))
+    say(rebuilt(report))
     differences = compare(store)
     if not differences.ok:
         console.print(render.differences_table(differences.differences))
-    console.print(cell(f"diff: {compared(differences)}", _colour(differences.ok)))
+    say(f"diff: {compared(differences)}", _colour(differences.ok))
     found = store.verify()
     if not found.ok:
         console.print(render.problems_table(found.problems))
-    console.print(cell(f"verify: {said(found)}", _colour(found.ok)))
+    say(f"verify: {said(found)}", _colour(found.ok))
     return differences.ok and found.ok
 
 
@@ -176,20 +186,31 @@ def _colour(good: bool) -> str:
     return "green" if good else "red"
 
 
-def _tell_where_to_go(target: Target, conversation_id: UUID) -> None:
+def _tell_where_to_go(url: str, conversation_id: UUID) -> None:
     console = stdout()
     _heading(console, "Explore it further", "the conversation stays where it is")
-    # Written out for a shell: the name of this database may hold what a shell would read.
-    start = f"{NAME} --db {}"
+    safe_url = make_url(url).render_as_string(hide_password=True)
+    program = _program()
     for command in (
-        f"timeline {conversation_id} --full",
-        f"events {conversation_id} --json",
-        f"context {conversation_id} --max-tokens 800 --explain",
-        f"export {conversation_id} --format openai",
-        "usage --by model",
-        "tools --status failed",
+        f"export {URL_VARIABLE}={shlex.quote(safe_url)}",
+        f"{program} timeline {conversation_id} --full",
+        f"{program} events {conversation_id} --json",
+        f"{program} context {conversation_id} --max-tokens 800 --explain",
+        f"{program} export {conversation_id} --format openai",
+        f"{program} tools --status failed",
+        f"{program} --help",
     ):
-        console.print(cell(f"  {start} {command}"), soft_wrap=True)
+        say(f"  {command}")
+
+
+def _program() -> str:
+    """Return what to type to run this program again."""
+    started = Path(sys.argv[0])
+    if started.name != NAME:
+        return f"{shlex.quote(sys.executable)} -m conversations.cli"
+    found = shutil.which(NAME)
+    on_path = found is not None and Path(found).resolve() == started.resolve()
+    return NAME if on_path else shlex.quote(str(started))
 
 
 def _heading(console: Console, title: str, why: str) -> None:

@@ -41,7 +41,7 @@ def event_document(event: RecordedEvent) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can express for a value that it cannot; nested values follow by themselves."""
+    """Return what JSON can express for a value; those inside follow by themselves."""
     match value:
         case datetime():
             return value.isoformat()

@@ -1,4 +1,4 @@
-"""``eventstore verify`` and ``eventstore erase``: proof that nothing changed, and lawful deletion."""
+"""``eventstore verify`` and ``eventstore erase``: proof that nothing changed; deletion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 import click
 
 from conversations.cli import render
-from conversations.cli.console import stdout
+from conversations.cli.console import say, stdout
 from conversations.cli.documents import print_document
 from conversations.cli.options import (
     Target,
@@ -20,9 +20,8 @@ from conversations.cli.options import (
 )
 from conversations.cli.program import Failed, found_something
 from conversations.cli.progress import progress_bar
-from conversations.cli.tables import cell
 from conversations.cli.text import plural
-from eventstore import EventStore, Verification
+from eventstore import EventStore, Problem, Verification
 
 __all__ = ["erase", "verify", "verify_all"]
 
@@ -31,13 +30,14 @@ _PAGE = 1_000
 
 @click.command()
 @click.argument("conversation", metavar="[CID]", required=False)
-@common
 @json_option
+@common
 @with_target
 def verify(target: Target, conversation: str | None, as_json: bool) -> None:
-    """Recompute the hash chain of a conversation, or of all, and compare.
+    """Check that nothing was altered.
 
-    Exit status 1, with conversation and version, if anything is not as it was written.
+    Recomputes the hash chain of a conversation, or of all, and compares. What is not as it was
+    written is listed with conversation and version, and the exit status is 1.
     """
     with target.open() as store:
         if conversation is None:
@@ -49,7 +49,7 @@ def verify(target: Target, conversation: str | None, as_json: bool) -> None:
     else:
         if not found.ok:
             stdout().print(render.problems_table(found.problems))
-        stdout().print(cell(said(found), "green" if found.ok else "red"))
+        say(said(found), "green" if found.ok else "red")
     if not found.ok:
         found_something()
 
@@ -58,7 +58,8 @@ def verify_all(store: EventStore) -> Verification:
     """Verify every conversation of a store, with a progress bar."""
     streams = _streams(store)
     total = sum(version for _, version in streams)
-    events, problems = 0, []
+    events = 0
+    problems: list[Problem] = []
     with progress_bar("verifying") as meter:
         for conversation_id, _ in streams:
             found = store.verify(conversation_id)
@@ -96,8 +97,8 @@ def _document(found: Verification) -> dict[str, object]:
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it stands in the receipt.")
 @click.option("--requested-by", metavar="WHO", help="Who asked for it; stands in the receipt.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@common
 @json_option
+@common
 @with_target
 def erase(
     target: Target,
@@ -107,10 +108,10 @@ def erase(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Erase what a conversation says, for good; that it took place stays, and can be verified.
+    """Erase what a conversation says, for good.
 
     Payloads, blobs and everything derived from them go; the order of events, their types and a
-    receipt stay.
+    receipt stay, and can be verified.
     """
     with target.open_to_write() as store:
         stream = find_conversation(store, conversation)
@@ -122,7 +123,7 @@ def erase(
         return
     blobs = f" and {plural(len(receipt.blobs), 'blob')}" if receipt.blobs else ""
     done = f"erased {plural(len(receipt.versions), 'event')}{blobs} of {stream}"
-    stdout().print(cell(f"{done}; the receipt is event {receipt.version}"), soft_wrap=True)
+    say(f"{done}; the receipt is event {receipt.version}")
 
 
 def _ask(conversation_id: UUID, version: int) -> None:

@@ -107,15 +107,15 @@ def configure(verbose: bool) -> None:
 def common(command: Command) -> Command:
     """Give a command the global options too, since many write them at the end."""
     command = click.option(
-        "--db", metavar="URL", expose_value=False, callback=_take_url, help="The database."
-    )(command)
-    return click.option(
         "-v",
         "--verbose",
         is_flag=True,
         expose_value=False,
         callback=_take_verbose,
         help="Show on stderr what is going on.",
+    )(command)
+    return click.option(
+        "--db", metavar="URL", expose_value=False, callback=_take_url, help="The database."
     )(command)
 
 

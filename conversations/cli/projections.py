@@ -10,12 +10,11 @@ from types import FrameType
 import click
 
 from conversations.cli import render
-from conversations.cli.console import stdout
+from conversations.cli.console import say, stdout
 from conversations.cli.documents import print_document
 from conversations.cli.options import Target, common, json_option, with_target
 from conversations.cli.program import found_something
 from conversations.cli.progress import progress_bar
-from conversations.cli.tables import cell
 from conversations.cli.text import plural
 from eventstore import EventStore
 from projections import worker
@@ -34,8 +33,8 @@ def projections() -> None:
 
 
 @projections.command("status")
-@common
 @json_option
+@common
 @with_target
 def status(target: Target, as_json: bool) -> None:
     """Show for each projection its version, generation, and how many conversations are behind.
@@ -61,8 +60,8 @@ def status(target: Target, as_json: bool) -> None:
     help="How many processes fold.",
 )
 @click.option("--diff", is_flag=True, help="Compare with a fresh fold, and change nothing.")
-@common
 @json_option
+@common
 @with_target
 def rebuild(
     target: Target, names: tuple[str, ...], workers: int, diff: bool, as_json: bool
@@ -84,7 +83,7 @@ def rebuild(
     if as_json:
         print_document(report)
     else:
-        stdout().print(cell(rebuilt(report)))
+        say(rebuilt(report))
 
 
 def _show_differences(store: EventStore, names: tuple[str, ...], *, as_json: bool) -> None:
@@ -95,7 +94,7 @@ def _show_differences(store: EventStore, names: tuple[str, ...], *, as_json: boo
     else:
         if not report.ok:
             stdout().print(render.differences_table(report.differences))
-        stdout().print(cell(compared(report), "green" if report.ok else "red"))
+        say(compared(report), "green" if report.ok else "red")
     if not report.ok:
         found_something()
 
@@ -144,4 +143,4 @@ def run(target: Target, once: bool) -> None:
             count = worker.run(store, once=once, stop=stop)
         finally:
             signal.signal(signal.SIGTERM, before)
-    stdout().print(cell(f"caught up {plural(count, 'conversation')}"))
+    say(f"caught up {plural(count, 'conversation')}")

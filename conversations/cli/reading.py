@@ -8,7 +8,7 @@ from typing import get_args
 import click
 
 from conversations.cli import render
-from conversations.cli.console import note, stdout
+from conversations.cli.console import note, say, stdout
 from conversations.cli.documents import event_document, print_document
 from conversations.cli.options import (
     Target,
@@ -19,7 +19,6 @@ from conversations.cli.options import (
     limit_option,
     with_target,
 )
-from conversations.cli.tables import cell
 from eventstore.events import EVENT_TYPES
 from eventstore.events.values import ToolStatus
 from projections import Views
@@ -34,8 +33,8 @@ _TOOL_STATUSES = ("requested", "running", *get_args(ToolStatus))
 @click.option("--tenant-id", metavar="ID", help="Only this tenant's.")
 @click.option("--user-id", metavar="ID", help="Only this user's.")
 @limit_option(50, "conversations")
-@common
 @json_option
+@common
 @with_target
 def list_conversations(
     target: Target, tenant_id: str | None, user_id: str | None, limit: int, as_json: bool
@@ -53,7 +52,9 @@ def list_conversations(
 
 @click.command()
 @conversation_argument
-@click.option("--after", metavar="VERSION", type=click.IntRange(min=0), default=0, help="Only later ones.")
+@click.option(
+    "--after", metavar="VERSION", type=click.IntRange(min=0), default=0, help="Only later ones."
+)
 @click.option(
     "--type",
     "types",
@@ -63,8 +64,8 @@ def list_conversations(
     help="Only of this type; may be repeated.",
 )
 @limit_option(None, "events")
-@common
 @json_option
+@common
 @with_target
 def events(
     target: Target,
@@ -74,9 +75,10 @@ def events(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """List the events of a conversation: what happened, as it was written.
+    """List the events of a conversation.
 
-    With --json each event comes with its whole payload and envelope.
+    What happened, as it was written. With --json each event comes with its whole payload and
+    envelope.
     """
     with target.open() as store:
         recorded = store.read(find_conversation(store, conversation), after=after)
@@ -99,13 +101,16 @@ def events(
 )
 @click.option("--full", is_flag=True, help="Whole texts instead of their beginnings.")
 @limit_option(None, "items")
-@common
 @json_option
+@common
 @with_target
 def timeline(
     target: Target, conversation: str, after: int, full: bool, limit: int | None, as_json: bool
 ) -> None:
-    """Show a conversation as a user interface would: answers, tool calls, errors, in order."""
+    """Show a conversation as a user interface would.
+
+    Messages, answers, tool calls and errors, in order; what is long, by its beginning.
+    """
     with target.open() as store:
         stream = find_conversation(store, conversation)
         items = Views(store).timeline(stream, after=after, limit=limit)
@@ -122,8 +127,8 @@ def timeline(
 @click.option("--model", metavar="NAME", default="gpt-4o", show_default=True, help="Whose tokens.")
 @click.option("--explain", is_flag=True, help="Show what became of each message, and why.")
 @click.option("--full", is_flag=True, help="Whole contents instead of their beginnings.")
-@common
 @json_option
+@common
 @with_target
 def context(
     target: Target,
@@ -135,7 +140,11 @@ def context(
     full: bool,
     as_json: bool,
 ) -> None:
-    """Show the messages[] that a model would be sent next, within a budget."""
+    """Show the messages[] of the next model call.
+
+    Within a budget, by whole groups from the newest backwards; system part, first and latest user
+    message are always there. Exit status 2 if these alone are over the budget.
+    """
     with target.open() as store:
         view = Views(store).context(
             find_conversation(store, conversation),
@@ -149,7 +158,7 @@ def context(
     stdout().print(render.messages_table(view.messages, full=full))
     if explain:
         stdout().print(render.ledger_table(view.ledger))
-    stdout().print(cell(render.context_summary(view, max_tokens)))
+    say(render.context_summary(view, max_tokens))
 
 
 @click.command()
@@ -163,8 +172,8 @@ def context(
 @click.option("--conversation", metavar="CID", help="Only this conversation.")
 @click.option("--tenant-id", metavar="ID", help="Only this tenant's conversations.")
 @click.option("--user-id", metavar="ID", help="Only this user's conversations.")
-@common
 @json_option
+@common
 @with_target
 def usage(
     target: Target,
@@ -174,7 +183,7 @@ def usage(
     user_id: str | None,
     as_json: bool,
 ) -> None:
-    """Add up tokens, cost, latency and errors of model calls.
+    """Add up tokens, cost, latency and errors.
 
     Tokens are those that the provider reported; a ~ marks estimates where it reported none.
     """
@@ -192,10 +201,12 @@ def usage(
 @click.command()
 @click.argument("conversation", metavar="[CID]", required=False)
 @click.option("--tool", metavar="NAME", help="Only calls of this tool.")
-@click.option("--status", type=click.Choice(_TOOL_STATUSES), metavar="STATUS", help="Only in this status.")
+@click.option(
+    "--status", type=click.Choice(_TOOL_STATUSES), metavar="STATUS", help="Only in this status."
+)
 @limit_option(100, "calls")
-@common
 @json_option
+@common
 @with_target
 def tools(
     target: Target,
@@ -205,10 +216,10 @@ def tools(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Audit tool calls, the newest first: arguments, outcome and time of each.
+    """Audit tool calls, the newest first.
 
-    A status is requested, running, success, failed, skipped, denied, not_started or
-    outcome_unknown.
+    With arguments, outcome and time of each. A status is requested, running, success, failed,
+    skipped, denied, not_started or outcome_unknown.
     """
     with target.open() as store:
         stream = None if conversation is None else find_conversation(store, conversation)

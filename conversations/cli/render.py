@@ -43,21 +43,22 @@ _KINDS = _ROLES | {"error": "red", "erased": "dim", "tool": "yellow"}
 
 def conversations_table(entries: Sequence[ConversationEntry]) -> Table:
     """Return the directory; each id stands whole under its title, to be copied."""
-    owned = any(entry.user_id for entry in entries)
-    columns = [fixed("conversation"), fixed("mode"), number("events"), fixed("last activity (UTC)")]
-    if owned:
-        columns.insert(2, fixed("user", 12))
+    columns = [flexible("conversation"), fixed("mode"), number("events"), fixed("last activity")]
     columns[0].min_width = _ID_CELLS
+    owned = any(entry.user_id for entry in entries)
+    if owned:
+        columns.insert(1, fixed("user", 12))
     table = grid(*columns)
     for entry in entries:
-        title = Text.assemble(
-            (one_line(entry.title or "(untitled)"), "bold"),
-            "\n",
-            (str(entry.conversation_id), "dim"),
-        )
-        row = [title, cell(entry.mode), cell(count(entry.version)), cell(moment(entry.last_activity_at))]
+        title = cell(one_line(entry.title or "(untitled)"), "bold")
+        row = [
+            Text("\n").join((title, cell(entry.conversation_id, "dim"))),
+            cell(entry.mode),
+            cell(count(entry.version)),
+            cell(moment(entry.last_activity_at), "dim"),
+        ]
         if owned:
-            row.insert(2, cell(entry.user_id))
+            row.insert(1, cell(entry.user_id))
         table.add_row(*row)
     return table
 
@@ -131,7 +132,7 @@ def _content(content: Any) -> str:
 
 
 def context_summary(view: ContextView, max_tokens: int | None = None) -> str:
-    """Return a sentence on a request: messages, tokens and how they were counted, what is missing."""
+    """Return a sentence on a request: messages, tokens, and whether anything is missing."""
     tokens = plural(view.tokens.tokens, "token")
     if max_tokens is not None:
         tokens = f"{tokens} of at most {max_tokens:,}"
@@ -208,7 +209,7 @@ def _tokens(reported: int | None, estimated: int | None) -> str:
 
 
 def tools_table(calls: Sequence[ToolCallRow], *, one_conversation: bool) -> Table:
-    """Return the audit of tool calls; over several conversations, with the beginning of their ids."""
+    """Return the audit of tool calls; of several conversations, with how their ids begin."""
     columns = [number("call"), flexible("tool and arguments"), fixed("status"), number("took")]
     columns += [flexible("result")]
     ids = _short_ids({each.conversation_id for each in calls})
@@ -241,7 +242,9 @@ def _short_ids(ids: set[UUID]) -> Mapping[UUID, str]:
 
 def problems_table(problems: Sequence[Problem]) -> Table:
     """Return what a verification found."""
-    table = grid(fixed("conversation"), number("version"), fixed("problem"), flexible("detail", fold=True))
+    table = grid(
+        fixed("conversation"), number("version"), fixed("problem"), flexible("detail", fold=True)
+    )
     table.columns[0].min_width = _ID_CELLS
     for problem in problems:
         row = (problem.conversation_id, problem.version)
@@ -256,7 +259,9 @@ def status_table(statuses: Sequence[ProjectionStatus]) -> Table:
     for each in statuses:
         live = "-" if each.live_version is None else str(each.live_version)
         version = live if each.live_version == each.version else f"{live}, code {each.version}"
-        building = "" if each.building is None else f"generation {each.building}: {each.built or 0} done"
+        building = (
+            "" if each.building is None else f"generation {each.building}: {each.built or 0} done"
+        )
         table.add_row(
             cell(each.name),
             cell(version),

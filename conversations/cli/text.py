@@ -19,11 +19,7 @@ _HARMFUL = re.compile(
 
 
 def shown(text: str) -> str:
-    """Return a text with its control characters as escapes; line breaks stay.
-
-    >>> shown("red\\x1b[31m")
-    'red\\\\x1b[31m'
-    """
+    """Return a text with its control characters as escapes; line breaks stay."""
     text = text.replace("\r\n", "\n").expandtabs(4)
     return _HARMFUL.sub(lambda found: ascii(found[0])[1:-1], text)
 

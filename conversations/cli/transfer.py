@@ -12,7 +12,7 @@ from uuid import UUID
 import click
 
 from conversations import exporters, importers
-from conversations.cli.console import note, stdout
+from conversations.cli.console import note, say
 from conversations.cli.documents import print_document
 from conversations.cli.options import (
     Target,
@@ -24,7 +24,6 @@ from conversations.cli.options import (
 )
 from conversations.cli.program import found_something
 from conversations.cli.progress import Meter, progress_bar
-from conversations.cli.tables import cell
 from conversations.cli.text import plural
 from conversations.importers import ImportReport, Transcript, load, read_transcripts
 from eventstore import EventStore
@@ -51,8 +50,8 @@ __all__ = ["export", "import_files"]
 @click.option("--strict", is_flag=True, help="Stop at the first bad record.")
 @click.option("--tenant-id", metavar="ID", help="The tenant that the conversations belong to.")
 @click.option("--user-id", metavar="ID", help="The user that the conversations belong to.")
-@common
 @json_option
+@common
 @with_target
 def import_files(
     target: Target,
@@ -63,7 +62,7 @@ def import_files(
     user_id: str | None,
     as_json: bool,
 ) -> None:
-    """Add the conversations of transcript files to the store.
+    """Add the conversations of transcript files.
 
     What is there already is left alone, so a file may be imported again, also one that has grown.
     A bad record is reported with file and line, and the rest goes on; the exit status is then 1.
@@ -75,7 +74,7 @@ def import_files(
         try:
             report = load(store, transcripts, on_progress=reading.loaded, strict=strict)
         except ImportFailed as failure:
-            report = replace(reading.report, failures=(*reading.report.failures, failure))
+            report = replace(reading.report, failures=[*reading.report.failures, failure])
     _tell(report, as_json=as_json)
     if report.failures:
         found_something()
@@ -141,7 +140,7 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
     )
     if report.failures:
         said = f"{said}; {plural(len(report.failures), 'failure')}"
-    stdout().print(cell(said))
+    say(said)
 
 
 @click.command()
@@ -163,7 +162,7 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
 @common
 @with_target
 def export(target: Target, conversation: str, format_name: str, output: Path | None) -> None:
-    """Write a conversation in another format, to stdout or to a file."""
+    """Write a conversation in another format."""
     with target.open() as store:
         text = _exported(store, find_conversation(store, conversation), format_name)
     if output is None:

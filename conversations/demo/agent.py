@@ -25,7 +25,7 @@ from projections.context import POLICY, ContextView
 __all__ = ["Agent", "Listener"]
 
 Listener = Callable[[str, str], None]
-"""Told as it happens: (``user`` | ``text`` | ``said`` | ``call`` | ``result`` | ``error``, text)."""
+"""Told as it happens, with a text: user, text, said, call, result or error."""
 
 _INVOCATION = events.Invocation(provider="openai", specification="chat.completions", model=MODEL)
 _MAX_TOKENS = 8_000

@@ -1,7 +1,7 @@
 """A stand-in for a model: recorded replies, streamed as OpenAI's chat-completion chunks.
 
-It speaks like ``client.chat.completions.create(stream=True, stream_options={"include_usage": True})``
-with every chunk as a dict; usage is counted from what it is really sent and says.
+It answers as the chat endpoint does with ``stream`` and ``include_usage``, each chunk as a dict;
+usage is counted from what it is really sent, and from what it says.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said in the demo: the project that the agent finds, the user's words, the model's replies."""
+"""The script of the demo: the project, the user's words, and the model's replies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MENDED = _BROKEN.replace("price - percent", "price * (1 - percent / 100)")
 
 PROJECT = {
     "prices.py": _BROKEN,
-    "test_prices.py": '''import unittest
+    "test_prices.py": """import unittest
 
 from prices import discounted
 
@@ -36,14 +36,14 @@ class Discounted(unittest.TestCase):
 
     def test_nothing_off(self):
         self.assertEqual(80, discounted(80, 0))
-''',
+""",
 }
 """The files of the temporary folder, by name."""
 
 USER = (
     "Do the tests of this project pass?",
     "Please fix it.",
-    "谢谢！请用一句话总结你改了什么。",
+    "谢谢！请用一句话总结你改了什么。",  # noqa: RUF001 - as it is written in Chinese
 )
 
 REPLIES = (
@@ -74,6 +74,9 @@ REPLIES = (
         "Fixed. `discounted` now returns `price * (1 - percent / 100)`, and both tests pass. "
         "Nothing else was changed."
     ),
-    Reply("我把 `discounted` 里的“价格减百分数”改成了“价格乘以 (1 − 百分数/100)”，两个测试现在都通过。"),
+    Reply(
+        "`discounted` 现在从价格中减去相应百分比的金额，"  # noqa: RUF001 - as it is written in Chinese
+        "而不是直接减去百分数；两个测试都已通过。"  # noqa: RUF001
+    ),
 )
 """In the order in which the model is called; the fourth call breaks off and is made again."""

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from eventstore.events import JsonObject
 
@@ -95,6 +95,6 @@ class Workspace:
             raise ValueError(f"{path} is outside of the project")
         return found
 
-    def _local(self, text: str) -> Any:
+    def _local(self, text: str) -> str:
         # Where the folder lies says nothing to the model, and differs from run to run.
         return text.replace(f"{self.folder}/", "").replace(str(self.folder), ".")

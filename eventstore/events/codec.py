@@ -109,7 +109,7 @@ def loads(text: str | bytes) -> Any:
         InvalidEvent: The text is no JSON.
     """
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return _STRICT.decode(text if isinstance(text, str) else text.decode())
     except RecursionError as error:
         raise InvalidEvent("the JSON is nested too deeply") from error
     except ValueError as error:
@@ -118,6 +118,9 @@ def loads(text: str | bytes) -> Any:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON value; send null or a string instead")
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _lenient(text: str) -> Any:

@@ -48,14 +48,14 @@ CONTEXT_MESSAGES = ReadTable(
     # The first serves the newest visible rows, the second the first and the latest of a kind.
     indexes=(
         ("hidden", "summarised_by", "version", "part"),
-        ("kind", "hidden", "version"),
+        ("kind", "hidden", "version", "part"),
     ),
 )
 
 _TOKENIZER = tokenizer_for("o200k_base")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ContextRow:
     """One row of ``context_messages``.
 
@@ -79,13 +79,13 @@ class ContextRow:
     kind: str
     message: dict[str, Any]
     tokens: int
+    source_versions: list[int]
     tokens_exact: bool = True
     tokens_margin: float = 0.0
     encoding: str = _TOKENIZER.name
     sealed: bool = False
     hidden: str | None = None
     summarised_by: int | None = None
-    source_versions: list[int]
     mode: str | None = None
     run_id: str | None = None
     turn: int | None = None

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, Table, select, tuple_
+from sqlalchemy import Connection, Select, Table, bindparam, select, tuple_
 
+from eventstore.sql.types import Id
 from projections.context.rows import ContextRow
 from projections.context.source import Head
 
 __all__ = ["SqlRowSource"]
+
+
+_ALL = 1_000_000
 
 
 class SqlRowSource:
@@ -19,55 +25,69 @@ class SqlRowSource:
 
     def __init__(self, connection: Connection, table: Table, conversation_id: UUID) -> None:
         self._connection = connection
-        self._table = table
+        self._queries = _queries(table)
         self._conversation_id = conversation_id
 
     def head(self) -> Head:
         """Return the system part, and the oldest user row that is not hidden."""
-        notebooks = self._rows(self._of_kind("notebook", newest=True).limit(1))
-        users = self._rows(self._of_kind("user", newest=False).limit(1))
+        notebooks = self._rows(self._queries.newest_of_kind, kind="notebook", page=1)
+        users = self._rows(self._queries.oldest_of_kind, kind="user", page=1)
         return Head(
-            system=tuple(self._rows(self._of_kind("system", newest=False))),
+            system=tuple(self._rows(self._queries.oldest_of_kind, kind="system", page=_ALL)),
             notebook=notebooks[0] if notebooks else None,
             first_user=users[0] if users else None,
         )
 
     def latest_user(self) -> ContextRow | None:
         """Return the newest user row that is not hidden, whether summarised or not."""
-        rows = self._rows(self._of_kind("user", newest=True).limit(1))
+        rows = self._rows(self._queries.newest_of_kind, kind="user", page=1)
         return rows[0] if rows else None
 
     def newest(self, page: int) -> Iterator[ContextRow]:
         """Yield the visible rows in descending order of (version, part), read in pages."""
-        columns = self._table.c
-        place = tuple_(columns.version, columns.part)
-        query = (
-            select(self._table)
-            .where(
-                columns.conversation_id == self._conversation_id,
-                columns.hidden.is_(None),
-                columns.summarised_by.is_(None),
-                columns.kind.not_in(("system", "notebook")),
-            )
-            .order_by(columns.version.desc(), columns.part.desc())
-            .limit(page)
-        )
-        rows = self._rows(query)
+        rows = self._rows(self._queries.newest, page=page)
         while rows:
             yield from rows
             if len(rows) < page:
                 return
-            rows = self._rows(query.where(place < rows[-1].key))
+            version, part = rows[-1].key
+            rows = self._rows(self._queries.older, page=page, version=version, part=part)
 
-    def _of_kind(self, kind: str, *, newest: bool) -> Select[Any]:
-        columns = self._table.c
-        query = select(self._table).where(
-            columns.conversation_id == self._conversation_id,
-            columns.kind == kind,
+    def _rows(self, query: Select[Any], **parameters: Any) -> list[ContextRow]:
+        bound = {"conversation_id": self._conversation_id, **parameters}
+        return [ContextRow(*row) for row in self._connection.execute(query, bound)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Queries:
+    """The queries over one table, built once: building them costs more than running them."""
+
+    newest: Select[Any]
+    older: Select[Any]
+    oldest_of_kind: Select[Any]
+    newest_of_kind: Select[Any]
+
+
+@lru_cache(maxsize=64)
+def _queries(table: Table) -> _Queries:
+    columns = table.c
+    order = (columns.version, columns.part)
+    shown = (
+        select(*(columns[field.name] for field in fields(ContextRow)))
+        .where(
+            columns.conversation_id == bindparam("conversation_id", type_=Id),
             columns.hidden.is_(None),
         )
-        order = (columns.version, columns.part)
-        return query.order_by(*(each.desc() for each in order) if newest else order)
-
-    def _rows(self, query: Select[Any]) -> list[ContextRow]:
-        return [ContextRow.of(row) for row in self._connection.execute(query).mappings()]
+        .limit(bindparam("page"))
+    )
+    newest = shown.where(
+        columns.summarised_by.is_(None), columns.kind.not_in(("system", "notebook"))
+    ).order_by(*(column.desc() for column in order))
+    older = newest.where(tuple_(*order) < tuple_(bindparam("version"), bindparam("part")))
+    of_kind = shown.where(columns.kind == bindparam("kind"))
+    return _Queries(
+        newest=newest,
+        older=older,
+        oldest_of_kind=of_kind.order_by(*order),
+        newest_of_kind=of_kind.order_by(*(column.desc() for column in order)),
+    )

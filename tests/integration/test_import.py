@@ -235,7 +235,9 @@ def _outline(store: EventStore, conversation_id: UUID) -> list[Any]:
     for event in events:
         data: Any = event.data
         fields = (getattr(data, "status", None), getattr(data, "usage", None), event.meta.turn)
-        told: list[Any] = [event.type, event.meta.step, event.meta.actor, event.meta.mode, *fields]
+        told: list[Any] = [event.type, event.meta.step, event.meta.mode, *fields]
+        if isinstance(data, e.UserMessage):
+            told += [event.meta.actor]
         if isinstance(data, e.ToolCall | e.ToolResult):
             version, index = data.call_id.split(".")
             told += [places[int(version)], index]

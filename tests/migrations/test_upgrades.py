@@ -1,0 +1,154 @@
+"""Upgrades: from every revision with rows in it, by one process or by many at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, inspect, text
+from sqlalchemy.exc import DBAPIError
+
+import migrations
+from eventstore import EventStore
+from eventstore.errors import SchemaOutdated, SchemaTooNew
+from eventstore.events import UserMessage
+from eventstore.sql.migrate import current_revision, known_revisions, schema_lock, upgrade
+from tests.migrations.rows import CONVERSATION, INSERT, TEXTS
+
+ROOT = Path(__file__).parents[2]
+OPENER = """
+import sys
+from eventstore import EventStore, events, new_id
+print("ready", flush=True)
+sys.stdin.readline()
+with EventStore.open(sys.argv[1]) as store:
+    print(store.append(new_id(), [events.UserMessage.text("hello")]).version)
+"""
+
+
+def config() -> Config:
+    """Return Alembic's configuration, as ``alembic`` reads it."""
+    found = Config(ROOT / "alembic.ini")
+    found.set_main_option("script_location", str(ROOT / "migrations"))
+    return found
+
+
+def upgrade_to(engine: Engine, revision: str) -> None:
+    """Upgrade to an older revision, as its own code did."""
+    alembic = config()
+    with schema_lock(engine) as connection:
+        alembic.attributes["connection"] = connection
+        command.upgrade(alembic, revision)
+
+
+def test_revisions_are_those_of_the_scripts() -> None:
+    """The list that opening a store trusts names every script, oldest first."""
+    scripts = ScriptDirectory.from_config(config()).walk_revisions()
+
+    assert migrations.REVISIONS == tuple(reversed([script.revision for script in scripts]))
+    assert (migrations.HEAD, known_revisions()) == (migrations.REVISIONS[-1], migrations.REVISIONS)
+
+
+def test_every_revision_has_rows_to_upgrade() -> None:
+    """A new revision cannot come without rows of the one before it."""
+    assert set(migrations.REVISIONS) == set(INSERT)
+
+
+@pytest.mark.parametrize("revision", migrations.REVISIONS)
+def test_upgrade_with_rows(engine: Engine, database_url: str, revision: str) -> None:
+    """What an older version wrote is read, verified and continued by this one."""
+    upgrade_to(engine, revision)
+    with engine.begin() as connection:
+        INSERT[revision](connection)
+
+    with EventStore.open(database_url) as store:
+        found = [event.data for event in store.read(CONVERSATION)]
+        verification = store.verify(CONVERSATION)
+        done = store.append(CONVERSATION, [UserMessage.text("again")], expected_version=2)
+        info = store.get(CONVERSATION)
+
+    assert [UserMessage.text(words) for words in TEXTS] == found
+    assert ((), 3) == (verification.problems, done.version)
+    assert ("acme", "ada") == (info.tenant_id, info.user_id)
+
+
+def test_upgrading_twice_changes_nothing(engine: Engine) -> None:
+    """A database that is current is left alone."""
+    assert [migrations.HEAD] * 2 == [upgrade(engine), upgrade(engine)]
+
+
+def test_a_new_database_has_no_revision(engine: Engine) -> None:
+    """An empty database is told from an upgraded one."""
+    with engine.connect() as connection:
+        before = current_revision(connection)
+    upgrade(engine)
+    with engine.connect() as connection:
+        assert (None, migrations.HEAD) == (before, current_revision(connection))
+
+
+def test_a_failing_upgrade_leaves_the_schema_as_it_was(engine: Engine) -> None:
+    """One transaction: a table that stands in the way stops all, and nothing half made stays."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE projections (mine INTEGER)")
+
+    with pytest.raises(DBAPIError, match="already exists"):
+        upgrade(engine)
+
+    assert ["projections"] == inspect(engine).get_table_names()
+
+
+def test_many_processes_open_a_new_database_at_once(database_url: str) -> None:
+    """All succeed: one upgrades, the others wait for it."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPENER, database_url],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(8)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert "ready\n" == process.stdout.readline()
+
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    outcomes = [process.communicate(timeout=60) for process in processes]
+
+    assert [("1\n", "")] * 8 == outcomes
+    with EventStore.open(database_url, migrate=False) as store:
+        assert 8 == len(store.list())
+
+
+def test_a_newer_schema_is_refused(engine: Engine, database_url: str) -> None:
+    """Code never writes into tables that it does not know."""
+    upgrade(engine)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    with pytest.raises(SchemaTooNew, match=r"revision 9999.*upgrade the package"):
+        EventStore.open(database_url)
+
+
+@pytest.mark.parametrize("options", [{"migrate": False}, {"read_only": True}])
+def test_a_missing_schema_is_not_made_unasked(
+    engine: Engine, database_url: str, options: dict[str, bool]
+) -> None:
+    """Without leave to migrate, an empty database is an error that says what to do."""
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+
+    with pytest.raises(SchemaOutdated, match="eventstore db upgrade"):
+        EventStore.open(database_url, **options)
+
+    assert [] == inspect(engine).get_table_names()

@@ -1,0 +1,127 @@
+"""`compare` finds every way in which a live table can differ from a fresh fold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Table, delete, insert, select, update
+
+from eventstore import EventStore, new_id
+from eventstore import events as e
+from projections import Views
+from projections.base import Projection, ReadTable
+from projections.catalogue import PROJECTIONS
+from projections.diff import Difference, compare
+from projections.status import status
+from tests.projections.support import everything, live_of, turn
+
+TABLES = [(projection, table) for projection in PROJECTIONS for table in projection.tables]
+CHANGED = {
+    "text": "damaged",
+    "json": {"damaged": True},
+    "integer": -7,
+    "float": -7.5,
+    "boolean": None,
+}
+
+
+@pytest.fixture
+def damaged(store: EventStore, views: Views) -> EventStore:
+    """Give a store whose tables all hold rows, and are about to be damaged."""
+    node = e.RunNode(node_id="n1")
+    report = e.Artifact(name="report", content={"a": 1})
+    store.append(
+        new_id(),
+        [
+            e.ConversationStart(title="t"),
+            e.RunStart(run_id="r1", workflow_id="w", nodes=(node,)),
+            e.RunStepStart(run_id="r1", node_id="n1"),
+            *turn(3, "x"),
+            e.RunStepEnd(run_id="r1", node_id="n1", status="completed", artifacts=(report,)),
+        ],
+    )
+    assert compare(store).ok
+    return store
+
+
+@pytest.mark.parametrize(
+    ("projection", "declared"), TABLES, ids=[declared.name for _, declared in TABLES]
+)
+def test_damage_to_a_row_is_found(
+    damaged: EventStore, projection: Projection, declared: ReadTable
+) -> None:
+    """A row that is gone, and each column that was changed, are named with their place."""
+    table = live_of(damaged, projection).tables[declared.name]
+    row = a_row(damaged, table)
+    same = [table.c[name] == row[name] for name in ("conversation_id", *declared.key)]
+    changes = {
+        column.name: CHANGED[column.type]
+        for column in declared.columns
+        if column.name not in declared.key
+        and column.type in CHANGED
+        and row[column.name] != CHANGED[column.type]
+    }
+    with damaged.writing() as connection:
+        connection.execute(update(table).where(*same).values(changes))
+    found = differences(damaged, declared)
+    assert set(changes) == {each.column for each in found}
+    key = {name: row[name] for name in declared.key}
+    places = [("changed", row["conversation_id"], key)]
+    assert places * len(changes) == [(each.kind, each.conversation_id, each.key) for each in found]
+    with damaged.writing() as connection:
+        connection.execute(delete(table).where(*same))
+    [gone] = differences(damaged, declared)
+    assert ("missing", key) == (gone.kind, gone.key)
+
+
+def a_row(store: EventStore, table: Table) -> dict[str, Any]:
+    """Return some row of a table."""
+    with store.reading() as connection:
+        return dict(connection.execute(select(table).limit(1)).mappings().one())
+
+
+def differences(store: EventStore, declared: ReadTable) -> list[Difference]:
+    """Return the differences in a table."""
+    return [each for each in compare(store).differences if each.table == declared.name]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["conversation exists", "it does not"])
+def test_a_row_too_many_is_found(damaged: EventStore, known: bool) -> None:
+    """A row that no event made is extra, also one of a conversation that nobody knows."""
+    for projection, declared in TABLES:
+        table = live_of(damaged, projection).tables[declared.name]
+        row = a_row(damaged, table)
+        if known and not declared.key:
+            continue
+        if not known:
+            row["conversation_id"] = new_id()
+        for name in declared.key if known else ():
+            row[name] = 99 if isinstance(row[name], int) else "99.0"
+        with damaged.writing() as connection:
+            connection.execute(insert(table).values(row))
+        [found] = differences(damaged, declared)
+        assert ("extra", row["conversation_id"]) == (found.kind, found.conversation_id)
+
+
+def test_comparing_writes_nothing(damaged: EventStore) -> None:
+    """What differs is left as it is, and so is everything else."""
+    table = live_of(damaged, PROJECTIONS[1]).tables["timeline_items"]
+    with damaged.writing() as connection:
+        connection.execute(update(table).values(text="damaged"))
+    compare(damaged)
+    before = everything(damaged)
+    assert not compare(damaged).ok
+    after = everything(damaged)
+    assert before == after
+
+
+def test_comparing_counts_what_it_looked_at(store: EventStore, views: Views) -> None:
+    """The report says how many conversations and rows were compared."""
+    for _ in range(3):
+        store.append(new_id(), turn(0, "x"))
+    progress: list[tuple[int, int]] = []
+    report = compare(store, ["tool_calls"], on_progress=lambda *both: progress.append(both))
+    assert (3, 3, True) == (report.conversations, report.rows, report.ok)
+    assert [(7, 21), (14, 21), (21, 21)] == progress
+    assert [0] == [each.behind for each in status(store) if each.name == "tool_calls"]
