@@ -8,13 +8,18 @@ reads one catches it up first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import psycopg
 from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy.exc import DBAPIError
 
+from eventstore.errors import EventStoreError
 from eventstore.events.codec import dumps, loads
 from eventstore.sql.schema import metadata_for
 from projections import tables
@@ -22,11 +27,13 @@ from projections.base import Projection
 
 __all__ = [
     "Generation",
+    "GenerationGone",
     "Status",
     "building",
     "cut_over",
     "drop_dead",
     "find_live",
+    "gone",
     "install",
     "newest_live",
     "registered",
@@ -34,6 +41,13 @@ __all__ = [
 ]
 
 Status = Literal["building", "live", "dead"]
+
+
+class GenerationGone(EventStoreError):
+    """A cut-over has replaced the generation that was in use: look again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"a rebuild has replaced the tables in use: read again ({reason})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,21 @@ class Generation:
     def tables(self) -> Mapping[str, Table]:
         """The tables, by their stable names."""
         return tables.tables_of(self.projection, self.number)
+
+
+@contextmanager
+def gone() -> Iterator[None]:
+    """Raise `GenerationGone` where a table has vanished between finding and using it."""
+    try:
+        yield
+    except DBAPIError as error:
+        missing = isinstance(error.orig, psycopg.errors.UndefinedTable) or (
+            isinstance(error.orig, sqlite3.OperationalError)
+            and str(error.orig).startswith("no such table")
+        )
+        if not missing:
+            raise
+        raise GenerationGone(str(error.orig).splitlines()[0]) from error
 
 
 def registered(connection: Connection) -> list[dict[str, Any]]:
@@ -113,9 +142,17 @@ def cut_over(connection: Connection, generation: Generation) -> None:
     """Make a generation live and every older one dead, in the caller's transaction.
 
     Older versions' generations die too: code of that version installs a new one if it still runs.
+    A generation that another rebuild has made live, or replaced, is left as it is.
     """
     registry = _registry(connection)
     name = generation.projection.name
+    status = connection.execute(
+        select(registry.c.status).where(
+            registry.c.name == name, registry.c.generation == generation.number
+        )
+    ).scalar()
+    if status != "building":
+        return
     older = (registry.c.name == name) & (registry.c.generation < generation.number)
     connection.execute(update(registry).where(older).values(status="dead"))
     connection.execute(

@@ -8,13 +8,12 @@ catches up those that the feed names. On a read-only store what is missing is fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
 
-import psycopg
 from sqlalchemy import Connection, select
-from sqlalchemy.exc import DBAPIError
 
 from eventstore import EventStore
 from eventstore.errors import ConversationNotFound
@@ -28,7 +27,7 @@ from projections.context.sql_source import SqlRowSource
 from projections.directory import DIRECTORY, DirectoryEntry
 from projections.engine import catch_up, is_current
 from projections.following import catch_up_behind, late
-from projections.generations import Generation, find_live
+from projections.generations import Generation, GenerationGone, find_live, gone
 from projections.replica import in_memory
 from projections.runs import RUNS, RunState
 from projections.setup import install_all
@@ -42,6 +41,8 @@ __all__ = ["ConversationEntry", "Views"]
 
 T = TypeVar("T")
 Read = Callable[[Connection, Generation], T]
+_LOOKS = 10
+"""How many cut-overs in a row a read may meet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +172,10 @@ class Views:
             query = select(table).order_by(
                 table.c.requested_at.desc(),
                 table.c.conversation_id,
-                table.c.call_version.desc(),
+                # Never NULL, which the databases sort to different ends; one append is one moment.
+                table.c.requested_version.desc(),
                 table.c.call_index.desc(),
+                table.c.call_id,
             )
             for column, value in (*wanted, (table.c.status, status)):
                 if value is not None:
@@ -233,28 +236,37 @@ class Views:
         return self._read(DIRECTORY, None, read)
 
     def _read(self, projection: Projection, conversation_id: UUID | None, read: Read[T]) -> T:
-        try:
-            return self._read_once(projection, conversation_id, read)
-        except DBAPIError as error:
-            # A rebuild's cut-over has dropped the tables between our two looks: look again.
-            if not isinstance(error.orig, psycopg.errors.UndefinedTable):
-                raise
-            return self._read_once(projection, conversation_id, read)
+        for _ in range(_LOOKS):
+            with suppress(GenerationGone), gone():
+                return self._read_once(projection, conversation_id, read)
+            # A cut-over came between two looks. If it was to another version, ours is gone too.
+            install_all(self.store)
+        return self._read_once(projection, conversation_id, read)
 
     def _read_once(self, projection: Projection, conversation_id: UUID | None, read: Read[T]) -> T:
         if self.store.read_only:
             return self._read_replica(projection, conversation_id, read)
         if conversation_id is None:
-            catch_up_behind(self.store, [projection])
-            with self.store.reading() as connection:
-                return read(connection, _live(connection, projection))
-        with self.store.reading() as connection:
+            return self._read_across(projection, read)
+        # A snapshot, since what a view reads in several queries must be of one version.
+        with self.store.reading(snapshot=True) as connection:
             generation = _live(connection, projection)
             if _known(connection, generation, conversation_id):
                 return read(connection, generation)
         with self.store.writing(durable=False) as connection:
             generation = _live(connection, projection)
             catch_up(connection, [generation], conversation_id)
+            return read(connection, generation)
+
+    def _read_across(self, projection: Projection, read: Read[T]) -> T:
+        with self.store.reading() as connection:
+            before = _live(connection, projection)
+        catch_up_behind(self.store, [projection])
+        with self.store.reading(snapshot=True) as connection:
+            generation = _live(connection, projection)
+            if generation.number != before.number:
+                # The new one may lack what was appended while it was built.
+                raise GenerationGone(projection.name)
             return read(connection, generation)
 
     def _read_replica(
@@ -278,7 +290,8 @@ class Views:
 
 def _live(connection: Connection, projection: Projection) -> Generation:
     found = find_live(connection, projection)
-    assert found is not None  # noqa: S101 - installed when the views were made
+    if found is None:
+        raise GenerationGone(projection.name)
     return found
 
 

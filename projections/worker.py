@@ -15,6 +15,7 @@ from eventstore.errors import DatabaseBusy
 from eventstore.log import get_logger
 from projections.catalogue import PROJECTIONS
 from projections.following import catch_up_behind
+from projections.generations import GenerationGone, gone
 from projections.setup import install_all
 
 __all__ = ["run"]
@@ -32,7 +33,7 @@ def run(
 ) -> int:
     """Catch up whatever is behind, again and again; return how many conversations were.
 
-    An idle round costs one query for each distinct cursor, however many conversations there are.
+    An idle round costs a few queries, however many conversations there are.
 
     Args:
         store: The store to follow.
@@ -44,13 +45,17 @@ def run(
     Raises:
         ProjectionFailed: A fold raised; what was committed before stays.
     """
-    install_all(store)
     stop = stop or threading.Event()
     total = 0
     while not stop.is_set():
         started = time.perf_counter()
         try:
-            count = catch_up_behind(store, PROJECTIONS)
+            # Each round: a newer version's cut-over may have taken this version's tables away.
+            install_all(store)
+            with gone():
+                count = catch_up_behind(store, PROJECTIONS)
+        except GenerationGone:
+            continue
         except DatabaseBusy:
             if once:
                 raise

@@ -33,9 +33,11 @@ from projections import Views
 from projections.diff import compare
 from projections.rebuild import rebuild
 
-__all__ = ["DEMO_FILE", "demo"]
+__all__ = ["DELAY_S", "DEMO_FILE", "demo"]
 
 DEMO_FILE = "eventstore-demo.db"
+DELAY_S = 0.004
+"""How long the model takes for a piece of its answer, in seconds."""
 
 _TENANT = "eventstore-demo"
 _USER = "ada"
@@ -93,7 +95,7 @@ def _hold(store: EventStore) -> UUID:
     with tempfile.TemporaryDirectory(prefix="eventstore-demo-") as folder:
         agent = Agent(
             store,
-            ScriptedModel(script.REPLIES),
+            ScriptedModel(script.REPLIES, delay_s=DELAY_S),
             Workspace(Path(folder), script.PROJECT),
             tell=_Narrator(console).tell,
             tenant_id=_TENANT,

@@ -6,10 +6,10 @@ interrupt gives 130 and a closed pipe 141, as for any program that these signals
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
@@ -67,13 +67,33 @@ class Program(click.Group):
         except (click.ClickException, EventStoreError) as error:
             click.echo(_line(error), err=True)
             sys.exit(WRONG_USE)
-        except OSError as error:
-            if error.errno != errno.EPIPE:
-                click.echo(_line(error), err=True)
-                sys.exit(WRONG_USE)
+        except BrokenPipeError:
             _silence_stdout()
             sys.exit(_CLOSED_PIPE)
+        except OSError as error:
+            click.echo(_line(error), err=True)
+            sys.exit(WRONG_USE)
         sys.exit(status if isinstance(status, int) else 0)
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the options; ``--help`` writes here."""
+        with _closed_pipe_ends_quietly():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was named."""
+        with _closed_pipe_ends_quietly():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _closed_pipe_ends_quietly() -> Iterator[None]:
+    # Before click sees it, which would end with the status of a check that found something.
+    try:
+        yield
+    except BrokenPipeError as error:
+        _silence_stdout()
+        raise click.exceptions.Exit(_CLOSED_PIPE) from error
 
 
 def _line(error: Exception) -> str:

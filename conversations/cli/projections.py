@@ -37,9 +37,10 @@ def projections() -> None:
 @common
 @with_target
 def status(target: Target, as_json: bool) -> None:
-    """Show for each projection its version, generation, and how many conversations are behind.
+    """Show how each projection stands.
 
-    Being behind is no fault: a read catches up what it is asked for.
+    Its version, its generation, and how many conversations are behind. Being behind is no fault: a
+    read catches up what it is asked for.
     """
     with target.open() as store:
         found = status_of(store)

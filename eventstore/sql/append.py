@@ -130,6 +130,8 @@ _CREATE = Statement(
     ON CONFLICT (conversation_id) DO NOTHING
     """
 )
+# `tx_id` never falls within a stream: a transaction that began first may lock the stream last, and
+# the feed would hand out its events before those that they follow.
 _INSERT = Statement(
     """
     INSERT INTO events (conversation_id, version, event_id, type, schema_version, recorded_at,
@@ -142,7 +144,11 @@ _INSERT = Statement(
         data, meta, salt, data_digest, chain, epoch, tx_id)
     VALUES (:conversation_id, :version, :event_id, :type, :schema_version, :recorded_at,
         :data, :meta, :salt, :data_digest, :chain,
-        (SELECT max(epoch) FROM store_epochs), pg_current_xact_id())
+        (SELECT max(epoch) FROM store_epochs),
+        GREATEST(pg_current_xact_id(), (
+            SELECT previous.tx_id FROM events AS previous
+            WHERE previous.conversation_id = :conversation_id AND previous.version = :version - 1
+            AND previous.epoch = (SELECT max(epoch) FROM store_epochs))))
     RETURNING position
     """,
 )

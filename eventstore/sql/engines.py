@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from psycopg.types.string import TextLoader
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
@@ -97,19 +96,13 @@ def _parse(url: str | URL) -> URL:
 
 
 def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
-    engine = create_engine(
+    return create_engine(
         url,
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_pre_ping=True,
         connect_args={"options": "-c default_transaction_read_only=on"} if read_only else {},
     )
-
-    @event.listens_for(engine, "connect")
-    def configure(connection: Any, _record: Any) -> None:
-        connection.adapters.register_loader("json", TextLoader)
-
-    return engine
 
 
 def _sqlite_engine(

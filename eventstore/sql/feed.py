@@ -35,20 +35,21 @@ _BELOW_XMIN = """
      OR tx_id < pg_snapshot_xmin(pg_current_snapshot()))
 """
 _AFTER = "(epoch, tx_id, position) > (:epoch, (:tx_id)::text::xid8, :position)"
+# `ORDER BY tx_id` alone would mean the selected text, in which 10 comes before 9.
 _FEED = Statement(
     f"SELECT {COLUMNS['sqlite']} FROM events WHERE position > :position "  # noqa: S608 - likewise
     "ORDER BY position LIMIT :page_size",
     f"""
     SELECT {COLUMNS["postgresql"]}, epoch, tx_id::text FROM events
     WHERE {_AFTER} AND {_BELOW_XMIN}
-    ORDER BY epoch, tx_id, position LIMIT :page_size
+    ORDER BY epoch, events.tx_id, position LIMIT :page_size
     """,  # noqa: S608 - constants of this module
 )
 _END = Statement(
     "SELECT max(position) FROM events",
     f"""
     SELECT epoch, tx_id::text, position FROM events WHERE {_BELOW_XMIN}
-    ORDER BY epoch DESC, tx_id DESC, position DESC LIMIT 1
+    ORDER BY epoch DESC, events.tx_id DESC, position DESC LIMIT 1
     """,  # noqa: S608 - constants of this module
 )
 # Also what is not yet safe to pass: it makes a conversation known as behind.
@@ -57,7 +58,7 @@ _BEHIND = Statement(
     "ORDER BY position LIMIT :page_size",
     f"""
     SELECT conversation_id, epoch, tx_id::text, position, {_BELOW_XMIN}
-    FROM events WHERE {_AFTER} ORDER BY epoch, tx_id, position LIMIT :page_size
+    FROM events WHERE {_AFTER} ORDER BY epoch, events.tx_id, position LIMIT :page_size
     """,  # noqa: S608 - constants of this module
 )
 

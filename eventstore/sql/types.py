@@ -14,7 +14,17 @@ from typing import Any
 from uuid import UUID
 
 from pydantic_core import from_json
-from sqlalchemy import DateTime, Dialect, Text, TypeDecorator, Uuid, types
+from sqlalchemy import (
+    ColumnElement,
+    DateTime,
+    Dialect,
+    Text,
+    TypeDecorator,
+    Uuid,
+    cast,
+    type_coerce,
+    types,
+)
 from sqlalchemy.types import TypeEngine
 
 from eventstore.events.codec import dumps
@@ -66,10 +76,7 @@ class SafeText(TypeDecorator[str]):
 
 
 class PgJson(types.UserDefinedType[str]):
-    """PostgreSQL's ``json``, exchanged as text: the database keeps it byte for byte.
-
-    Engines of `eventstore.sql.engines` have the driver hand it out as text.
-    """
+    """PostgreSQL's ``json``, exchanged as text: the database keeps it byte for byte."""
 
     cache_ok = True
 
@@ -87,6 +94,10 @@ class JsonText(TypeDecorator[str]):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """Choose the column type of the database."""
         return PgJson() if dialect.name == "postgresql" else Text()
+
+    def column_expression(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        """Read the column as text, which keeps the driver from parsing it."""
+        return type_coerce(cast(column, Text), self)
 
 
 class SafeJson(JsonText):

@@ -9,7 +9,9 @@ import pytest
 
 from eventstore import EventStore, FeedPage, new_id
 from eventstore.errors import InvalidCursor
+from eventstore.sql.feed import behind, feed_end
 from tests.contract.facade import say, texts
+from tests.contract.plain import PlainClient
 
 
 def settled(store: EventStore, count: int) -> FeedPage:
@@ -109,3 +111,27 @@ def test_cursor_of_the_other_database_is_refused(store: EventStore) -> None:
 
     with pytest.raises(InvalidCursor):
         store.read_all(after=foreign)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_transaction_ids_are_ordered_as_numbers(postgres_url: str, limit: int) -> None:
+    """Where their count of digits grows the feed skips nothing, and knows its own end."""
+    ids = [new_id() for _ in range(3)]
+    with EventStore.open(postgres_url) as store, PlainClient(postgres_url) as client:
+        for number, conversation_id in enumerate(ids, start=9):
+            store.append(conversation_id, say(str(number)))
+        client.drop_triggers()
+        for number, conversation_id in enumerate(ids, start=9):
+            client.execute(
+                f"UPDATE events SET tx_id = '{number}' WHERE conversation_id = ?", conversation_id
+            )
+
+        assert ["9", "10", "11"] == drained(store, limit)
+        with store.reading() as connection:
+            end = feed_end(connection)
+            seen = behind(connection, None, limit)
+        assert end == store.read_all().cursor
+        assert (tuple(ids[:limit]), store.read_all(limit=limit).cursor) == (
+            seen.conversations,
+            seen.safe,
+        )

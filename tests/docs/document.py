@@ -17,7 +17,7 @@ MORE = "…"
 """What an answer ends with if more rows follow."""
 
 _QUESTION = re.compile(
-    r"^### (?P<title>[^\n]+)\n(?:(?!^#).)*?"
+    r"^##+ (?P<title>[^\n]+)\n(?:(?!^#).)*?"
     r"^```sql\n(?P<sql>.*?)^```\n(?:\n```text\n(?P<answer>.*?)^```)?",
     re.MULTILINE | re.DOTALL,
 )

@@ -13,6 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, MetaData, UniqueConstraint, inspect, text
 from sqlalchemy.exc import SAWarning
+from sqlalchemy.types import NullType
 
 Description = dict[str, dict[str, Any]]
 
@@ -46,7 +47,7 @@ def described(connection: Connection) -> Description:
     """Return tables, columns, types, keys and indexes of a database."""
     inspector = inspect(connection)
     with warnings.catch_warnings():
-        # SQLAlchemy knows nothing of PostgreSQL's xid8; the type is looked up below.
+        # SQLAlchemy knows nothing of PostgreSQL's xid8, and of no other type of ours.
         warnings.filterwarnings("ignore", "Did not recognize type 'xid8'", SAWarning)
         return {
             name: {
@@ -110,5 +111,6 @@ def fingerprint(connection: Connection) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def _type(connection: Connection, column_type: Any) -> str:
-    name = str(column_type.compile(connection.dialect))
-    return "XID8" if name == "NULL" else name
+    if isinstance(column_type, NullType):
+        return "XID8"
+    return str(column_type.compile(connection.dialect))

@@ -17,18 +17,18 @@ from eventstore.sql.engines import open_engine
 from eventstore.sql.migrate import upgrade
 from eventstore.sql.schema import metadata_for
 from tests.migrations.describe import declared, described, differences, fingerprint
+from tests.postgres import fresh_database
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_upgraded_schema_equals_the_declared_one(engine: Engine) -> None:
+def test_upgraded_schema_equals_the_declared_one(engine: Engine, inspected: Connection) -> None:
     """Tables, columns, types, nullability, keys and indexes are those of the metadata."""
     metadata = metadata_for(engine.dialect.name)
     upgrade(engine)
 
-    with engine.connect() as connection:
-        assert declared(connection, metadata) == described(connection)
-        assert [] == differences(connection, metadata)
+    assert declared(inspected, metadata) == described(inspected)
+    assert [] == differences(inspected, metadata)
 
 
 def copied(engine: Engine) -> MetaData:
@@ -43,8 +43,8 @@ def without_column(metadata: MetaData) -> None:
     """Forget a column of the declaration."""
     table = metadata.tables["blobs"]
     metadata.remove(table)
-    kept = [column.copy() for column in table.columns if column.name != "size_bytes"]  # type: ignore[attr-defined]
-    Table("blobs", metadata, *kept)
+    kept = [column for column in table.columns if column.name != "size_bytes"]
+    Table("blobs", metadata, *(Column(c.name, c.type, nullable=c.nullable) for c in kept))
 
 
 def with_column(metadata: MetaData) -> None:
@@ -75,23 +75,23 @@ def without_table(metadata: MetaData) -> None:
 @pytest.mark.parametrize(
     "spoil", [without_column, with_column, other_type, nullable, with_index, without_table]
 )
-def test_the_comparison_can_fail(engine: Engine, spoil: Callable[[MetaData], None]) -> None:
+def test_the_comparison_can_fail(
+    engine: Engine, inspected: Connection, spoil: Callable[[MetaData], None]
+) -> None:
     """Any difference between declaration and database is seen, by both comparisons."""
     metadata = copied(engine)
     spoil(metadata)
     upgrade(engine)
 
-    with engine.connect() as connection:
-        assert declared(connection, metadata) != described(connection)
-        assert [] != differences(connection, metadata)
+    assert declared(inspected, metadata) != described(inspected)
+    assert [] != differences(inspected, metadata)
 
 
-def test_an_untouched_copy_is_equal(engine: Engine) -> None:
+def test_an_untouched_copy_is_equal(engine: Engine, inspected: Connection) -> None:
     """The comparison fails for what was spoiled, not for being given a copy."""
     upgrade(engine)
 
-    with engine.connect() as connection:
-        assert [] == differences(connection, copied(engine))
+    assert [] == differences(inspected, copied(engine))
 
 
 def by_alembic(url: str) -> None:
@@ -126,13 +126,6 @@ def catalogue(url: str) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-@pytest.fixture
-def opened_schema(sqlite_url: str, request: pytest.FixtureRequest) -> Any:
-    """Give what opening a new SQLite file makes."""
-    by_opening(sqlite_url)
-    return catalogue(sqlite_url)
-
-
 @pytest.mark.parametrize("way", [by_alembic, by_upgrade])
 def test_every_way_makes_the_same_sqlite_schema(
     tmp_path: Path, sqlite_url: str, way: Callable[[str], None]
@@ -150,8 +143,6 @@ def test_every_way_makes_the_same_postgresql_schema(
     postgres_server_url: str, postgres_url: str, way: Callable[[str], None]
 ) -> None:
     """The same on PostgreSQL, triggers and functions included."""
-    from tests.postgres import fresh_database
-
     with fresh_database(postgres_server_url) as other_url:
         by_opening(postgres_url)
         way(other_url)

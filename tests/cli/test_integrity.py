@@ -1,0 +1,111 @@
+"""``verify`` and ``erase``."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+from tests.cli.program import run, start
+from tests.cli.samples import conversation_with
+
+
+def alter_one_byte(url: str, version: int) -> None:
+    """Change an event behind the store's back."""
+    connection = sqlite3.connect(str(make_url(url).database))
+    triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+    for (name,) in triggers.fetchall():
+        connection.execute(f'DROP TRIGGER "{name}"')
+    change = "UPDATE events SET data = replace(data, 'Oslo', 'Bslo') WHERE version = ?"
+    connection.execute(change, (version,))
+    connection.commit()
+    connection.close()
+
+
+def test_verify_of_all(imported: str) -> None:
+    """An untouched store passes, with the number of what was read."""
+    done = run("verify", url=imported)
+    assert (0, "2 conversations, 12 events: everything is as it was written\n") == (
+        done.status,
+        done.out,
+    )
+
+
+def test_verify_finds_one_byte(own: str) -> None:
+    """One altered byte gives status 1 and names conversation and version."""
+    cid = conversation_with(own, "How is the weather")
+    alter_one_byte(own, 3)
+    done = run("verify", url=own)
+    assert 1 == done.status
+    assert [cid, "3", "data_altered"] == done.out.splitlines()[2].split()[:3]
+
+
+def test_verify_finds_one_byte_in_json(own: str) -> None:
+    """The JSON report names conversation, version and kind."""
+    cid = conversation_with(own, "How is the weather")
+    alter_one_byte(own, 3)
+    done = run("verify", cid, "--json", url=own)
+    [problem] = done.document["problems"]
+    assert (1, False) == (done.status, done.document["ok"])
+    assert (cid, 3, "data_altered") == (
+        problem["conversation_id"],
+        problem["version"],
+        problem["kind"],
+    )
+
+
+def test_erase_leaves_a_receipt(database_url: str, transcripts: Path) -> None:
+    """Erased events show no text any more, and the store still verifies."""
+    run("import", str(transcripts), url=database_url)
+    cid = conversation_with(database_url, "How is the weather")
+    arguments = ("--reason", "asked to", "--requested-by", "ada", "--yes", "--json")
+    receipt = run("erase", cid, *arguments, url=database_url).document
+    events = run("events", cid, "--json", url=database_url).document
+    assert (cid, "asked to", 10) == (
+        receipt["conversation_id"],
+        receipt["reason"],
+        receipt["version"],
+    )
+    assert {True, False} == {each["erased"] for each in events}
+    assert "(erased)" in run("events", cid, url=database_url).out
+    assert "Oslo" not in run("timeline", cid, "--full", url=database_url).out
+    assert 0 == run("verify", url=database_url).status
+
+
+def test_erase_in_words(own: str) -> None:
+    """Without ``--json`` one sentence tells what was erased."""
+    cid = conversation_with(own, "How is the weather")
+    done = run("erase", cid, "--reason", "asked to", "--yes", url=own)
+    assert f"erased 9 events of {cid}; the receipt is event 10\n" == done.out
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--reason", "asked to"), ("--yes",), ("--reason", " ", "--yes")]
+)
+def test_erase_needs_a_reason_and_a_yes(own: str, arguments: tuple[str, ...]) -> None:
+    """Without a reason, or with nobody to say yes, nothing is erased."""
+    cid = conversation_with(own, "How is the weather")
+    done = run("erase", cid, *arguments, url=own)
+    assert (2, 1) == (done.status, len(done.err.splitlines()))
+    assert not any(each["erased"] for each in run("events", cid, "--json", url=own).document)
+
+
+@pytest.mark.parametrize(("answer", "status"), [("n", 2), ("y", 0)])
+def test_erase_asks(own: str, tmp_path: Path, answer: str, status: int) -> None:
+    """At a terminal it asks, and erases only after a yes."""
+    cid = conversation_with(own, "How is the weather")
+    controller, terminal = os.openpty()
+    os.write(controller, f"{answer}\n".encode())
+    arguments = ("--db", own, "erase", cid, "--reason", "asked to")
+    pipes = {"stdin": terminal, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start(arguments, tmp_path, **pipes) as process:
+        _, err = process.communicate()
+    os.close(terminal)
+    os.close(controller)
+    erased = [each["erased"] for each in run("events", cid, "--json", url=own).document]
+    assert (status, status == 0) == (process.returncode, any(erased))
+    assert f"Erase the 9 events of {cid} for good?" in err

@@ -1,0 +1,131 @@
+"""``projections``: status, rebuild, comparison and the worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+from eventstore import EventStore
+from projections import PROJECTIONS, worker
+from tests.cli.program import run
+
+NAMES = [each.name for each in PROJECTIONS]
+
+
+def test_status_names_every_projection(imported: str) -> None:
+    """Each projection is shown with its version and what is behind."""
+    found = run("projections", "status", "--json", url=imported).document
+    shown = run("projections", "status", url=imported).out.splitlines()[2:]
+    assert NAMES == [each["name"] for each in found]
+    assert NAMES == [line.split()[0] for line in shown]
+
+
+def test_status_before_anything_was_read(own: str) -> None:
+    """A store that nobody has read has no live generation yet, which is no error."""
+    assert [None] * len(NAMES) == [
+        each["generation"] for each in run("projections", "status", "--json", url=own).document
+    ]
+    assert 0 == run("projections", "status", url=own).status
+
+
+def test_worker_once_leaves_nothing_behind(database_url: str, transcripts: Path) -> None:
+    """``run --once`` catches up everything and ends."""
+    run("import", str(transcripts), url=database_url)
+    done = run("projections", "run", "--once", url=database_url)
+    found = run("projections", "status", "--json", url=database_url).document
+    assert 0 == done.status
+    assert {0} == {each["behind"] for each in found}
+
+
+def test_rebuild_of_all(database_url: str, transcripts: Path) -> None:
+    """A rebuild makes a new generation of every projection, and changes nothing that is read."""
+    run("import", str(transcripts), url=database_url)
+    before = run("tools", "--json", url=database_url).document
+    report = run("projections", "rebuild", "--json", url=database_url).document
+    assert (NAMES, 2, 12) == (report["projections"], report["conversations"], report["events"])
+    assert before == run("tools", "--json", url=database_url).document
+
+
+def test_rebuild_in_words(own: str) -> None:
+    """Without ``--json`` one sentence tells what was rebuilt."""
+    done = run("projections", "rebuild", "usage", "timeline", url=own)
+    assert done.out.startswith("rebuilt usage, timeline: 2 conversations, 12 events in ")
+
+
+def test_rebuild_with_workers(own: str) -> None:
+    """Several processes rebuild the same."""
+    run("projections", "rebuild", "--workers", "2", url=own)
+    assert 0 == run("projections", "rebuild", "--diff", url=own).status
+
+
+def test_diff_of_untouched_tables(imported: str) -> None:
+    """Live tables equal a fresh fold."""
+    done = run("projections", "rebuild", "--diff", url=imported)
+    assert 0 == done.status
+    assert done.out.endswith("compared: no difference\n")
+
+
+def spoil(url: str) -> None:
+    """Change a row of a read model behind the store's back."""
+    run("projections", "run", "--once", url=url)
+    connection = sqlite3.connect(str(make_url(url).database))
+    connection.execute("UPDATE tool_calls_g1 SET status = 'failed' WHERE call_id = '4.1'")
+    connection.commit()
+    connection.close()
+
+
+def test_diff_shows_a_spoilt_row(own: str) -> None:
+    """A row that differs is shown with both values, and the status is 1."""
+    spoil(own)
+    done = run("projections", "rebuild", "--diff", url=own)
+    words = set(done.out.split())
+    assert 1 == done.status
+    assert {"tool_calls", "call_id=4.1", "status", "failed", "success"} <= words
+
+
+def test_diff_shows_a_spoilt_row_in_json(own: str) -> None:
+    """The JSON report names table, row and column; nothing is mended."""
+    spoil(own)
+    run("projections", "rebuild", "--diff", "--json", url=own)
+    done = run("projections", "rebuild", "--diff", "--json", url=own)
+    [difference] = done.document["differences"]
+    assert (1, "tool_calls", {"call_id": "4.1"}, "status", "failed", "success") == (
+        done.status,
+        *(difference[name] for name in ("table", "key", "column", "live", "rebuilt")),
+    )
+
+
+def test_rebuild_mends_a_spoilt_row(own: str) -> None:
+    """After a rebuild nothing differs."""
+    spoil(own)
+    run("projections", "rebuild", "tool_calls", url=own)
+    assert 0 == run("projections", "rebuild", "--diff", url=own).status
+
+
+@pytest.mark.parametrize("more", [(), ("--diff",)])
+def test_unknown_projection(own: str, more: tuple[str, ...]) -> None:
+    """A name that is none of a projection is told with the choices, in one line."""
+    done = run("projections", "rebuild", "nonsense", *more, url=own)
+    assert (2, 1) == (done.status, len(done.err.splitlines()))
+    assert all(name in done.err for name in NAMES)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_worker_ends_on_a_signal(
+    own: str, monkeypatch: pytest.MonkeyPatch, number: int, status: int
+) -> None:
+    """SIGTERM ends the worker after its round with status 0, an interrupt with 130, quietly."""
+
+    def interrupted(store: EventStore, *, once: bool, stop: threading.Event) -> int:
+        os.kill(os.getpid(), number)
+        return int(not stop.wait(10))
+
+    monkeypatch.setattr(worker, "run", interrupted)
+    done = run("projections", "run", url=own)
+    assert (status, "") == (done.status, done.err.strip())

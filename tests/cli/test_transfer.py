@@ -1,0 +1,126 @@
+"""Import and export from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import run
+from tests.cli.samples import MEETING, WEATHER, conversation_with
+
+
+def test_import_counts(database_url: str, transcripts: Path) -> None:
+    """An import tells what it added; a second one adds nothing."""
+    first = run("import", str(transcripts), "--json", url=database_url).document
+    second = run("import", str(transcripts), "--json", url=database_url).document
+    assert (2, 0, []) == (first["conversations"], first["unchanged"], first["failures"])
+    assert (0, 0, 2) == (second["conversations"], second["events_added"], second["unchanged"])
+
+
+def test_import_in_words(sqlite_url: str, transcripts: Path) -> None:
+    """Without ``--json`` one sentence tells the same."""
+    done = run("import", str(transcripts), url=sqlite_url)
+    assert "imported 2 conversations (12 events); 0 unchanged\n" == done.out
+
+
+def test_import_of_several_files(sqlite_url: str, transcripts: Path, tmp_path: Path) -> None:
+    """Several files are imported in one go."""
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps([{"role": "user", "content": "another"}]), encoding="utf-8")
+    done = run("import", str(transcripts), str(other), "--json", url=sqlite_url)
+    assert 3 == done.document["conversations"]
+
+
+def test_import_for_an_owner(sqlite_url: str, transcripts: Path) -> None:
+    """Imported conversations belong to the tenant and user that are named."""
+    run("import", str(transcripts), "--tenant-id", "t", "--user-id", "u", url=sqlite_url)
+    listed = run("list", "--json", url=sqlite_url).document
+    assert {("t", "u")} == {(each["tenant_id"], each["user_id"]) for each in listed}
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """Give a file whose second line is no record."""
+    path = tmp_path / "broken.jsonl"
+    lines = (json.dumps({"messages": WEATHER}), "{broken", json.dumps({"messages": MEETING}))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_bad_record_is_reported_and_the_rest_goes_on(sqlite_url: str, broken: Path) -> None:
+    """A bad record gives status 1 and its file and line on stderr."""
+    done = run("import", str(broken), url=sqlite_url)
+    assert 1 == done.status
+    assert f"{broken}:2:" in done.err
+    assert done.out.startswith("imported 2 conversations")
+
+
+def test_bad_record_in_json(sqlite_url: str, broken: Path) -> None:
+    """The JSON report names file and line of what failed."""
+    done = run("import", str(broken), "--json", url=sqlite_url)
+    assert 1 == done.status
+    assert [(str(broken), 2)] == [
+        (each["file"], each["line"]) for each in done.document["failures"]
+    ]
+
+
+def test_strict_import_stops(sqlite_url: str, broken: Path) -> None:
+    """With ``--strict`` nothing after the first bad record is imported."""
+    done = run("import", str(broken), "--strict", "--json", url=sqlite_url)
+    assert (1, 1) == (done.status, done.document["conversations"])
+
+
+@pytest.mark.parametrize(
+    "arguments", [("missing.json",), ("--format", "nonsense", "FILE"), ("DIRECTORY",), ()]
+)
+def test_wrong_import_creates_nothing(
+    tmp_path: Path, transcripts: Path, arguments: tuple[str, ...]
+) -> None:
+    """Wrong use is told in one line before a database is made."""
+    named = {"FILE": str(transcripts), "DIRECTORY": str(tmp_path)}
+    given = [named.get(each, each) for each in arguments]
+    done = run("import", *given, url=f"sqlite:///{tmp_path / 'new.db'}")
+    assert (2, 1, False) == (
+        done.status,
+        len(done.err.splitlines()),
+        (tmp_path / "new.db").exists(),
+    )
+
+
+def test_export_gives_back_what_was_imported(imported: str) -> None:
+    """Exported OpenAI messages equal the imported ones."""
+    cid = conversation_with(imported, "How is the weather")
+    assert WEATHER == json.loads(run("export", cid, "--format", "openai", url=imported).out)
+
+
+def test_export_to_a_file(own: str, tmp_path: Path) -> None:
+    """With ``-o`` the export goes to a file, and stdout stays empty."""
+    cid, path = conversation_with(own, "How is the weather"), tmp_path / "out.json"
+    done = run("export", cid, "--format", "openai", "-o", str(path), url=own)
+    assert (0, "") == (done.status, done.out)
+    assert WEATHER == json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_session_jsonl_can_be_imported_again(own: str, tmp_path: Path) -> None:
+    """What is exported as session JSONL is a transcript that the import reads."""
+    cid, path = conversation_with(own, "How is the weather"), tmp_path / "session.jsonl"
+    run("export", cid, "--format", "session-jsonl", "-o", str(path), url=own)
+    done = run("import", str(path), "--json", url=f"sqlite:///{tmp_path / 'other.db'}")
+    assert (0, 1) == (done.status, done.document["conversations"])
+
+
+def test_export_of_nothing_writes_no_file(own: str, tmp_path: Path) -> None:
+    """A conversation that does not exist leaves no file behind."""
+    path = tmp_path / "out.json"
+    done = run("export", "ffff", "--format", "openai", "-o", str(path), url=own)
+    assert (2, False) == (done.status, path.exists())
+
+
+def test_export_to_a_place_that_does_not_exist(own: str, tmp_path: Path) -> None:
+    """A file that cannot be written is told in one line."""
+    cid = conversation_with(own, "How is the weather")
+    path = str(tmp_path / "no" / "such" / "place.json")
+    done = run("export", cid, "--format", "openai", "-o", path, url=own)
+    assert (2, 1) == (done.status, len(done.err.splitlines()))
