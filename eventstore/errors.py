@@ -11,6 +11,7 @@
     ├── InvalidCursor             a feed cursor of another kind or store    (also ValueError)
     ├── ConversationNotFound      (also LookupError)
     ├── BlobNotFound              (also LookupError)
+    ├── UnknownAlias              no tool result has this alias             (also LookupError)
     ├── UnknownProjection         no projection has this name               (also LookupError)
     ├── EncodingNotBundled        a tokenizer that is not carried along     (also LookupError)
     ├── BudgetInfeasible          the mandatory messages alone exceed the budget
@@ -54,6 +55,7 @@ __all__ = [
     "SchemaOutdated",
     "SchemaTooNew",
     "StoreUnavailable",
+    "UnknownAlias",
     "UnknownProjection",
     "WriterFenced",
     "WrongExpectedVersion",
@@ -139,6 +141,16 @@ class BlobNotFound(EventStoreError, LookupError):
         self.digest = digest
         super().__init__(
             f"conversation {conversation_id} has no blob {digest}: it may have been erased"
+        )
+
+
+class UnknownAlias(EventStoreError, LookupError):
+    """The path is no alias of a tool result of this conversation."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        super().__init__(
+            f"{alias!r} names no tool result: aliases read @state/logs/tool-results/<call id>.json"
         )
 
 

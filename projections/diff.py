@@ -89,6 +89,7 @@ def compare(
     conversations = events = 0
     rows, differences = len(strays), strays
     for conversation_id in _conversations(store):
+        version = 0
         with store.reading(snapshot=True) as connection:
             for generation in live:
                 version, seen, differing = _compare(connection, generation, conversation_id)

@@ -8,6 +8,7 @@ appended meanwhile is caught up when it is first read, as always.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -227,6 +228,8 @@ class _Worker:
 
 
 def _start_worker(url: str, names: tuple[str, ...]) -> None:
+    # Ctrl-C is for the parent, which then ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _Worker.store = EventStore(open_engine(url))
     with _Worker.store.reading() as connection:
         found = [generations.building(connection, each) for each in named(names)]

@@ -103,6 +103,7 @@ class StateRow(Row):
     notebook_version: int | None = None
     open_calls: Any = None
     system_instruction: str | None = None
+    last_turn: int | None = None
     last_version: int | None = None
 
 
@@ -168,6 +169,7 @@ class RunsProjection:
     def initial(self) -> State:
         """Return the state of an empty conversation: no run, no call, no mode."""
         marks = {"mode": None, "switched": False, "active_run_id": None, "active_node": None}
+        marks["last_turn"] = None
         return {**marks, "moved": False, "runs": {}, "calls": {}, "answered": {}}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
@@ -175,9 +177,12 @@ class RunsProjection:
         after, changes = folding.run(_HANDLERS, state, event)
         marks = folding.mode_marks(after, event)
         after = {**after, **marks} if marks else after
+        turn = event.meta.turn
+        if turn is not None and turn > (state["last_turn"] or 0):
+            after = {**after, "last_turn": turn}
         values = {
             name: after[name]
-            for name in ("mode", "active_run_id", "active_node")
+            for name in ("mode", "active_run_id", "active_node", "last_turn")
             if after[name] != state[name]
         }
         if after["calls"] is not state["calls"]:

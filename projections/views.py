@@ -157,6 +157,7 @@ class Views:
         conversation_id: StreamId | None = None,
         tool: str | None = None,
         status: str | None = None,
+        call_id: str | None = None,
         limit: int = 100,
     ) -> list[ToolCallRow]:
         """Return tool calls, newest first, of one conversation or of all.
@@ -168,7 +169,12 @@ class Views:
 
         def read(connection: Connection, generation: Generation) -> list[ToolCallRow]:
             table = generation.tables["tool_calls"]
-            wanted = ((table.c.conversation_id, stream), (table.c.name, tool))
+            wanted = (
+                (table.c.conversation_id, stream),
+                (table.c.name, tool),
+                (table.c.status, status),
+                (table.c.call_id, call_id),
+            )
             query = select(table).order_by(
                 table.c.requested_at.desc(),
                 table.c.conversation_id,
@@ -177,7 +183,7 @@ class Views:
                 table.c.call_index.desc(),
                 table.c.call_id,
             )
-            for column, value in (*wanted, (table.c.status, status)):
+            for column, value in wanted:
                 if value is not None:
                     query = query.where(column == value)
             rows = connection.execute(query.limit(limit)).mappings()

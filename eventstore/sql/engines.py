@@ -20,7 +20,6 @@ from sqlalchemy.pool import QueuePool
 
 from eventstore.errors import InvalidUrl, NotWritable
 from eventstore.sql.driver import begin as begin_sqlite
-from eventstore.sql.failures import translated
 
 __all__ = ["Synchronous", "begin_write", "open_engine", "writer_of"]
 
@@ -131,9 +130,6 @@ def _sqlite_engine(
     def configure(connection: Any, record: Any) -> None:
         record.info["synchronous"] = synchronous
         cursor = connection.cursor()
-        if not read_only:
-            with translated(url.render_as_string()):
-                cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA foreign_keys=ON")
         # Not every build of SQLite overwrites by default what is deleted; erasure relies on it.
         cursor.execute("PRAGMA secure_delete=ON")

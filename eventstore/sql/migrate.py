@@ -57,8 +57,11 @@ def upgrade(engine: Engine) -> str:
     url = engine.url.render_as_string(hide_password=True)
     with translated(url):
         with engine.connect() as connection:
-            if _is_current(connection, url):
-                return known_revisions()[-1]
+            current = _is_current(connection, url)
+        if engine.dialect.name == "sqlite":
+            _use_write_ahead_log(engine)
+        if current:
+            return known_revisions()[-1]
         with schema_lock(engine) as connection:
             if not _is_current(connection, url):
                 _run_alembic(connection)
@@ -87,6 +90,15 @@ def _is_current(connection: Connection, url: str) -> bool:
             "upgrade the package",
         )
     return revision == known_revisions()[-1]
+
+
+def _use_write_ahead_log(engine: Engine) -> None:
+    """Set the journal mode, which the file remembers; not possible within a transaction."""
+    pooled = engine.raw_connection()
+    try:
+        pooled.cursor().execute("PRAGMA journal_mode=WAL").fetchall()
+    finally:
+        pooled.close()
 
 
 def _run_alembic(connection: Connection) -> None:

@@ -101,10 +101,11 @@ def test_demo_keeps_away_from_the_environments_database(fast: Path) -> None:
     assert [demo.DEMO_FILE] == sorted(path.name for path in fast.glob("*.db"))
 
 
-def test_demo_on_any_database(fast: Path, database_url: str) -> None:
+def test_demo_on_any_database(fast: Path, database_url: str, transcripts: Path) -> None:
     """With ``--db`` the demo runs on any database, and adds to it."""
-    assert [0, 0] == [run("demo", url=database_url).status, run("demo", url=database_url).status]
-    assert 2 == len(run("list", "--json", url=database_url).document)
+    run("import", str(transcripts), url=database_url)
+    assert 0 == run("demo", url=database_url).status
+    assert 3 == len(run("list", "--json", url=database_url).document)
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 
 CONTEXT: ForkServerContext = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.concurrency.writer", "sqlalchemy.dialects.postgresql.psycopg"])
+CONTEXT.set_forkserver_preload(
+    ["tests.concurrency.writer", "sqlalchemy.dialects.postgresql.psycopg"]
+)
 
 
 @contextmanager

@@ -15,7 +15,10 @@ from eventstore import NO_STREAM, EventStore, NewEvent, new_id
 from eventstore.errors import EventIdConflict, WrongExpectedVersion
 from tests.contract.facade import say, texts
 
-WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'
+    """
 
 
 @pytest.fixture
@@ -139,9 +142,9 @@ def test_the_feed_waits_for_an_older_transaction(store: EventStore) -> None:
 
 def test_the_feed_goes_on_after_a_rollback(store: EventStore, cid: UUID) -> None:
     """A transaction that is undone leaves a gap in the positions, and nothing to wait for."""
-    with pytest.raises(ZeroDivisionError), store.writing() as connection:
+    with store.writing() as connection:
         store.append(new_id(), say("never"), connection=connection)
-        raise ZeroDivisionError
+        connection.rollback()
     store.append(cid, say("there"))
 
     assert ["there"] == whole_feed(store, None, 1)

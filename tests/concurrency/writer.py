@@ -6,6 +6,7 @@ batch from a whole one.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -13,20 +14,31 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from eventstore import ANY, EventStore, NewEvent, new_id
+from eventstore import ANY, NO_STREAM, EventStore, NewEvent, new_id
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import UserMessage
 
 BATCH_SIZES = (1, 20)
 
 
-def write(index: int, url: str, notes: str, shared: list[UUID], appends: int, barrier: Any) -> None:
-    """Append ``appends`` times: to the shared conversations and an own one, in all ways."""
-    choose = random.Random(index)
+def write(
+    index: int,
+    url: str,
+    notes: str,
+    shared: list[UUID],
+    appends: int,
+    doomed: list[int],
+    barrier: Any,
+) -> None:
+    """Append ``appends`` times: to the shared conversations and an own one, in all ways.
+
+    A doomed writer goes on until it is killed.
+    """
+    choose = random.Random(index)  # noqa: S311 - the same work in every run
     streams = [*shared, new_id()]
     barrier.wait()
     with EventStore.open(url, pool_size=1) as store, open_notes(notes, index) as acknowledged:
-        for number in range(appends):
+        for number in itertools.count() if index in doomed else range(appends):
             size = choose.choice(BATCH_SIZES)
             batch = f"{index}.{number}"
             events = [
@@ -37,6 +49,13 @@ def write(index: int, url: str, notes: str, shared: list[UUID], appends: int, ba
             version = append(store, stream, events, exact=choose.random() < 0.5)
             ids = [str(event.event_id) for event in events]
             acknowledged.note([str(stream), version - size + 1, ids])
+
+
+def open_and_append(index: int, url: str, barrier: Any) -> None:
+    """Open a database at the same moment as the others, and append one event."""
+    barrier.wait()
+    with EventStore.open(url) as store:
+        store.append(new_id(), [UserMessage.text(f"writer {index}")], expected_version=NO_STREAM)
 
 
 def append(store: EventStore, stream: UUID, events: list[NewEvent], *, exact: bool) -> int:

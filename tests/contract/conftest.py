@@ -7,7 +7,9 @@ their own (`store`). What concerns the whole store, or does harm, gets a databas
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from uuid import UUID
 
 import pytest
@@ -45,11 +47,19 @@ def access(request: pytest.FixtureRequest) -> Access:
     return kind
 
 
+@pytest.fixture(scope="session")
+def open_stores() -> Iterator[Callable[[str, Access], EventStore]]:
+    """Give a function that opens a store once, and returns the same to every test that asks."""
+    with ExitStack() as stack:
+        yield cache(lambda url, access: stack.enter_context(opened(url, access)))
+
+
 @pytest.fixture
-def store(shared_url: str, access: Access) -> Iterator[EventStore]:
+def store(
+    shared_url: str, access: Access, open_stores: Callable[[str, Access], EventStore]
+) -> EventStore:
     """Give a store on the shared database."""
-    with opened(shared_url, access) as store:
-        yield store
+    return open_stores(shared_url, access)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, cast
@@ -34,7 +33,7 @@ class Blocking:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             outcome = member(*args, **kwargs)
-            if inspect.isasyncgen(outcome):
+            if isinstance(outcome, AsyncIterator):
                 return iter(self._runner.run(_collected(outcome)))
             return self._runner.run(outcome)
 

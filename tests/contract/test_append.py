@@ -81,9 +81,7 @@ def test_no_stream_is_refused_once_there_is_one(store: EventStore, cid: UUID) ->
 
 
 @pytest.mark.parametrize("expected", [0, 1, 3, -1])
-def test_exact_version_is_refused_at_any_other(
-    store: EventStore, cid: UUID, expected: int
-) -> None:
+def test_exact_version_is_refused_at_any_other(store: EventStore, cid: UUID, expected: int) -> None:
     """A writer that is behind, or ahead, learns where the stream is."""
     store.append(cid, say("one", "two"))
 
@@ -135,6 +133,6 @@ def test_an_event_id_twice_in_a_batch_is_refused(store: EventStore, cid: UUID) -
 
 def test_something_else_than_an_event_is_refused(store: EventStore, cid: UUID) -> None:
     """A text is no event; the error says what is one."""
-    with pytest.raises(InvalidEvent, match="use a class of eventstore.events"):
+    with pytest.raises(InvalidEvent, match=r"use a class of eventstore\.events"):
         store.append(cid, ["hello"])  # type: ignore[list-item]
     assert [] == list(store.read(cid))

@@ -100,9 +100,7 @@ def test_an_erasure_opens_the_door_to_nothing_else(
             client.execute(f"UPDATE events SET {change} WHERE version = 1")
 
 
-def test_an_erasure_of_one_conversation_is_none_of_another(
-    database_url: str, cid: UUID
-) -> None:
+def test_an_erasure_of_one_conversation_is_none_of_another(database_url: str, cid: UUID) -> None:
     """The door is open for the conversation with the erasure only."""
     with EventStore.open(database_url) as store, PlainClient(database_url) as client:
         store.append(cid, say("1"))

@@ -56,8 +56,10 @@ def test_is_appended_again_unchanged(
     fresh.append(second, [recorded.data])
 
     one, two = (
-        plain.execute("SELECT type, schema_version, CAST(data AS TEXT) FROM events "
-                      "WHERE conversation_id = ?", cid)
+        plain.execute(
+            "SELECT type, schema_version, CAST(data AS TEXT) FROM events WHERE conversation_id = ?",
+            cid,
+        )
         for cid in (first, second)
     )
     assert one == two

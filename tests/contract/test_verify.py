@@ -110,9 +110,7 @@ def test_one_byte_of_meta(fresh: EventStore, tampered: PlainClient, cid: UUID) -
         "data_digest = chain, data = NULL, salt = NULL",
     ],
 )
-def test_any_other_column(
-    fresh: EventStore, tampered: PlainClient, cid: UUID, change: str
-) -> None:
+def test_any_other_column(fresh: EventStore, tampered: PlainClient, cid: UUID, change: str) -> None:
     """Everything that says what, when and in which order is covered by the chain."""
     tampered.execute(f"UPDATE events SET {change} {where(3)}", cid)
 
@@ -130,9 +128,7 @@ def test_data_and_its_digest(fresh: EventStore, tampered: PlainClient, cid: UUID
 
 def test_two_payloads_swapped(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
     """Both places are named."""
-    one, two = (
-        f"(SELECT data FROM copies c WHERE c.version = {version})" for version in (2, 3)
-    )
+    one, two = (f"(SELECT data FROM copies c WHERE c.version = {version})" for version in (2, 3))
     tampered.execute(
         "CREATE TABLE copies AS SELECT version, data FROM events WHERE conversation_id = ?"
         if tampered.dialect == "sqlite"
@@ -175,9 +171,7 @@ def test_last_row_deleted_and_version_lowered(
 
 
 @pytest.mark.parametrize("version", [1, 3])
-def test_row_deleted(
-    fresh: EventStore, tampered: PlainClient, cid: UUID, version: int
-) -> None:
+def test_row_deleted(fresh: EventStore, tampered: PlainClient, cid: UUID, version: int) -> None:
     """A hole is named by the version that is missing."""
     tampered.execute(f"DELETE FROM events {where(version)}", cid)
 
@@ -227,9 +221,7 @@ def test_blob_deleted(fresh: EventStore, tampered: PlainClient, cid: UUID) -> No
 
 
 @pytest.mark.parametrize("column", ["data", "meta", "type", "event_id", "recorded_at"])
-def test_bytes_that_are_no_text(
-    sqlite_url: str, cid: UUID, column: str
-) -> None:
+def test_bytes_that_are_no_text(sqlite_url: str, cid: UUID, column: str) -> None:
     """SQLite takes any byte into a text column; verifying it reports that and does not fail."""
     with EventStore.open(sqlite_url) as store, PlainClient(sqlite_url) as client:
         store.append(cid, say("1", "2"))

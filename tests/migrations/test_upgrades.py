@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -18,17 +17,11 @@ from eventstore import EventStore
 from eventstore.errors import SchemaOutdated, SchemaTooNew
 from eventstore.events import UserMessage
 from eventstore.sql.migrate import current_revision, known_revisions, schema_lock, upgrade
+from tests.concurrency.processes import CONTEXT, running
+from tests.concurrency.writer import open_and_append
 from tests.migrations.rows import CONVERSATION, INSERT, TEXTS
 
 ROOT = Path(__file__).parents[2]
-OPENER = """
-import sys
-from eventstore import EventStore, events, new_id
-print("ready", flush=True)
-sys.stdin.readline()
-with EventStore.open(sys.argv[1]) as store:
-    print(store.append(new_id(), [events.UserMessage.text("hello")]).version)
-"""
 
 
 def config() -> Config:
@@ -104,30 +97,14 @@ def test_a_failing_upgrade_leaves_the_schema_as_it_was(engine: Engine) -> None:
 
 def test_many_processes_open_a_new_database_at_once(database_url: str) -> None:
     """All succeed: one upgrades, the others wait for it."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", OPENER, database_url],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(8)
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert "ready\n" == process.stdout.readline()
+    with running(8, open_and_append, database_url, CONTEXT.Barrier(8)) as processes:
+        for process in processes:
+            process.join(timeout=60)
+        codes = [process.exitcode for process in processes]
 
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    outcomes = [process.communicate(timeout=60) for process in processes]
-
-    assert [("1\n", "")] * 8 == outcomes
+    assert [0] * 8 == codes
     with EventStore.open(database_url, migrate=False) as store:
-        assert 8 == len(store.list())
+        assert [1] * 8 == [info.version for info in store.list()]
 
 
 def test_a_newer_schema_is_refused(engine: Engine, database_url: str) -> None:
@@ -142,7 +119,7 @@ def test_a_newer_schema_is_refused(engine: Engine, database_url: str) -> None:
 
 @pytest.mark.parametrize("options", [{"migrate": False}, {"read_only": True}])
 def test_a_missing_schema_is_not_made_unasked(
-    engine: Engine, database_url: str, options: dict[str, bool]
+    engine: Engine, database_url: str, options: dict[str, Any]
 ) -> None:
     """Without leave to migrate, an empty database is an error that says what to do."""
     with engine.connect() as connection:

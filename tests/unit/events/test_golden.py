@@ -1,8 +1,8 @@
 """Golden files: what earlier versions of this code wrote is read for ever.
 
-``tests/golden/<type>.v<version>.json`` holds a payload with every field filled. A file is written by
-hand once, when its version is new, and never edited: a test that fails here has found a change
-that old databases would not survive. Such a change needs a new ``schema_version`` and an upcaster.
+``tests/golden/<type>.v<version>.json`` holds a payload with every field filled. A file is written
+once, when its version is new, and never edited: a test that fails here has found a change that old
+databases would not survive. Such a change needs a new ``schema_version`` and an upcaster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from eventstore.events.registry import REGISTRY, UPCASTERS
 from eventstore.events.values import VersionRange
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-WRITTEN = [(cls.type, version) for cls in EVENT_TYPES for version in range(1, cls.schema_version + 1)]
+WRITTEN = [
+    (cls.type, version) for cls in EVENT_TYPES for version in range(1, cls.schema_version + 1)
+]
 CURRENT = [(cls.type, cls.schema_version) for cls in EVENT_TYPES]
 
 

@@ -56,4 +56,4 @@ def test_payloads_are_frozen() -> None:
     message = events.UserMessage.text("hello")
 
     with pytest.raises(ValidationError, match="frozen"):
-        message.name = "other"  # type: ignore[misc]
+        message.name = "other"

@@ -1,0 +1,68 @@
+"""Tool outputs by their alias: read back from the log, and written under a state directory.
+
+An alias names a call of this conversation and nothing else, so that no path can be made of it that
+leaves the directory (document 000: the model asks for the whole of what it saw a preview of).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from eventstore import RecordedEvent
+from eventstore.errors import UnknownAlias
+from eventstore.events import ToolResult
+
+__all__ = ["ToolOutputs", "call_of_alias"]
+
+_ALIAS = re.compile(r"@state/logs/tool-results/(\d{1,18}\.\d{1,9})\.json")
+
+
+def call_of_alias(alias: str) -> str:
+    """Return the call id that an alias names.
+
+    Raises:
+        UnknownAlias: It is no alias of a tool result.
+    """
+    match = _ALIAS.fullmatch(alias)
+    if match is None:
+        raise UnknownAlias(alias)
+    return match[1]
+
+
+class ToolOutputs:
+    """The files of large tool outputs; without a directory, none are written."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = None if directory is None else directory / "logs" / "tool-results"
+
+    def keep(self, event: RecordedEvent, content: Any) -> None:
+        """Write the file of a result whose text went to a blob, all of it or nothing.
+
+        The log has the text already; so a file that could not be written is made again by reading
+        the alias, and an `OSError` goes on to the caller.
+        """
+        data = event.data
+        if self._directory is None or not isinstance(data, ToolResult) or data.blob is None:
+            return
+        if isinstance(content, str):
+            self.write(data.call_id, content)
+
+    def write(self, call_id: str, text: str) -> None:
+        """Write a call's output, by way of a temporary file that takes its name at the end."""
+        if self._directory is None:
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=self._directory, prefix=f".{call_id}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode("utf-8", "surrogatepass"))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(self._directory / f"{call_id}.json")
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise

@@ -1,0 +1,261 @@
+"""`Conversation`: what an agent product holds while it talks.
+
+Starting or opening one opens a session in the log; turns, model calls and tool calls are recorded
+through it (`recorder`), and opening seals first what a process that died has left open
+(`recovery`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+from uuid import UUID
+
+from conversations.artifacts import ToolOutputs, call_of_alias
+from conversations.journal import Journal
+from conversations.opening import first_events, next_turn, session_start
+from conversations.recorder import Said, Turn
+from conversations.recording import TurnScript, add_usage
+from conversations.recovery import Recovery, recover
+from eventstore import NO_STREAM, Appended, EventStore, NewEvent, new_id
+from eventstore.errors import UnknownAlias
+from eventstore.events import (
+    Meta,
+    ModeSwitch,
+    Payload,
+    SessionEnd,
+    TokenUsage,
+    ToolPolicy,
+)
+from eventstore.events.values import Mode
+from eventstore.ids import to_uuid
+from eventstore.store import StreamId
+from projections import Views
+
+__all__ = ["Conversation"]
+
+SessionMode = Literal["interactive", "once"]
+
+
+class Conversation:
+    """A conversation and the session in which this process writes to it.
+
+    Made by `start` or `open`; a context manager that closes the session at its end. One writer at
+    a time: whoever opens the conversation for writing fences all who had it open before. Not to
+    be shared between threads.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        views: Views,
+        meta: Meta,
+        next_turn_number: int,
+        state_directory: Path | None,
+        recovery: Recovery | None,
+    ) -> None:
+        self._journal = journal
+        self._meta = meta
+        self._next_turn = next_turn_number
+        self._outputs = ToolOutputs(state_directory)
+        self._started_at = time.monotonic()
+        self._usage: TokenUsage | None = None
+        self._turns = 0
+        self._closed = False
+        self.views = views
+        self.recovery = recovery
+
+    @classmethod
+    def start(
+        cls,
+        store: EventStore,
+        *,
+        mode: Mode = "chat",
+        title: str | None = None,
+        conversation_id: StreamId | None = None,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        base_instructions: str | None = None,
+        tool_policy: ToolPolicy | None = None,
+        config: dict[str, Any] | None = None,
+        session_mode: SessionMode = "interactive",
+        session_config: dict[str, Any] | None = None,
+        state_directory: str | Path | None = None,
+        agent_id: str | None = None,
+    ) -> Self:
+        """Begin a conversation and its first session, in one transaction.
+
+        Args:
+            store: Where it is kept.
+            mode: The mode in which it begins.
+            title: What a list of conversations shows.
+            conversation_id: Its id, if the product has one; by default a new one.
+            tenant_id: Whose product.
+            user_id: Whose conversation.
+            base_instructions: The system part of later requests.
+            tool_policy: Which tools it may use.
+            config: Whatever else the product wants to keep with it.
+            session_mode: ``once`` for a process that runs a single turn.
+            session_config: Model, temperature, working directory, tools, tokenizer.
+            state_directory: Where large tool outputs are also written as files.
+            agent_id: Who writes, when several agents do.
+
+        Raises:
+            WrongExpectedVersion: There is a conversation of this id already.
+        """
+        stream = new_id() if conversation_id is None else to_uuid(conversation_id)
+        meta = Meta(session_id=str(new_id()), mode=mode, agent_id=agent_id)
+        events = first_events(
+            meta,
+            mode=mode,
+            title=title,
+            base_instructions=base_instructions,
+            tool_policy=tool_policy,
+            config=config or {},
+        )
+        events.append(session_start(meta, session_mode, session_config))
+        done = store.append(
+            stream, events, expected_version=NO_STREAM, tenant_id=tenant_id, user_id=user_id
+        )
+        journal = Journal(store, stream, epoch=store.get(stream).writer_epoch, version=done.version)
+        return cls(journal, Views(store), meta, 1, _path(state_directory), None)
+
+    @classmethod
+    def open(
+        cls,
+        store: EventStore,
+        conversation_id: StreamId,
+        *,
+        session_mode: SessionMode = "interactive",
+        session_config: dict[str, Any] | None = None,
+        state_directory: str | Path | None = None,
+        agent_id: str | None = None,
+    ) -> Self:
+        """Open a conversation for writing: fence earlier writers, seal loose ends, begin a session.
+
+        `recovery` then tells what was sealed, and which calls may be executed again.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+        """
+        stream, views = to_uuid(conversation_id), Views(store)
+        epoch = store.raise_writer_epoch(stream)
+        recovery = recover(store, views, stream, writer_epoch=epoch)
+        mode, turn = next_turn(views, stream)
+        meta = Meta(session_id=str(new_id()), mode=mode, agent_id=agent_id)
+        journal = Journal(store, stream, epoch=epoch)
+        journal.write([session_start(meta, session_mode, session_config)])
+        return cls(journal, views, meta, turn, _path(state_directory), recovery)
+
+    @property
+    def id(self) -> UUID:
+        """The conversation's id."""
+        return self._journal.conversation_id
+
+    @property
+    def version(self) -> int:
+        """The version of the last event that this session has written."""
+        return self._journal.version
+
+    @property
+    def mode(self) -> Mode | None:
+        """The mode in which later turns are recorded."""
+        return self._meta.mode
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._meta.session_id or ""
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The tokens of the session's turns so far, as reported."""
+        return self._usage
+
+    def turn(
+        self, said: Said, *, run_id: str | None = None, workflow_id: str | None = None
+    ) -> Turn:
+        """Return a turn to be entered around all that one input sets off.
+
+        Args:
+            said: The input: text, parts, or a `UserMessage`.
+            run_id: The run that it belongs to, in Run mode.
+            workflow_id: The workflow of that run.
+        """
+        number, self._next_turn = self._next_turn, self._next_turn + 1
+        meta = self._meta.model_copy(
+            update={"turn": number, "run_id": run_id, "workflow_id": workflow_id}
+        )
+        script = TurnScript(meta, time.monotonic())
+        return Turn(self._journal, self.views, script, said, self._outputs, self._turn_ended)
+
+    def append(self, *payloads: Payload) -> Appended | None:
+        """Append further facts of this session: instructions, notebook, retractions, summaries."""
+        return self._journal.write([NewEvent(each, new_id(), self._meta) for each in payloads])
+
+    def switch_mode(self, mode: Mode, reason: str | None = None) -> None:
+        """Switch the mode; the history stays as it is."""
+        switch = ModeSwitch(mode=mode, previous=self._meta.mode, reason=reason)
+        self._meta = self._meta.model_copy(update={"mode": mode})
+        self.append(switch)
+
+    def resolve(self, alias: str) -> str:
+        """Return the whole text of the tool result that an alias names.
+
+        Raises:
+            UnknownAlias: It names no result of this conversation.
+        """
+        return resolve(self._journal.store, self.views, self.id, alias)
+
+    def close(self, reason: str | None = None) -> None:
+        """End the session; closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        duration_ms = round((time.monotonic() - self._started_at) * 1000)
+        self.append(
+            SessionEnd(
+                reason=reason, turn_count=self._turns, duration_ms=duration_ms, tokens=self._usage
+            )
+        )
+
+    def __enter__(self) -> Self:
+        """Return the conversation itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the session."""
+        self.close(None if error is None else type(error).__name__)
+
+    def _turn_ended(self, usage: TokenUsage | None) -> None:
+        self._turns += 1
+        self._usage = add_usage(self._usage, usage)
+
+
+def resolve(store: EventStore, views: Views, conversation_id: UUID, alias: str) -> str:
+    """Return the whole text of the tool result that an alias names; see `Conversation.resolve`."""
+    wanted = call_of_alias(alias)
+    rows = views.tool_calls(conversation_id=conversation_id, call_id=wanted)
+    if not rows or rows[0].result_version is None:
+        raise UnknownAlias(alias)
+    if rows[0].blob_digest is None:
+        return rows[0].result_text or ""
+    content = store.blob(conversation_id, rows[0].blob_digest)
+    return content.decode("utf-8", "surrogatepass")
+
+
+def _path(directory: str | Path | None) -> Path | None:
+    return None if directory is None else Path(directory)
+
+
+def new_events(meta: Meta, payloads: Sequence[Payload]) -> list[NewEvent]:
+    """Return payloads as events with ids, so that a repeated append is recognised."""
+    return [NewEvent(payload, new_id(), meta) for payload in payloads]

@@ -1,0 +1,321 @@
+"""The recorder: context managers around a product's own loop, which write ahead of it.
+
+What a block is about to do is durable before the block runs, and what came of it is durable when
+the block is left, however it is left. Made by `Conversation.turn`; the same names stand in
+`conversations.aio` for event loops.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from conversations.artifacts import ToolOutputs
+from conversations.journal import Journal
+from conversations.recording import CallScript, RequestedCall, ToolScript, TurnScript
+from conversations.requests import Request, request_of
+from conversations.stalls import Stalls
+from eventstore import NewEvent
+from eventstore.events import (
+    AssistantMessage,
+    ContentPart,
+    Invocation,
+    LlmError,
+    Sections,
+    TokenUsage,
+    UserMessage,
+)
+from projections import Views
+
+__all__ = ["LlmCall", "ToolCall", "Turn"]
+
+Said = str | UserMessage | Sequence[ContentPart]
+
+
+class Turn:
+    """From one input to the final answer; numbered from 1 within the conversation.
+
+    Entering writes the turn's start and the input, in one transaction; leaving writes its end:
+    ``ok``, or ``error`` when an exception passes, or ``aborted`` when the process is told to stop.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        views: Views,
+        script: TurnScript,
+        said: Said,
+        outputs: ToolOutputs,
+        ended: Callable[[TokenUsage | None], None],
+    ) -> None:
+        self._journal = journal
+        self._views = views
+        self._script = script
+        self._said = said
+        self._outputs = outputs
+        self._ended = ended
+        self._status: Literal["ok", "max_steps"] = "ok"
+
+    @property
+    def number(self) -> int:
+        """The turn's number, from 1."""
+        return self._script.meta.turn or 0
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The tokens of the turn's model calls so far, as reported."""
+        return self._script.usage
+
+    def __enter__(self) -> Self:
+        """Write the turn's start and the input."""
+        self._journal.write(self._script.begin(self._said))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write the turn's end."""
+        self._journal.write(self._script.end(time.monotonic(), self._status, error))
+        self._ended(self._script.usage)
+
+    def context(
+        self,
+        *,
+        max_tokens: int | None = None,
+        max_messages: int | None = None,
+        model: str = "gpt-4o",
+    ) -> Request:
+        """Return the messages of the next request; see `Views.context`.
+
+        Raises:
+            BudgetInfeasible: What must be sent exceeds a limit.
+        """
+        view = self._views.context(
+            self._journal.conversation_id,
+            max_tokens=max_tokens,
+            max_messages=max_messages,
+            model=model,
+        )
+        return request_of(view, model, max_tokens)
+
+    def llm_call(
+        self,
+        request: Request | None = None,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        parameters: dict[str, Any] | None = None,
+        tools: Sequence[dict[str, Any]] = (),
+        retry_of: LlmCall | None = None,
+    ) -> LlmCall:
+        """Return a model call to be entered around the request to the provider.
+
+        Args:
+            request: What `context` returned, if that is what is sent.
+            provider: Who is asked, for example ``openai``.
+            model: Which model; by default the request's.
+            parameters: Whatever else is sent: temperature and the like.
+            tools: The tool declarations that are sent.
+            retry_of: The failed call that this one repeats.
+        """
+        script = CallScript(
+            meta=self._script.next_step(),
+            started_at=time.monotonic(),
+            request=request,
+            invocation=Invocation(
+                provider=provider, model=model or (request.model if request else None)
+            ),
+            parameters=parameters or {},
+            tools=tuple(tools),
+            attempt=retry_of.attempt + 1 if retry_of else 1,
+            retry_of=retry_of.id if retry_of else None,
+        )
+        return LlmCall(self._journal, script, self._script.count)
+
+    def tool(self, call: RequestedCall, *, idempotent: bool = False) -> ToolCall:
+        """Return a tool call to be entered around the tool's execution.
+
+        Args:
+            call: One of `LlmCall.tool_calls`.
+            idempotent: Whether executing it twice with the same key is harmless; after a crash
+                only such calls are offered for execution again.
+        """
+        script = ToolScript(call, self._journal.conversation_id, time.monotonic(), idempotent)
+        return ToolCall(self._journal, script, self._outputs)
+
+    def deny(self, call: RequestedCall, reason: str) -> None:
+        """Record that a call is not executed because it is not allowed."""
+        self._refuse(call, "denied", reason)
+
+    def skip(self, call: RequestedCall, reason: str) -> None:
+        """Record that a call is not executed, for another reason."""
+        self._refuse(call, "skipped", reason)
+
+    def max_steps(self) -> None:
+        """Let the turn end as one that reached its limit of steps."""
+        self._status = "max_steps"
+
+    def _refuse(self, call: RequestedCall, status: str, reason: str) -> None:
+        now = time.monotonic()
+        script = ToolScript(call, self._journal.conversation_id, now)
+        self._journal.write(script.end(now, ran=False, status=status, content=reason, error=reason))
+
+
+class LlmCall:
+    """A call of a model: its request, what streams back, its message or its error.
+
+    Entering writes the request. Leaving writes the message, or the error with all that had
+    arrived: an exception is classified and goes on to the caller, and a stream that ended before
+    the provider said so is a ``network`` error.
+    """
+
+    def __init__(
+        self, journal: Journal, script: CallScript, ended: Callable[[TokenUsage | None], None]
+    ) -> None:
+        self._journal = journal
+        self._script = script
+        self._ended = ended
+        self._stalls = Stalls(self._flush)
+
+    @property
+    def id(self) -> str:
+        """The call's own id, which its events carry."""
+        return self._script.llm_call_id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._script.attempt
+
+    @property
+    def message(self) -> AssistantMessage | None:
+        """The message, once the call has ended well."""
+        return self._script.message
+
+    @property
+    def error(self) -> LlmError | None:
+        """The error, once the call has failed."""
+        return self._script.error
+
+    @property
+    def tool_calls(self) -> tuple[RequestedCall, ...]:
+        """The tool calls that the model asks for, once the call has ended well."""
+        return self._script.tool_calls
+
+    @property
+    def text(self) -> str:
+        """The message's text, once the call has ended well."""
+        parts = self.message.parts if self.message else ()
+        return "".join(part.text for part in parts if part.kind == "text")
+
+    def __enter__(self) -> Self:
+        """Write the request."""
+        self._journal.write(self._script.begin())
+        return self
+
+    def feed(self, chunk: Any) -> None:
+        """Take a chunk of the stream, as the provider's SDK yields it or as a dict.
+
+        Most chunks cost no write: see `conversations.batching`.
+
+        Raises:
+            WriterFenced: A newer writer has opened the conversation.
+        """
+        with self._stalls.lock:
+            self._stalls.check()
+            self._write(self._script.feed(chunk, time.monotonic()))
+            self._stalls.watch(self._script.due_at)
+
+    def response(self, response: Any) -> None:
+        """Take a whole response that was not streamed."""
+        self._write(self._script.respond(response, time.monotonic()))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write the message or the error."""
+        with self._stalls.lock:
+            self._stalls.stop()
+            self._write(self._script.end(time.monotonic(), error))
+        told = self._script.message or self._script.error
+        self._ended(told.usage if told else None)
+
+    def _flush(self) -> None:
+        self._write(self._script.flush(time.monotonic()))
+
+    def _write(self, events: list[NewEvent]) -> None:
+        self._script.recorded(self._journal.write(events))
+
+
+class ToolCall:
+    """The execution of a tool call.
+
+    Entering makes the call durable; only then may the tool run. Leaving without a result records
+    an empty success; an exception is recorded as the failure, and goes on to the caller.
+    """
+
+    def __init__(self, journal: Journal, script: ToolScript, outputs: ToolOutputs) -> None:
+        self._journal = journal
+        self._script = script
+        self._outputs = outputs
+
+    @property
+    def call_id(self) -> str:
+        """Our own id of the call."""
+        return self._script.call.call_id
+
+    @property
+    def idempotency_key(self) -> str:
+        """What the tool may use to recognise a second execution of this call."""
+        return self._script.idempotency_key
+
+    def __enter__(self) -> Self:
+        """Write the call."""
+        self._journal.write(self._script.begin())
+        return self
+
+    def result(
+        self,
+        content: str | Sequence[ContentPart] | None,
+        *,
+        preview: str | None = None,
+        sections: Sections | None = None,
+    ) -> None:
+        """Record what the tool returned; large text goes to a blob.
+
+        Args:
+            content: Text, or content parts.
+            preview: What to show in place of text that is too large; by default its start.
+            sections: The same at several levels of detail.
+        """
+        kept = content if content is None or isinstance(content, str) else tuple(content)
+        self._end(status="success", content=kept, preview=preview, sections=sections)
+
+    def fail(self, error: str) -> None:
+        """Record that the tool failed, in words for the model."""
+        self._end(status="failed", content=error, error=error)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Record the failure, or an empty success, if nothing was recorded yet."""
+        if error is not None:
+            self._journal.write(self._script.end(time.monotonic(), error=error))
+        else:
+            self._end(status="success", content="")
+
+    def _end(self, **result: Any) -> None:
+        done = self._journal.write(self._script.end(time.monotonic(), **result))
+        if done is not None:
+            self._outputs.keep(done.events[-1], result.get("content"))

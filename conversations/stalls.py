@@ -1,0 +1,97 @@
+"""Writing what a stalled stream has left behind, when nothing comes that would trigger it.
+
+A batch that is due is written by the next chunk. When none comes, one thread for the whole process
+writes it instead; it sleeps until the earliest batch is due, and lives only while one is held.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+__all__ = ["Stalls"]
+
+
+class _Clock:
+    """The thread, and what it has to wake."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._due: list[tuple[float, int, Stalls]] = []
+        self._numbers = itertools.count()
+        self._running = False
+
+    def watch(self, at: float, stalls: Stalls) -> None:
+        """Wake the stream at this time of the monotonic clock."""
+        with self._condition:
+            heapq.heappush(self._due, (at, next(self._numbers), stalls))
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="eventstore-stalls", daemon=True).start()
+            self._condition.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                if not self._due:
+                    # A while, since streams come in bursts; then the thread goes.
+                    self._condition.wait(1.0)
+                    if not self._due:
+                        self._running = False
+                        return
+                wait = self._due[0][0] - time.monotonic()
+                if wait > 0:
+                    self._condition.wait(wait)
+                    continue
+                stalls = heapq.heappop(self._due)[2]
+            stalls.wake()
+
+
+_clock = _Clock()
+
+
+class Stalls:
+    """Watches one stream. ``lock`` is held by whoever writes the stream's batches."""
+
+    def __init__(self, flush: Callable[[], None]) -> None:
+        self.lock = threading.RLock()
+        self._flush = flush
+        self._watched = False
+        self._stopped = False
+        self._due: float | None = None
+        self._failed: BaseException | None = None
+
+    def watch(self, due_at: float | None) -> None:
+        """Have the batch that is due then be written, if the stream stalls; with ``lock`` held."""
+        self._due = due_at
+        if due_at is not None and not self._watched:
+            self._watched = True
+            _clock.watch(due_at, self)
+
+    def check(self) -> None:
+        """Raise what went wrong while a batch was written in the background, once."""
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def stop(self) -> None:
+        """Watch no longer; with ``lock`` held."""
+        self._stopped = True
+
+    def wake(self) -> None:
+        """Write the batch if it is still due, or wait on; called by the clock's thread."""
+        with self.lock:
+            self._watched = False
+            if self._stopped or self._due is None:
+                return
+            if self._due > time.monotonic():
+                self.watch(self._due)
+                return
+            self._due = None
+            try:
+                self._flush()
+            except Exception as error:
+                self._failed = error

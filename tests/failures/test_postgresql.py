@@ -1,0 +1,151 @@
+"""PostgreSQL in trouble: not there, not willing, or gone in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from sqlalchemy import make_url, text
+
+from eventstore import AsyncEventStore, EventStore, new_id
+from eventstore.errors import CannotConnect, NotWritable, StoreUnavailable
+from tests.contract.facade import say, texts
+from tests.postgres import PostgresServer
+
+PASSWORD = "s3cret-and-right"
+
+
+def administrator(url: str) -> psycopg.Connection:
+    """Connect as the tests' own user."""
+    conninfo = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    return psycopg.connect(conninfo, autocommit=True)
+
+
+@pytest.fixture
+def role_url(postgres_url: str) -> Iterator[str]:
+    """URL of the database for a role that may log in and read, and nothing else."""
+    name = f"reader_{uuid4().hex}"
+    role = sql.Identifier(name)
+    with administrator(postgres_url) as connection:
+        connection.execute(
+            sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(role, sql.Literal(PASSWORD))
+        )
+        connection.execute(sql.SQL("GRANT pg_read_all_data TO {}").format(role))
+    url = make_url(postgres_url).set(username=name, password=PASSWORD)
+    yield url.render_as_string(hide_password=False)
+    with administrator(postgres_url) as connection:
+        connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
+        connection.execute(sql.SQL("DROP ROLE {}").format(role))
+
+
+def test_wrong_password(role_url: str) -> None:
+    """The server's reason is told, the password is not."""
+    wrong = make_url(role_url).set(password="s3cret-but-wrong")
+
+    with pytest.raises(CannotConnect, match="password authentication failed") as caught:
+        EventStore.open(wrong)
+
+    shown = f"{caught.value} {caught.value.url} {caught.value.details} {caught.value.__cause__}"
+    assert "s3cret" not in shown
+    assert isinstance(caught.value.__cause__, psycopg.OperationalError)
+
+
+def test_wrong_password_of_an_asynchronous_store(role_url: str) -> None:
+    """The awaiting task meets the same error."""
+    with pytest.raises(CannotConnect, match="password authentication failed"):
+        asyncio.run(AsyncEventStore.open(make_url(role_url).set(password="wrong")))
+
+
+def test_no_server() -> None:
+    """Nobody listens at the port."""
+    with pytest.raises(CannotConnect, match=r"127\.0\.0\.1"):
+        EventStore.open("postgresql://somebody:s3cret@127.0.0.1:1/agent")
+
+
+def test_no_such_database(postgres_url: str) -> None:
+    """The missing database is named."""
+    url = make_url(postgres_url).set(database="no_such_database")
+
+    with pytest.raises(CannotConnect, match='"no_such_database" does not exist'):
+        EventStore.open(url)
+
+
+def test_role_that_may_only_read(postgres_url: str, role_url: str) -> None:
+    """It reads and verifies; its append is refused with the server's reason."""
+    cid = new_id()
+    with EventStore.open(postgres_url) as store:
+        store.append(cid, say("1"))
+
+    with EventStore.open(role_url, migrate=False) as store:
+        with pytest.raises(NotWritable, match="permission denied"):
+            store.append(cid, say("2"))
+        assert ["1"] == texts(store.read(cid))
+        assert store.verify().ok
+
+
+def test_role_that_may_not_create_tables(role_url: str) -> None:
+    """Opening a new database without the right to make tables is no driver's error either."""
+    with pytest.raises(NotWritable, match="permission denied"):
+        EventStore.open(role_url)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store, cid: store.append(cid, say("2")),
+        lambda store, cid: store.append(new_id(), say("2")),
+        lambda store, cid: store.erase(cid, reason="test"),
+        lambda store, cid: store.raise_writer_epoch(cid),
+    ],
+    ids=["append", "first append", "erase", "raise_writer_epoch"],
+)
+def test_read_only_store_refuses_writes(
+    postgres_url: str, write: Callable[[EventStore, Any], Any]
+) -> None:
+    """A store that was opened for reading never writes, and says so."""
+    cid = new_id()
+    with EventStore.open(postgres_url) as store:
+        store.append(cid, say("1"))
+
+    with EventStore.open(postgres_url, read_only=True) as store:
+        with pytest.raises(NotWritable):
+            write(store, cid)
+        assert ["1"] == texts(store.read(cid))
+
+
+def test_server_that_went_away_and_came_back() -> None:
+    """While it is down the error says so; afterwards the same store goes on by itself."""
+    cid = new_id()
+    with PostgresServer() as server, EventStore.open(server.url()) as store:
+        store.append(cid, say("1"))
+        server.stop()
+        with pytest.raises(CannotConnect):
+            store.append(cid, say("2"))
+        server.start()
+
+        assert 2 == store.append(cid, say("2")).version
+        assert ["1", "2"] == texts(store.read(cid))
+
+
+def test_connection_cut_in_a_transaction(postgres_url: str) -> None:
+    """What the transaction had appended is gone, and the store is usable at once."""
+    cid = new_id()
+    with EventStore.open(postgres_url) as store, administrator(postgres_url) as other:
+
+        def append_and_be_cut() -> None:
+            with store.writing() as connection:
+                store.append(cid, say("lost"), connection=connection)
+                pid = connection.execute(text("SELECT pg_backend_pid()")).scalar()
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+                store.append(cid, say("never"), connection=connection)
+
+        with pytest.raises(StoreUnavailable):
+            append_and_be_cut()
+
+        assert [] == list(store.read(cid))
+        assert 1 == store.append(cid, say("found")).version

@@ -1,0 +1,160 @@
+"""SQLite in trouble: damaged, read-only, locked or full, and nothing is ever half written."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventstore import EventStore, new_id
+from eventstore.errors import DatabaseBusy, NotADatabase, NotWritable
+from eventstore.events import UserMessage
+from tests.concurrency.processes import running
+from tests.contract.facade import say, texts
+
+
+def path_of(url: str) -> Path:
+    """Return the file of a SQLite URL."""
+    return Path(url.removeprefix("sqlite:///"))
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("content", [b"Dear diary, " * 1_000, b"\0" * 8_192])
+def test_file_that_is_no_database(sqlite_url: str, content: bytes, read_only: bool) -> None:
+    """Somebody else's file is refused, and left as it was."""
+    path_of(sqlite_url).write_bytes(content)
+
+    with pytest.raises(NotADatabase, match="no SQLite database"):
+        EventStore.open(sqlite_url, read_only=read_only)
+
+    assert content == path_of(sqlite_url).read_bytes()
+
+
+def test_damaged_database(sqlite_url: str) -> None:
+    """A file whose pages were overwritten is reported as damaged, with the driver's error."""
+    with EventStore.open(sqlite_url) as store:
+        store.append(cid := new_id(), say("x" * 30_000))
+    path = path_of(sqlite_url)
+    content = path.read_bytes()
+    path.write_bytes(content[:4_096] + b"\xff" * (len(content) - 4_096))
+
+    with pytest.raises(NotADatabase) as caught, EventStore.open(sqlite_url) as store:
+        list(store.read(cid))
+    assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
+
+
+def test_empty_file_is_a_new_database(sqlite_url: str) -> None:
+    """As SQLite itself sees it; temporary files begin like that."""
+    path_of(sqlite_url).touch()
+
+    with EventStore.open(sqlite_url) as store:
+        assert 1 == store.append(new_id(), say("hello")).version
+
+
+def test_directory_that_nobody_can_write() -> None:
+    """Not even root can make a file there."""
+    with pytest.raises(NotWritable, match="cannot be opened"):
+        EventStore.open("sqlite:////proc/self/agent.db")
+
+
+def test_file_that_nobody_can_open() -> None:
+    """A file which is there, but which the system refuses to open."""
+    with pytest.raises(NotWritable):
+        EventStore.open("sqlite:////proc/self/mem")
+
+
+def test_read_only_store_reads(sqlite_url: str) -> None:
+    """What is there can be read and verified."""
+    cid = new_id()
+    with EventStore.open(sqlite_url) as store:
+        store.append(cid, say("1", "2"))
+    with EventStore.open(sqlite_url, read_only=True) as store:
+        assert ["1", "2"] == texts(store.read(cid))
+        assert store.verify().ok
+
+
+def test_locked_beyond_the_timeout(sqlite_url: str) -> None:
+    """Another process that holds the lock is waited for, then named as the reason."""
+    cid = new_id()
+    with EventStore.open(sqlite_url, busy_timeout_ms=50) as store:
+        store.append(cid, say("1"))
+        other = sqlite3.connect(path_of(sqlite_url), isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DatabaseBusy, match="raise busy_timeout_ms"):
+            store.append(cid, say("2"))
+        assert ["1"] == texts(store.read(cid))
+        other.rollback()
+        other.close()
+
+        assert 2 == store.append(cid, say("2")).version
+
+
+def test_all_connections_in_use(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool that is used up is a busy database too, and says which setting helps."""
+    with EventStore.open(sqlite_url, pool_size=1) as store:
+        monkeypatch.setattr(store.engine.pool, "_timeout", 0.05)
+        with store.reading(), store.reading(), pytest.raises(DatabaseBusy, match="pool_size"):
+            store.append(new_id(), say("hello"))
+
+
+def fill(_index: int, url: str, notes: str) -> None:
+    """Append until the file may not grow any more; then exit with 0 if the error was right."""
+    with EventStore.open(url) as store, Path(notes).open("w") as acknowledged:
+        cid = new_id()
+        limit = path_of(url).stat().st_size + 300_000
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        try:
+            for number in range(1_000):
+                batch = [UserMessage.text(f"{number} {place} {'x' * 9_000}") for place in range(5)]
+                store.append(cid, batch)
+                print(cid, number, file=acknowledged, flush=True)
+        except NotWritable:
+            return
+    raise AssertionError("the disk was never full")
+
+
+def test_full_disk(sqlite_url: str, tmp_path: Path) -> None:
+    """What was acknowledged is kept, what failed left nothing, and space makes it go on."""
+    EventStore.open(sqlite_url).close()
+    notes = tmp_path / "notes"
+    with running(1, fill, sqlite_url, str(notes)) as (process,):
+        process.join(timeout=60)
+        assert 0 == process.exitcode
+
+    acknowledged = notes.read_text().splitlines()
+    cid = acknowledged[0].split()[0]
+    with EventStore.open(sqlite_url) as store:
+        found = [text.split()[:2] for text in texts(store.read(cid))]
+        whole = [[str(n), str(place)] for n in range(len(acknowledged)) for place in range(5)]
+        assert whole == found
+        assert store.verify().ok
+        assert len(whole) + 1 == store.append(cid, say("there is room again")).version
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store, cid: store.append(cid, say("2")),
+        lambda store, cid: store.erase(cid, reason="test"),
+        lambda store, cid: store.raise_writer_epoch(cid),
+    ],
+    ids=["append", "erase", "raise_writer_epoch"],
+)
+def test_file_without_write_permission(
+    sqlite_url: str, write: Callable[[EventStore, Any], Any]
+) -> None:
+    """A store that was opened for reading refuses every write with its own error."""
+    cid = new_id()
+    with EventStore.open(sqlite_url) as store:
+        store.append(cid, say("1"))
+    path_of(sqlite_url).chmod(stat.S_IRUSR)
+
+    with EventStore.open(sqlite_url, read_only=True) as store:
+        with pytest.raises(NotWritable, match="read-only"):
+            write(store, cid)
+        assert ["1"] == texts(store.read(cid))

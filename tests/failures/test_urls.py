@@ -1,0 +1,106 @@
+"""URLs that name no database: refused at once, in words, and without showing a password."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from eventstore import AsyncEventStore, EventStore
+from eventstore.errors import InvalidUrl, NotWritable, StoreUnavailable
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://user@host/database",
+        "oracle+cx://host/db",
+        "sqlite+aiosqlite:///file.db",
+        "postgresql+asyncpg://host/db",
+        "mongodb://host/db",
+    ],
+)
+def test_unknown_database(url: str) -> None:
+    """The error names what was asked for and what there is."""
+    with pytest.raises(InvalidUrl, match="use sqlite or postgresql"):
+        EventStore.open(url)
+
+
+@pytest.mark.parametrize("url", ["", "agent.db", "/var/lib/agent.db", "sqlite", "http:/x", "::"])
+def test_junk(url: str) -> None:
+    """What is no URL is answered with examples of one."""
+    with pytest.raises(InvalidUrl, match=r"write sqlite:///file\.db or postgresql://"):
+        EventStore.open(url)
+
+
+def test_port_that_is_no_number() -> None:
+    """A URL that SQLAlchemy begins to understand is refused as well."""
+    with pytest.raises(InvalidUrl):
+        EventStore.open("postgresql://user@host:port/database")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://user:s3cret@host/database",
+        "postgresql://user:s3cret@host:port/database",
+        "postgresql:/user:s3cret@host/database",
+        "user:s3cret@host/database",
+    ],
+)
+def test_password_is_not_shown(url: str) -> None:
+    """Neither message nor attributes hold the password."""
+    with pytest.raises(InvalidUrl) as caught:
+        EventStore.open(url)
+
+    assert "s3cret" not in f"{caught.value} {caught.value.url} {caught.value.details}"
+
+
+def test_an_invalid_url_is_a_value_error() -> None:
+    """Who catches Python's own error catches this one."""
+    with pytest.raises(ValueError, match="use sqlite or postgresql"):
+        EventStore.open("mysql://host/database")
+
+
+def test_asynchronous_store_says_the_same() -> None:
+    """Opening fails in the awaiting task."""
+    with pytest.raises(InvalidUrl):
+        asyncio.run(AsyncEventStore.open("mysql://host/database"))
+
+
+def test_missing_directory(tmp_path: Path) -> None:
+    """The directory is named, and not made."""
+    missing = tmp_path / "nowhere"
+
+    with pytest.raises(NotWritable, match=f"{missing} does not exist"):
+        EventStore.open(f"sqlite:///{missing / 'agent.db'}")
+
+    assert not missing.exists()
+
+
+def test_directory_in_place_of_a_file(tmp_path: Path) -> None:
+    """A directory cannot be opened as a database."""
+    with pytest.raises(NotWritable, match="is a directory"):
+        EventStore.open(f"sqlite:///{tmp_path}")
+
+
+def test_file_in_place_of_a_directory(tmp_path: Path) -> None:
+    """Nor can a file hold another."""
+    (tmp_path / "file").write_text("x")
+
+    with pytest.raises(NotWritable):
+        EventStore.open(f"sqlite:///{tmp_path / 'file' / 'agent.db'}")
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    """Opening for reading makes no file."""
+    with pytest.raises(NotWritable, match="no such file"):
+        EventStore.open(f"sqlite:///{tmp_path / 'agent.db'}", read_only=True)
+
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_one_error_class_for_all() -> None:
+    """Who only wants to know that there is no store catches one class."""
+    assert {InvalidUrl, NotWritable} <= set(StoreUnavailable.__subclasses__())

@@ -1,0 +1,120 @@
+"""A rebuild that is killed loses at most a page, and is finished by the next one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from eventstore import EventStore
+from projections import Views
+from projections import rebuild as rebuilding
+from projections.catalogue import PROJECTIONS
+from projections.diff import compare
+from projections.rebuild import rebuild
+from projections.status import status
+from tests.projections.children import PAGE_EVENTS
+from tests.projections.support import converse, everything, expected, stored
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(*arguments: str, stdout: int | None = None) -> subprocess.Popen[bytes]:
+    """Start a child in a process group of its own."""
+    command = [sys.executable, "-m", "tests.projections.children", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=stdout)
+
+
+def run_to_death(url: str, where: str, workers: int = 1) -> None:
+    """Run a rebuild until it kills itself, and what is left of its workers too."""
+    child = start("rebuild", url, where, str(workers))
+    try:
+        assert -signal.SIGKILL == child.wait(60)
+    finally:
+        with_group_gone(child)
+
+
+def with_group_gone(child: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of a child's own process group."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def conversations(store: EventStore) -> list[UUID]:
+    """Append six conversations of two turns, and read some of them."""
+    cids = [converse(store, 2) for _ in range(6)]
+    Views(store).timeline(cids[0])
+    return cids
+
+
+def check(store: EventStore, cids: list[UUID]) -> None:
+    """Expect the tables of a fresh fold, and no generation but the live one."""
+    assert compare(store).ok
+    for cid in cids:
+        assert expected(store.read(cid)) == stored(store, cid)
+    left = everything(store)
+    assert [] == [name for name in left if name.endswith("_g1")]
+    assert len(PROJECTIONS) == len(left["projections"])
+    assert [None] * len(PROJECTIONS) == [each.building for each in status(store)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_rebuild_goes_on_where_it_stopped(
+    store: EventStore, database_url: str, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Started again, it folds what is missing alone, and ends with the same tables."""
+    cids = conversations(store)
+    run_to_death(database_url, "progress", workers)
+    built = {each.built for each in status(store)}
+    monkeypatch.setattr(rebuilding, "_PAGE_EVENTS", PAGE_EVENTS)
+    report = rebuild(store, workers=workers)
+    assert report.conversations < len(cids)
+    assert {len(cids) - report.conversations} == built
+    check(store, cids)
+
+
+@pytest.mark.parametrize("where", ["cut_over", "drop_dead"])
+def test_a_rebuild_killed_at_its_end_is_finished(
+    store: EventStore, database_url: str, where: str
+) -> None:
+    """Killed beside the cut-over, what reads see is whole, and the next rebuild cleans up."""
+    cids = conversations(store)
+    run_to_death(database_url, where)
+    views = Views(store)
+    assert 6 == len(views.conversations())
+    report = rebuild(store)
+    assert (0 if where == "cut_over" else 6) == report.conversations
+    check(store, cids)
+
+
+def test_reads_are_right_between_a_kill_and_the_next_rebuild(
+    store: EventStore, database_url: str
+) -> None:
+    """A half-built generation is nobody's concern; new events reach the live one."""
+    cids = conversations(store)
+    run_to_death(database_url, "progress")
+    views = Views(store)
+    store.erase(cids[0], reason="asked for")
+    assert "erasure" == views.timeline(cids[0])[-1].kind
+    assert compare(store).ok
+    rebuild(store)
+    check(store, cids)
+
+
+def test_workers_of_a_killed_rebuild_end_too(store: EventStore, database_url: str) -> None:
+    """No orphan goes on holding connections and locks when the parent is gone."""
+    conversations(store)
+    child = start("rebuild", database_url, "progress", "2", stdout=subprocess.PIPE)
+    try:
+        # The workers have inherited the pipe: it ends when the last of them has ended.
+        assert (b"", None) == child.communicate(timeout=20)
+    finally:
+        with_group_gone(child)
+        child.communicate()
