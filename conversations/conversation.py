@@ -8,7 +8,6 @@ through it (`recorder`), and opening seals first what a process that died has le
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -18,8 +17,9 @@ from conversations.artifacts import ToolOutputs, call_of_alias
 from conversations.journal import Journal
 from conversations.opening import first_events, next_turn, session_start
 from conversations.recorder import Said, Turn
-from conversations.recording import TurnScript, add_usage
 from conversations.recovery import Recovery, recover
+from conversations.scripts import TurnScript, add_usage
+from conversations.scripts.words import milliseconds
 from eventstore import NO_STREAM, Appended, EventStore, NewEvent, new_id
 from eventstore.errors import UnknownAlias
 from eventstore.events import (
@@ -60,7 +60,7 @@ class Conversation:
         self._journal = journal
         self._meta = meta
         self._next_turn = next_turn_number
-        self._outputs = ToolOutputs(state_directory)
+        self.outputs = ToolOutputs(state_directory)
         self._started_at = time.monotonic()
         self._usage: TokenUsage | None = None
         self._turns = 0
@@ -166,6 +166,11 @@ class Conversation:
         return self._meta.mode
 
     @property
+    def epoch(self) -> int | None:
+        """This writer's epoch; a newer one fences it."""
+        return self._journal.epoch
+
+    @property
     def session_id(self) -> str:
         """The session's id."""
         return self._meta.session_id or ""
@@ -185,22 +190,16 @@ class Conversation:
             run_id: The run that it belongs to, in Run mode.
             workflow_id: The workflow of that run.
         """
-        number, self._next_turn = self._next_turn, self._next_turn + 1
-        meta = self._meta.model_copy(
-            update={"turn": number, "run_id": run_id, "workflow_id": workflow_id}
-        )
-        script = TurnScript(meta, time.monotonic())
-        return Turn(self._journal, self.views, script, said, self._outputs, self._turn_ended)
+        script = self.turn_script(run_id, workflow_id)
+        return Turn(self._journal, self.views, script, said, self.outputs, self.turn_ended)
 
     def append(self, *payloads: Payload) -> Appended | None:
         """Append further facts of this session: instructions, notebook, retractions, summaries."""
-        return self._journal.write([NewEvent(each, new_id(), self._meta) for each in payloads])
+        return self._journal.write(self.events(*payloads))
 
     def switch_mode(self, mode: Mode, reason: str | None = None) -> None:
         """Switch the mode; the history stays as it is."""
-        switch = ModeSwitch(mode=mode, previous=self._meta.mode, reason=reason)
-        self._meta = self._meta.model_copy(update={"mode": mode})
-        self.append(switch)
+        self.append(self.switched(mode, reason))
 
     def resolve(self, alias: str) -> str:
         """Return the whole text of the tool result that an alias names.
@@ -212,15 +211,44 @@ class Conversation:
 
     def close(self, reason: str | None = None) -> None:
         """End the session; closing again does nothing."""
+        self._journal.write(self.closing(reason))
+
+    def turn_script(self, run_id: str | None, workflow_id: str | None) -> TurnScript:
+        """Return the script of the next turn."""
+        number, self._next_turn = self._next_turn, self._next_turn + 1
+        meta = self._meta.model_copy(
+            update={"turn": number, "run_id": run_id, "workflow_id": workflow_id}
+        )
+        return TurnScript(meta, time.monotonic())
+
+    def events(self, *payloads: Payload) -> list[NewEvent]:
+        """Return payloads as events of this session, with ids of their own."""
+        return [NewEvent(payload, new_id(), self._meta) for payload in payloads]
+
+    def switched(self, mode: Mode, reason: str | None) -> ModeSwitch:
+        """Switch the mode of what is recorded from now on; return the event to write."""
+        switch = ModeSwitch(mode=mode, previous=self.mode, reason=reason)
+        self._meta = self._meta.model_copy(update={"mode": mode})
+        return switch
+
+    def closing(self, reason: str | None) -> list[NewEvent]:
+        """Return the event of the session's end; none if it has ended."""
         if self._closed:
-            return
+            return []
         self._closed = True
-        duration_ms = round((time.monotonic() - self._started_at) * 1000)
-        self.append(
+        return self.events(
             SessionEnd(
-                reason=reason, turn_count=self._turns, duration_ms=duration_ms, tokens=self._usage
+                reason=reason,
+                turn_count=self._turns,
+                duration_ms=milliseconds(time.monotonic() - self._started_at),
+                tokens=self._usage,
             )
         )
+
+    def turn_ended(self, usage: TokenUsage | None) -> None:
+        """Add a turn's tokens to the session's."""
+        self._turns += 1
+        self._usage = add_usage(self._usage, usage)
 
     def __enter__(self) -> Self:
         """Return the conversation itself."""
@@ -234,10 +262,6 @@ class Conversation:
     ) -> None:
         """End the session."""
         self.close(None if error is None else type(error).__name__)
-
-    def _turn_ended(self, usage: TokenUsage | None) -> None:
-        self._turns += 1
-        self._usage = add_usage(self._usage, usage)
 
 
 def resolve(store: EventStore, views: Views, conversation_id: UUID, alias: str) -> str:
@@ -254,8 +278,3 @@ def resolve(store: EventStore, views: Views, conversation_id: UUID, alias: str) 
 
 def _path(directory: str | Path | None) -> Path | None:
     return None if directory is None else Path(directory)
-
-
-def new_events(meta: Meta, payloads: Sequence[Payload]) -> list[NewEvent]:
-    """Return payloads as events with ids, so that a repeated append is recognised."""
-    return [NewEvent(payload, new_id(), meta) for payload in payloads]

@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
+
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_exponential,
+)
 
 from eventstore import Appended, AsyncEventStore, EventStore, NewEvent
 from eventstore.errors import CannotConnect
@@ -18,7 +28,20 @@ from eventstore.log import get_logger
 __all__ = ["AsyncJournal", "Journal"]
 
 _log = get_logger("conversations")
-_TRIES = 3
+
+
+def _warn(state: RetryCallState) -> None:
+    _log.warning("append repeated", attempt=state.attempt_number)
+
+
+_PATIENCE: dict[str, Any] = {
+    "retry": retry_if_exception_type(CannotConnect),
+    "stop": stop_after_delay(5.0),
+    "wait": wait_exponential(multiplier=0.05, max=1.0),
+    "before_sleep": _warn,
+    "reraise": True,
+}
+"""How long a server that does not answer is waited for: a restart takes a second or two."""
 
 
 @dataclass(slots=True)
@@ -36,7 +59,7 @@ class Journal:
     def write(self, events: Sequence[NewEvent]) -> Appended | None:
         """Append events durably; None if there are none to append.
 
-        A broken connection is mended by trying again, up to twice, with the same event ids.
+        A broken connection is mended by trying again, for five seconds, with the same event ids.
 
         Raises:
             WriterFenced: A newer writer has opened the conversation; nothing was written.
@@ -44,14 +67,9 @@ class Journal:
         """
         if not events:
             return None
-        for attempt in range(1, _TRIES + 1):
-            try:
+        for attempt in Retrying(**_PATIENCE):
+            with attempt:
                 done = self.store.append(self.conversation_id, events, writer_epoch=self.epoch)
-                break
-            except CannotConnect:
-                if attempt == _TRIES:
-                    raise
-                _warn(self.conversation_id, attempt)
         self.version = done.version
         return done
 
@@ -69,19 +87,10 @@ class AsyncJournal:
         """Append events durably; see `Journal.write`."""
         if not events:
             return None
-        for attempt in range(1, _TRIES + 1):
-            try:
+        async for attempt in AsyncRetrying(**_PATIENCE):
+            with attempt:
                 done = await self.store.append(
                     self.conversation_id, events, writer_epoch=self.epoch
                 )
-                break
-            except CannotConnect:
-                if attempt == _TRIES:
-                    raise
-                _warn(self.conversation_id, attempt)
         self.version = done.version
         return done
-
-
-def _warn(conversation_id: UUID, attempt: int) -> None:
-    _log.warning("append repeated", conversation_id=str(conversation_id), attempt=attempt)

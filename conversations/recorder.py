@@ -14,15 +14,12 @@ from typing import Any, Literal, Self
 
 from conversations.artifacts import ToolOutputs
 from conversations.journal import Journal
-from conversations.recording import CallScript, RequestedCall, ToolScript, TurnScript
 from conversations.requests import Request, request_of
+from conversations.scripts import CallFacts, CallScript, RequestedCall, ToolScript, TurnScript
 from conversations.stalls import Stalls
 from eventstore import NewEvent
 from eventstore.events import (
-    AssistantMessage,
     ContentPart,
-    Invocation,
-    LlmError,
     Sections,
     TokenUsage,
     UserMessage,
@@ -123,17 +120,13 @@ class Turn:
             tools: The tool declarations that are sent.
             retry_of: The failed call that this one repeats.
         """
-        script = CallScript(
-            meta=self._script.next_step(),
-            started_at=time.monotonic(),
-            request=request,
-            invocation=Invocation(
-                provider=provider, model=model or (request.model if request else None)
-            ),
-            parameters=parameters or {},
-            tools=tuple(tools),
-            attempt=retry_of.attempt + 1 if retry_of else 1,
-            retry_of=retry_of.id if retry_of else None,
+        script = self._script.call(
+            request,
+            provider=provider,
+            model=model,
+            parameters=parameters,
+            tools=tools,
+            retry_of=retry_of,
         )
         return LlmCall(self._journal, script, self._script.count)
 
@@ -161,12 +154,11 @@ class Turn:
         self._status = "max_steps"
 
     def _refuse(self, call: RequestedCall, status: str, reason: str) -> None:
-        now = time.monotonic()
-        script = ToolScript(call, self._journal.conversation_id, now)
-        self._journal.write(script.end(now, ran=False, status=status, content=reason, error=reason))
+        script = ToolScript(call, self._journal.conversation_id, time.monotonic())
+        self._journal.write(script.refuse(status, reason))
 
 
-class LlmCall:
+class LlmCall(CallFacts):
     """A call of a model: its request, what streams back, its message or its error.
 
     Entering writes the request. Leaving writes the message, or the error with all that had
@@ -181,37 +173,6 @@ class LlmCall:
         self._script = script
         self._ended = ended
         self._stalls = Stalls(self._flush)
-
-    @property
-    def id(self) -> str:
-        """The call's own id, which its events carry."""
-        return self._script.llm_call_id
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt this is, from 1."""
-        return self._script.attempt
-
-    @property
-    def message(self) -> AssistantMessage | None:
-        """The message, once the call has ended well."""
-        return self._script.message
-
-    @property
-    def error(self) -> LlmError | None:
-        """The error, once the call has failed."""
-        return self._script.error
-
-    @property
-    def tool_calls(self) -> tuple[RequestedCall, ...]:
-        """The tool calls that the model asks for, once the call has ended well."""
-        return self._script.tool_calls
-
-    @property
-    def text(self) -> str:
-        """The message's text, once the call has ended well."""
-        parts = self.message.parts if self.message else ()
-        return "".join(part.text for part in parts if part.kind == "text")
 
     def __enter__(self) -> Self:
         """Write the request."""

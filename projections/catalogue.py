@@ -8,6 +8,7 @@ from eventstore.errors import UnknownProjection
 from projections.base import Projection
 from projections.context import CONTEXT
 from projections.directory import DIRECTORY
+from projections.loose_ends import LOOSE_ENDS
 from projections.runs import RUNS
 from projections.timeline import TIMELINE
 from projections.tool_calls import TOOL_CALLS
@@ -15,7 +16,15 @@ from projections.usage import USAGE
 
 __all__ = ["PROJECTIONS", "named"]
 
-PROJECTIONS: tuple[Projection, ...] = (DIRECTORY, TIMELINE, CONTEXT, USAGE, TOOL_CALLS, RUNS)
+PROJECTIONS: tuple[Projection, ...] = (
+    DIRECTORY,
+    TIMELINE,
+    CONTEXT,
+    USAGE,
+    TOOL_CALLS,
+    RUNS,
+    LOOSE_ENDS,
+)
 
 
 def named(names: Iterable[str] | None = None) -> tuple[Projection, ...]:

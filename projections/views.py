@@ -28,6 +28,8 @@ from projections.directory import DIRECTORY, DirectoryEntry
 from projections.engine import catch_up, is_current
 from projections.following import catch_up_behind, late
 from projections.generations import Generation, GenerationGone, find_live, gone
+from projections.loose_ends import LOOSE_ENDS
+from projections.open_ends import LooseEnds
 from projections.replica import in_memory
 from projections.runs import RUNS, RunState
 from projections.setup import install_all
@@ -216,6 +218,41 @@ class Views:
             )
 
         return self._read(RUNS, stream, read)
+
+    def loose_ends(self, conversation_id: StreamId) -> LooseEnds:
+        """Return what a conversation has begun and not ended, up to its last event.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+        """
+        stream = to_uuid(conversation_id)
+
+        def read(connection: Connection, generation: Generation) -> LooseEnds:
+            table = generation.tables["loose_ends"]
+            query = select(table).where(table.c.conversation_id == stream)
+            return LooseEnds.from_row(connection.execute(query).mappings().one())
+
+        return self._read(LOOSE_ENDS, stream, read)
+
+    def conversations_with_loose_ends(
+        self, limit: int = 100, *, after: UUID | None = None
+    ) -> list[UUID]:
+        """Return the conversations in which a model call, a tool call or a turn is open.
+
+        Args:
+            limit: The most to return, in order of id.
+            after: Only ids above this one: the last id of the page before.
+        """
+
+        def read(connection: Connection, generation: Generation) -> list[UUID]:
+            table = generation.tables["loose_ends"]
+            query = select(table.c.conversation_id).where(table.c.open_count > 0)
+            if after is not None:
+                query = query.where(table.c.conversation_id > after)
+            query = query.order_by(table.c.conversation_id).limit(limit)
+            return list(connection.execute(query).scalars())
+
+        return self._read(LOOSE_ENDS, None, read)
 
     def conversations(
         self, *, tenant_id: str | None = None, user_id: str | None = None, limit: int = 100

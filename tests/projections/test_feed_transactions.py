@@ -101,11 +101,11 @@ def test_a_restore_into_another_cluster_begins_an_epoch(store: EventStore) -> No
         )
         connection.execute(text("ALTER TABLE events ENABLE TRIGGER USER"))
         connection.execute(text("UPDATE store_epochs SET system_identifier = 'elsewhere'"))
-    cursor = store.read_all(limit=1).cursor
     with EventStore.open(store.engine.url) as restored:
         with restored.reading() as connection:
             epochs = connection.execute(text("SELECT epoch FROM store_epochs")).scalars().all()
         assert 2 == len(epochs)
+        cursor = restored.read_all(limit=1).cursor
         say(restored, "three")
         assert ["one", "two", "three"] == words(restored.read_all())
         assert ["two", "three"] == words(restored.read_all(after=cursor))

@@ -114,7 +114,7 @@ def test_workers_of_a_killed_rebuild_end_too(store: EventStore, database_url: st
     child = start("rebuild", database_url, "progress", "2", stdout=subprocess.PIPE)
     try:
         # The workers have inherited the pipe: it ends when the last of them has ended.
-        assert (b"", None) == child.communicate(timeout=20)
+        assert b"" == child.communicate(timeout=10)[0]
     finally:
         with_group_gone(child)
         child.communicate()

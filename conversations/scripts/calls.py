@@ -1,40 +1,28 @@
-"""What is recorded of a turn, a model call and a tool call: pure, without a store or a clock.
-
-Each script answers what happens with the events that are to be written, before the product's own
-code goes on; `recorder` and `aio` write them, for threads and for event loops, and hand back what
-the store answered. So both record the same, and neither holds a rule of its own.
-"""
+"""The script of a model call: the request, the chunks as they come, the message or the error."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from conversations.batching import Batcher
 from conversations.requests import Request
+from conversations.scripts.words import milliseconds
 from conversations.streams import StreamParser, classify, from_response, parser_for
 from eventstore import Appended, NewEvent, new_id
 from eventstore.events import (
     AssistantMessage,
-    ContentPart,
     Invocation,
     LlmError,
     LlmRequest,
     Meta,
     Payload,
     TextPart,
-    TokenUsage,
-    ToolCall,
     ToolCallRequest,
-    ToolResult,
-    TurnEnd,
-    TurnStart,
-    UserMessage,
 )
-from eventstore.ids import call_id, derived_id
+from eventstore.ids import call_id
 
-__all__ = ["CallScript", "RequestedCall", "ToolScript", "TurnScript", "add_usage"]
+__all__ = ["CallFacts", "CallScript", "RequestedCall"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,62 +53,6 @@ class RequestedCall:
             provider_id=request.provider_id,
             meta=meta,
         )
-
-
-@dataclass(slots=True)
-class TurnScript:
-    """A turn: numbered steps, token totals, and how it ends."""
-
-    meta: Meta
-    started_at: float
-    steps: int = 0
-    usage: TokenUsage | None = None
-    ended: bool = False
-
-    def begin(self, said: str | UserMessage | Sequence[ContentPart]) -> list[NewEvent]:
-        """Return the events of the turn's start and of the input."""
-        message = _message(said)
-        text = "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
-        return [self.event(TurnStart(input=text)), self.event(message)]
-
-    def next_step(self) -> Meta:
-        """Return the metadata of the next step; steps count from 0."""
-        meta = self.meta.model_copy(update={"step": self.steps})
-        self.steps += 1
-        return meta
-
-    def count(self, usage: TokenUsage | None) -> None:
-        """Add a model call's tokens to the turn's."""
-        self.usage = add_usage(self.usage, usage)
-
-    def end(
-        self, now: float, status: str = "ok", error: BaseException | str | None = None
-    ) -> list[NewEvent]:
-        """Return the event of the turn's end; none if it has ended already."""
-        if self.ended:
-            return []
-        self.ended = True
-        aborted = isinstance(error, BaseException) and not isinstance(error, Exception)
-        if error is not None:
-            status = "aborted" if aborted else "error"
-        return [
-            self.event(
-                TurnEnd.model_validate(
-                    {
-                        "status": status,
-                        "reason": "interrupted" if aborted else None,
-                        "error": None if error is None else _told(error),
-                        "step_count": self.steps,
-                        "duration_ms": _ms(now - self.started_at),
-                        "tokens": self.usage,
-                    }
-                )
-            )
-        ]
-
-    def event(self, payload: Payload) -> NewEvent:
-        """Return an event of this turn."""
-        return NewEvent(payload, new_id(), self.meta)
 
 
 @dataclass(slots=True)
@@ -240,8 +172,8 @@ class CallScript:
             update={
                 "llm_call_id": self.llm_call_id,
                 "invocation": Invocation(**invocation),
-                "duration_ms": _ms(now - self.started_at),
-                "first_token_ms": None if first is None else _ms(first - self.started_at),
+                "duration_ms": milliseconds(now - self.started_at),
+                "first_token_ms": None if first is None else milliseconds(first - self.started_at),
                 "final": not message.tool_calls,
             }
         )
@@ -257,7 +189,7 @@ class CallScript:
             usage=partial.usage if partial else None,
             attempt=self.attempt,
             invocation=self.invocation,
-            duration_ms=_ms(now - self.started_at),
+            duration_ms=milliseconds(now - self.started_at),
             **told,
         )
         return self._event(self.error)
@@ -269,84 +201,38 @@ class CallScript:
         return NewEvent(payload, new_id(), self.meta)
 
 
-@dataclass(slots=True)
-class ToolScript:
-    """A tool call: written before the tool runs, and what came of it."""
+class CallFacts:
+    """What a product may ask of a model call; shared by both recorders."""
 
-    call: RequestedCall
-    conversation_id: Any
-    started_at: float
-    idempotent: bool = False
-    outcome: ToolResult | None = None
+    _script: CallScript
 
     @property
-    def idempotency_key(self) -> str:
-        """The same for every execution of this call, and for no other call."""
-        return str(derived_id(self.conversation_id, "tool call", self.call.call_id))
+    def id(self) -> str:
+        """The call's own id, which its events carry."""
+        return self._script.llm_call_id
 
-    def begin(self) -> list[NewEvent]:
-        """Return the event of the call, to be durable before the tool runs."""
-        return [
-            self._event(
-                ToolCall(
-                    call_id=self.call.call_id,
-                    name=self.call.name,
-                    arguments=self.call.arguments,
-                    provider_id=self.call.provider_id,
-                    idempotency_key=self.idempotency_key,
-                    idempotent=self.idempotent,
-                )
-            )
-        ]
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._script.attempt
 
-    def end(
-        self, now: float, *, ran: bool = True, error: BaseException | None = None, **result: Any
-    ) -> list[NewEvent]:
-        """Return the event of the result; none if there is one already."""
-        if self.outcome is not None:
-            return []
-        if isinstance(error, Exception):
-            result = {"status": "failed", "content": _told(error), "error": _told(error)}
-        elif error is not None:
-            told = "the tool was interrupted; it may or may not have taken effect"
-            result = {"status": "outcome_unknown", "content": told, "error": _told(error)}
-        self.outcome = ToolResult(
-            call_id=self.call.call_id,
-            name=self.call.name,
-            provider_id=self.call.provider_id,
-            duration_ms=_ms(now - self.started_at) if ran else None,
-            **result,
-        )
-        return [self._event(self.outcome)]
+    @property
+    def message(self) -> AssistantMessage | None:
+        """The message, once the call has ended well."""
+        return self._script.message
 
-    def _event(self, payload: Payload) -> NewEvent:
-        return NewEvent(payload, new_id(), self.call.meta)
+    @property
+    def error(self) -> LlmError | None:
+        """The error, once the call has failed."""
+        return self._script.error
 
+    @property
+    def tool_calls(self) -> tuple[RequestedCall, ...]:
+        """The tool calls that the model asks for, once the call has ended well."""
+        return self._script.tool_calls
 
-def add_usage(total: TokenUsage | None, usage: TokenUsage | None) -> TokenUsage | None:
-    """Return the sum of two usages; a number that neither knows stays unknown."""
-    if total is None or usage is None:
-        return total or (usage and usage.model_copy(update={"raw": None}))
-    names = [name for name in TokenUsage.model_fields if name not in ("raw", "reported")]
-    sums: dict[str, Any] = {}
-    for name in names:
-        values = [getattr(each, name) for each in (total, usage)]
-        known = [value for value in values if value is not None]
-        sums[name] = sum(known) if known else None
-    return TokenUsage(**sums, reported=total.reported and usage.reported)
-
-
-def _message(said: str | UserMessage | Sequence[ContentPart]) -> UserMessage:
-    if isinstance(said, UserMessage):
-        return said
-    return UserMessage.text(said) if isinstance(said, str) else UserMessage(parts=tuple(said))
-
-
-def _told(error: BaseException | str) -> str:
-    if isinstance(error, str):
-        return error
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _ms(seconds: float) -> int:
-    return max(0, round(seconds * 1000))
+    @property
+    def text(self) -> str:
+        """The message's text, once the call has ended well."""
+        parts = self.message.parts if self.message else ()
+        return "".join(part.text for part in parts if isinstance(part, TextPart))

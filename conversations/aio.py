@@ -1,0 +1,175 @@
+"""`AsyncConversation`: `Conversation` for event loops, with the same names.
+
+Starting and opening run the synchronous ones in a thread, since they happen once; what happens in
+every turn is in `conversations.recorder_aio`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from conversations.conversation import Conversation, SessionMode
+from conversations.journal import AsyncJournal
+from conversations.recorder import Said
+from conversations.recorder_aio import AsyncTurn
+from conversations.recovery import Recovery
+from eventstore import Appended, AsyncEventStore
+from eventstore.events import Payload, TokenUsage, ToolPolicy
+from eventstore.events.values import Mode
+from eventstore.store import StreamId
+from projections import Views
+
+__all__ = ["AsyncConversation"]
+
+
+class AsyncConversation:
+    """A conversation and the session in which this process writes to it; see `Conversation`."""
+
+    def __init__(self, store: AsyncEventStore, session: Conversation) -> None:
+        self._session = session
+        self._journal = AsyncJournal(
+            store, session.id, epoch=session.epoch, version=session.version
+        )
+
+    @classmethod
+    async def start(
+        cls,
+        store: AsyncEventStore,
+        *,
+        mode: Mode = "chat",
+        title: str | None = None,
+        conversation_id: StreamId | None = None,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        base_instructions: str | None = None,
+        tool_policy: ToolPolicy | None = None,
+        config: dict[str, Any] | None = None,
+        session_mode: SessionMode = "interactive",
+        session_config: dict[str, Any] | None = None,
+        state_directory: str | Path | None = None,
+        agent_id: str | None = None,
+    ) -> Self:
+        """Begin a conversation and its first session; see `Conversation.start`."""
+        session = await asyncio.to_thread(
+            Conversation.start,
+            store.store,
+            mode=mode,
+            title=title,
+            conversation_id=conversation_id,
+            tenant_id=tenant_id,
+            user_id=user_id,
+            base_instructions=base_instructions,
+            tool_policy=tool_policy,
+            config=config,
+            session_mode=session_mode,
+            session_config=session_config,
+            state_directory=state_directory,
+            agent_id=agent_id,
+        )
+        return cls(store, session)
+
+    @classmethod
+    async def open(
+        cls,
+        store: AsyncEventStore,
+        conversation_id: StreamId,
+        *,
+        session_mode: SessionMode = "interactive",
+        session_config: dict[str, Any] | None = None,
+        state_directory: str | Path | None = None,
+        agent_id: str | None = None,
+    ) -> Self:
+        """Open a conversation for writing; see `Conversation.open`."""
+        session = await asyncio.to_thread(
+            Conversation.open,
+            store.store,
+            conversation_id,
+            session_mode=session_mode,
+            session_config=session_config,
+            state_directory=state_directory,
+            agent_id=agent_id,
+        )
+        return cls(store, session)
+
+    @property
+    def id(self) -> UUID:
+        """The conversation's id."""
+        return self._session.id
+
+    @property
+    def version(self) -> int:
+        """The version of the last event that this session has written."""
+        return self._journal.version
+
+    @property
+    def mode(self) -> Mode | None:
+        """The mode in which later turns are recorded."""
+        return self._session.mode
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._session.session_id
+
+    @property
+    def epoch(self) -> int | None:
+        """This writer's epoch."""
+        return self._session.epoch
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The tokens of the session's turns so far, as reported."""
+        return self._session.usage
+
+    @property
+    def views(self) -> Views:
+        """The read models; their methods block, so call them in a thread."""
+        return self._session.views
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """What opening has sealed."""
+        return self._session.recovery
+
+    def turn(
+        self, said: Said, *, run_id: str | None = None, workflow_id: str | None = None
+    ) -> AsyncTurn:
+        """Return a turn to be entered around all that one input sets off."""
+        script = self._session.turn_script(run_id, workflow_id)
+        session = self._session
+        return AsyncTurn(
+            self._journal, session.views, script, said, session.outputs, session.turn_ended
+        )
+
+    async def append(self, *payloads: Payload) -> Appended | None:
+        """Append further facts of this session."""
+        return await self._journal.write(self._session.events(*payloads))
+
+    async def switch_mode(self, mode: Mode, reason: str | None = None) -> None:
+        """Switch the mode; the history stays as it is."""
+        await self.append(self._session.switched(mode, reason))
+
+    async def resolve(self, alias: str) -> str:
+        """Return the whole text of the tool result that an alias names."""
+        return await asyncio.to_thread(self._session.resolve, alias)
+
+    async def close(self, reason: str | None = None) -> None:
+        """End the session; closing again does nothing."""
+        await self._journal.write(self._session.closing(reason))
+
+    async def __aenter__(self) -> Self:
+        """Return the conversation itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the session."""
+        await asyncio.shield(self.close(None if error is None else type(error).__name__))

@@ -1,0 +1,12 @@
+"""What is recorded of a turn, a model call and a tool call: pure, without a store.
+
+Each script answers what happens with the events that are to be written before the product's own
+code goes on; `recorder` and `aio` write them, for threads and for event loops, and hand back what
+the store answered. So both record the same, and neither holds a rule of its own.
+"""
+
+from conversations.scripts.calls import CallFacts, CallScript, RequestedCall
+from conversations.scripts.tools import ToolScript
+from conversations.scripts.turns import TurnScript, add_usage
+
+__all__ = ["CallFacts", "CallScript", "RequestedCall", "ToolScript", "TurnScript", "add_usage"]

@@ -1,0 +1,125 @@
+"""The script of a turn: numbered steps, token totals, and how it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conversations.requests import Request
+from conversations.scripts.calls import CallFacts, CallScript
+from conversations.scripts.words import milliseconds, told
+from eventstore import NewEvent, new_id
+from eventstore.events import (
+    ContentPart,
+    Invocation,
+    Meta,
+    Payload,
+    TextPart,
+    TokenUsage,
+    TurnEnd,
+    TurnStart,
+    UserMessage,
+)
+
+__all__ = ["TurnScript", "add_usage"]
+
+
+@dataclass(slots=True)
+class TurnScript:
+    """A turn: numbered steps, token totals, and how it ends."""
+
+    meta: Meta
+    started_at: float
+    steps: int = 0
+    usage: TokenUsage | None = None
+    ended: bool = False
+
+    def begin(self, said: str | UserMessage | Sequence[ContentPart]) -> list[NewEvent]:
+        """Return the events of the turn's start and of the input."""
+        message = _message(said)
+        text = "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+        return [self.event(TurnStart(input=text)), self.event(message)]
+
+    def next_step(self) -> Meta:
+        """Return the metadata of the next step; steps count from 0."""
+        meta = self.meta.model_copy(update={"step": self.steps})
+        self.steps += 1
+        return meta
+
+    def count(self, usage: TokenUsage | None) -> None:
+        """Add a model call's tokens to the turn's."""
+        self.usage = add_usage(self.usage, usage)
+
+    def end(
+        self, now: float, status: str = "ok", error: BaseException | str | None = None
+    ) -> list[NewEvent]:
+        """Return the event of the turn's end; none if it has ended already."""
+        if self.ended:
+            return []
+        self.ended = True
+        aborted = isinstance(error, BaseException) and not isinstance(error, Exception)
+        if error is not None:
+            status = "aborted" if aborted else "error"
+        return [
+            self.event(
+                TurnEnd.model_validate(
+                    {
+                        "status": status,
+                        "reason": "interrupted" if aborted else None,
+                        "error": None if error is None else told(error),
+                        "step_count": self.steps,
+                        "duration_ms": milliseconds(now - self.started_at),
+                        "tokens": self.usage,
+                    }
+                )
+            )
+        ]
+
+    def call(
+        self,
+        request: Request | None,
+        *,
+        provider: str | None,
+        model: str | None,
+        parameters: dict[str, Any] | None,
+        tools: Sequence[dict[str, Any]],
+        retry_of: CallFacts | None,
+    ) -> CallScript:
+        """Return the script of this turn's next model call."""
+        return CallScript(
+            meta=self.next_step(),
+            started_at=time.monotonic(),
+            request=request,
+            invocation=Invocation(
+                provider=provider, model=model or (request.model if request else None)
+            ),
+            parameters=parameters or {},
+            tools=tuple(tools),
+            attempt=retry_of.attempt + 1 if retry_of else 1,
+            retry_of=retry_of.id if retry_of else None,
+        )
+
+    def event(self, payload: Payload) -> NewEvent:
+        """Return an event of this turn."""
+        return NewEvent(payload, new_id(), self.meta)
+
+
+def add_usage(total: TokenUsage | None, usage: TokenUsage | None) -> TokenUsage | None:
+    """Return the sum of two usages; a number that neither knows stays unknown."""
+    if total is None or usage is None:
+        return total or (usage and usage.model_copy(update={"raw": None}))
+    names = [name for name in TokenUsage.model_fields if name not in ("raw", "reported")]
+    sums: dict[str, Any] = {}
+    for name in names:
+        values = [getattr(each, name) for each in (total, usage)]
+        known = [value for value in values if value is not None]
+        sums[name] = sum(known) if known else None
+    return TokenUsage(**sums, reported=total.reported and usage.reported)
+
+
+def _message(said: str | UserMessage | Sequence[ContentPart]) -> UserMessage:
+    if isinstance(said, UserMessage):
+        return said
+    return UserMessage.text(said) if isinstance(said, str) else UserMessage(parts=tuple(said))
