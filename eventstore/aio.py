@@ -225,7 +225,12 @@ class _GroupCommit:
             start = not self._running
             self._running = True
         if start:
-            self._executor.submit(self._drain)
+            try:
+                self._executor.submit(self._drain)
+            except RuntimeError:  # the store has been closed
+                self._running = False
+                self._waiting.clear()
+                raise
         return await future
 
     def _drain(self) -> None:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import zstandard
 
-from eventstore.errors import BlobNotFound
+from eventstore.errors import BlobDamaged, BlobNotFound
 from eventstore.events import BlobRef, ToolResult
 from eventstore.events.codec import dumps, encode
 from eventstore.events.records import EventData
@@ -105,6 +105,7 @@ def read_blob(connection: AnyConnection, conversation_id: UUID, digest: str) -> 
 
     Raises:
         BlobNotFound: The conversation keeps no such blob.
+        BlobDamaged: Its bytes cannot be unpacked.
     """
     found = _fetch(cursor(connection), dialect_of(connection), conversation_id, digest)
     if found is None:
@@ -136,7 +137,12 @@ def _fetch(cur: Any, dialect: Dialect, conversation_id: UUID, digest: str) -> by
         {"conversation_id": dialect.from_id(conversation_id), "digest": digest},
     )
     row = cur.fetchone()
-    return None if row is None else zstandard.decompress(bytes(row[0]))
+    if row is None:
+        return None
+    try:
+        return zstandard.decompress(bytes(row[0]))
+    except zstandard.ZstdError as error:
+        raise BlobDamaged(conversation_id, digest) from error
 
 
 def _stub(text: str, blob: Blob) -> str:

@@ -11,6 +11,7 @@
     ├── InvalidCursor             a feed cursor of another kind or store    (also ValueError)
     ├── ConversationNotFound      (also LookupError)
     ├── BlobNotFound              (also LookupError)
+    ├── BlobDamaged               the bytes of a blob cannot be unpacked
     ├── UnknownAlias              no tool result has this alias             (also LookupError)
     ├── UnknownProjection         no projection has this name               (also LookupError)
     ├── EncodingNotBundled        a tokenizer that is not carried along     (also LookupError)
@@ -36,6 +37,7 @@ from typing import Any
 from uuid import UUID
 
 __all__ = [
+    "BlobDamaged",
     "BlobNotFound",
     "BudgetInfeasible",
     "CannotConnect",
@@ -142,6 +144,15 @@ class BlobNotFound(EventStoreError, LookupError):
         super().__init__(
             f"conversation {conversation_id} has no blob {digest}: it may have been erased"
         )
+
+
+class BlobDamaged(EventStoreError):
+    """The bytes of a blob cannot be unpacked any more: restore a backup."""
+
+    def __init__(self, conversation_id: UUID, digest: str) -> None:
+        self.conversation_id = conversation_id
+        self.digest = digest
+        super().__init__(f"blob {digest} of conversation {conversation_id} is damaged")
 
 
 class UnknownAlias(EventStoreError, LookupError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from conversations.cli import db, demo, integrity, projections, reading, transfer
+from conversations.cli import db, demo, integrity, projections, reading, recovery, transfer
 from conversations.cli.options import URL_VARIABLE, Target, configure
 from conversations.cli.program import NAME, Program
 
@@ -50,6 +50,7 @@ for command in (
     reading.context,
     reading.usage,
     reading.tools,
+    recovery.recover,
     integrity.verify,
     integrity.erase,
     projections.projections,

@@ -80,6 +80,8 @@ def _known(url: str, error: BaseException | None) -> StoreUnavailable | None:
         return NotWritable(url, "the server's disk is full: nothing was written")
     if isinstance(error, psycopg.errors.LockNotAvailable):
         return DatabaseBusy(url, "another transaction held the lock beyond the timeout")
+    if isinstance(error, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
+        return DatabaseBusy(url, "the transaction was given up for another one: try again")
     if isinstance(error, psycopg.OperationalError):
         return CannotConnect(url, _first_line(error))
     return None

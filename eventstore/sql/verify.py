@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-import zstandard
-
 from eventstore.blobs import read_blob, stub_of
-from eventstore.errors import BlobNotFound
+from eventstore.errors import BlobDamaged, BlobNotFound
 from eventstore.events import BlobRef, ToolResult
 from eventstore.events.codec import decode
 from eventstore.integrity import Problem, ProblemKind, chain_start, chain_step, commit_to
@@ -153,7 +151,7 @@ def _row_problems(
     except BlobNotFound:
         yield "blob_missing", f"blob {blob.digest} is gone"
         return
-    except zstandard.ZstdError:
+    except BlobDamaged:
         content = b""
     if hashlib.sha256(content).hexdigest() != blob.digest:
         yield "blob_altered", f"blob {blob.digest} holds other bytes than its name says"

@@ -7,14 +7,15 @@ each change applied at once and one by one. It shares nothing with the engine bu
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import psycopg
-from sqlalchemy import event, select
+from sqlalchemy import event, select, text
 
 from eventstore import EventStore, RecordedEvent, new_id
 from eventstore import events as e
@@ -135,16 +136,16 @@ def statements(store: EventStore) -> Iterator[list[str]]:
 
     class Recorder(psycopg.Cursor[Any]):
         def execute(self, query: Any, *args: Any, **options: Any) -> Any:
-            seen.append(str(query))
+            seen.append(str(query).strip())
             return super().execute(query, *args, **options)
 
         def executemany(self, query: Any, *args: Any, **options: Any) -> None:
-            seen.append(str(query))
+            seen.append(str(query).strip())
             super().executemany(query, *args, **options)
 
     def connected(connection: Any, _record: Any) -> None:
         if store.engine.dialect.name == "sqlite":
-            connection.set_trace_callback(seen.append)
+            connection.set_trace_callback(lambda sql: seen.append(sql.strip()))
         else:
             connection.cursor_factory = Recorder
 
@@ -170,3 +171,30 @@ def everything(store: EventStore) -> dict[str, list[str]]:
             )
             for name in names
         }
+
+
+def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
+    """Start work in a thread, and give the list that its failure will be put into."""
+    problems: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # handed to the test
+            problems.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, problems
+
+
+def wait_until_blocked(store: EventStore, thread: threading.Thread) -> None:
+    """Return once a session of this database waits for a lock."""
+    query = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND wait_event_type = 'Lock'"
+    )
+    while thread.is_alive():
+        with store.reading() as connection:
+            if connection.execute(query).scalar_one():
+                return

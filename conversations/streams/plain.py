@@ -1,0 +1,109 @@
+"""Whatever a caller feeds, as plain JSON that the event store can keep.
+
+SDK objects are asked for their fields (those which were set, as the provider sent them). What JSON
+cannot express becomes text rather than an error: recording never breaks the product's own loop.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import date, datetime
+from enum import Enum
+from typing import Any
+
+from eventstore.events.base import JsonObject
+
+__all__ = ["as_object", "from_sse", "plain"]
+
+_DEEPEST = 100
+"""Levels of nesting that every JSON reader on the way to the database accepts."""
+
+_LONGEST_REPR = 1_000
+_LARGEST_INT_BITS = 1_024
+
+
+def as_object(chunk: Any) -> JsonObject | None:
+    """Return a chunk as a JSON object, or None if it is none."""
+    value = plain(chunk)
+    return value if isinstance(value, dict) else None
+
+
+def from_sse(text: str) -> Any:
+    """Return what a line of a server-sent stream holds: an object, ``[DONE]``, None for nothing.
+
+    A text that is no such line comes back as it is.
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith((":", "event:", "id:"))]
+    data = "\n".join(line.removeprefix("data:").strip() for line in lines)
+    if data in ("", "[DONE]"):
+        return data or None
+    try:
+        value = json.loads(data) if data.startswith("{") else None
+    except (ValueError, RecursionError):
+        value = None
+    return text if value is None else value
+
+
+def plain(value: Any) -> Any:
+    """Return a value as plain JSON: cycles cut, what is no JSON as text."""
+    return _plain(value, ())
+
+
+def _plain(value: Any, path: tuple[int, ...]) -> Any:
+    if value is None or value is True or value is False or type(value) is str:
+        return value
+    if isinstance(value, Enum):
+        return _plain(value.value, path)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= _LARGEST_INT_BITS else hex(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    if len(path) >= _DEEPEST or id(value) in path:
+        return _described(value)
+    return _container(value, (*path, id(value)))
+
+
+def _container(value: Any, path: tuple[int, ...]) -> Any:
+    # Objects of a caller may raise whatever they like when they are looked at.
+    try:
+        if isinstance(value, Mapping):
+            return {_key(key): _plain(item, path) for key, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [_plain(item, path) for item in value]
+        fields = _fields(value)
+    except Exception:
+        fields = None
+    return _described(value) if fields is None else _plain(fields, path)
+
+
+def _fields(value: Any) -> Any:
+    if isinstance(value, type):
+        return None
+    dump = getattr(value, "model_dump", None)
+    if not callable(dump):
+        dump = getattr(value, "to_dict", None)
+        return dump() if callable(dump) else None
+    try:
+        return dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
+    except Exception:
+        return dump()
+
+
+def _key(key: Any) -> str:
+    return str.__str__(key) if isinstance(key, str) else _described(key)
+
+
+def _described(value: Any) -> str:
+    try:
+        return repr(value)[:_LONGEST_REPR]
+    except Exception:
+        return f"<{type(value).__name__}>"

@@ -1,0 +1,94 @@
+"""The token counts of the three specifications, as ours.
+
+In ours the prompt includes what came from a cache and the completion includes the reasoning.
+Anthropic counts what was read from and written to the cache apart from the input; xAI counts the
+reasoning apart from the completion. The provider's own object is kept beside the counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eventstore.events import TokenUsage
+from eventstore.events.base import JsonObject
+
+__all__ = ["anthropic_usage", "chat_usage", "responses_usage"]
+
+_LARGEST = 2**53
+
+
+def chat_usage(raw: Any) -> TokenUsage | None:
+    """Return the usage of a chat completion, or None if it tells no counts."""
+    if not isinstance(raw, dict):
+        return None
+    if "prompt_tokens" not in raw and "completion_tokens" not in raw:
+        return responses_usage(raw)
+    prompt, completion = _count(raw, "prompt_tokens"), _count(raw, "completion_tokens")
+    total = _count(raw, "total_tokens")
+    if prompt is None and completion is None:
+        return None
+    asked, given = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
+    reasoning = _first(_count(given, "reasoning_tokens"), _count(raw, "reasoning_tokens"))
+    prompt, completion = prompt or 0, completion or 0
+    if reasoning and total == prompt + completion + reasoning:
+        completion += reasoning
+    return TokenUsage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=total,
+        cached_prompt_tokens=_first(
+            _count(asked, "cached_tokens"),
+            _count(raw, "prompt_cache_hit_tokens"),
+            _count(raw, "cached_tokens"),
+        ),
+        cache_write_tokens=_count(asked, "cache_write_tokens"),
+        reasoning_tokens=reasoning,
+        raw=raw,
+    )
+
+
+def responses_usage(raw: Any) -> TokenUsage | None:
+    """Return the usage of a response of OpenAI's Responses, or None if it tells no counts."""
+    prompt, completion = _count(raw, "input_tokens"), _count(raw, "output_tokens")
+    if prompt is None and completion is None:
+        return None
+    asked, given = raw.get("input_tokens_details"), raw.get("output_tokens_details")
+    return TokenUsage(
+        prompt_tokens=prompt or 0,
+        completion_tokens=completion or 0,
+        total_tokens=_count(raw, "total_tokens"),
+        cached_prompt_tokens=_count(asked, "cached_tokens"),
+        cache_write_tokens=_count(asked, "cache_write_tokens"),
+        reasoning_tokens=_count(given, "reasoning_tokens"),
+        raw=raw,
+    )
+
+
+def anthropic_usage(raw: JsonObject) -> TokenUsage | None:
+    """Return the usage of a message of Anthropic's, or None if it tells no counts."""
+    prompt, completion = _count(raw, "input_tokens"), _count(raw, "output_tokens")
+    if prompt is None and completion is None:
+        return None
+    read = _count(raw, "cache_read_input_tokens")
+    written = _count(raw, "cache_creation_input_tokens")
+    return TokenUsage(
+        prompt_tokens=(prompt or 0) + (read or 0) + (written or 0),
+        completion_tokens=completion or 0,
+        cached_prompt_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=_count(raw.get("output_tokens_details"), "thinking_tokens"),
+        raw=raw,
+    )
+
+
+def _count(counts: Any, key: str) -> int | None:
+    value = counts.get(key) if isinstance(counts, dict) else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value < _LARGEST else None
+
+
+def _first(*counts: int | None) -> int | None:
+    return next((count for count in counts if count is not None), None)
