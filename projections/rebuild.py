@@ -8,12 +8,14 @@ appended meanwhile is caught up when it is first read, as always.
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, select
@@ -132,16 +134,23 @@ def _pending_events(store: EventStore, targets: Sequence[Generation]) -> int:
 
 
 def _pages(store: EventStore, targets: Sequence[Generation]) -> Iterator[list[Pending]]:
-    """Yield conversations that the targets lack, in pages of about 5,000 events."""
+    """Yield conversations that the targets lack, in pages of about 5,000 events.
+
+    Only ids up to the highest one at the start: a product that goes on opening conversations must
+    not keep a rebuild from its end. The later ones are caught up like any others.
+    """
+    streams = metadata_for(store.engine.dialect.name).tables["conversations"]
+    ids = streams.c.conversation_id
+    with store.reading() as connection:
+        last = connection.execute(select(ids).order_by(ids.desc()).limit(1)).scalar()
     after: UUID | None = None
-    while True:
+    while last is not None:
         with store.reading() as connection:
-            streams = metadata_for(connection.dialect.name).tables["conversations"]
-            query = select(streams.c.conversation_id, streams.c.version)
-            query = query.where(*_lacking(connection, targets))
+            query = select(ids, streams.c.version)
+            query = query.where(*_lacking(connection, targets), ids <= last)
             if after is not None:
-                query = query.where(streams.c.conversation_id > after)
-            query = query.order_by(streams.c.conversation_id).limit(_PAGE_CONVERSATIONS)
+                query = query.where(ids > after)
+            query = query.order_by(ids).limit(_PAGE_CONVERSATIONS)
             found = [(row[0], row[1]) for row in connection.execute(query)]
         if not found:
             return
@@ -230,10 +239,19 @@ class _Worker:
 def _start_worker(url: str, names: tuple[str, ...]) -> None:
     # Ctrl-C is for the parent, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _Worker.store = EventStore(open_engine(url))
     with _Worker.store.reading() as connection:
         found = [generations.building(connection, each) for each in named(names)]
     _Worker.targets = [generation for generation in found if generation is not None]
+
+
+def _end_with_parent() -> None:
+    """End this worker when the parent is gone, also when it was killed and could not say so."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)
 
 
 def _work(page: list[Pending]) -> tuple[int, int]:

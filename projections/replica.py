@@ -3,12 +3,13 @@
 The rows that are needed are copied into an in-memory SQLite database, the tail is folded into it
 by the ordinary path, and the ordinary queries run there; so a replica answers as the primary does.
 Reading one conversation costs its rows and its tail; reading across conversations copies the
-whole projection, but only when something is behind.
+whole projection, but only when something is behind. In the same way a conversation is read as it
+once was: nothing is copied then, and its events are folded from the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
@@ -18,10 +19,10 @@ from sqlalchemy.pool import StaticPool
 from eventstore.sql.schema import metadata_for
 from projections import tables
 from projections.base import Projection
-from projections.engine import resume
+from projections.engine import fold_anew, resume
 from projections.generations import Generation
 
-__all__ = ["Copy", "in_memory"]
+__all__ = ["Copy", "as_of", "in_memory"]
 
 Copy = tuple[Connection, Generation]
 
@@ -44,25 +45,53 @@ def in_memory(
         conversations: Those to catch up.
         everything: Copy the rows of all conversations, not only of those.
     """
-    engine = create_engine("sqlite://", poolclass=StaticPool)
-    copy = Generation(projection, 0, None)
     streams = metadata_for(connection.dialect.name).tables["conversations"]
     own_streams = metadata_for("sqlite").tables["conversations"]
+    with _memory([projection]) as (memory, [copy]):
+        own_streams.create(memory)
+        query = select(streams)
+        if not everything:
+            query = query.where(streams.c.conversation_id.in_(conversations))
+        if rows := [dict(row._mapping) for row in connection.execute(query)]:
+            memory.execute(own_streams.insert(), rows)
+        if live is not None:
+            _copy_rows(connection, memory, live, copy, None if everything else conversations)
+        for conversation_id in conversations:
+            fold = resume(connection, projection, live, conversation_id)
+            fold.buffer.write(memory, copy.tables, conversation_id)
+        yield memory, copy
+
+
+@contextmanager
+def as_of(
+    connection: Connection,
+    projections: Sequence[Projection],
+    conversation_id: UUID,
+    version: int,
+) -> Iterator[list[Copy]]:
+    """Yield one database in memory that holds a conversation as it was at a version.
+
+    Args:
+        connection: In a transaction with a snapshot; it is only read from.
+        projections: What to fold, in one pass over the events.
+        conversation_id: The conversation.
+        version: The last one that is folded; 0 for none.
+    """
+    with _memory(projections) as (memory, copies):
+        for fold in fold_anew(connection, copies, conversation_id, before=version + 1):
+            fold.buffer.write(memory, fold.generation.tables, conversation_id)
+        yield [(memory, copy) for copy in copies]
+
+
+@contextmanager
+def _memory(projections: Sequence[Projection]) -> Iterator[tuple[Connection, list[Generation]]]:
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    copies = [Generation(projection, 0, None) for projection in projections]
     try:
         with engine.begin() as memory:
-            own_streams.create(memory)
-            tables.create(memory, projection, 0)
-            query = select(streams)
-            if not everything:
-                query = query.where(streams.c.conversation_id.in_(conversations))
-            if rows := [dict(row._mapping) for row in connection.execute(query)]:
-                memory.execute(own_streams.insert(), rows)
-            if live is not None:
-                _copy_rows(connection, memory, live, copy, None if everything else conversations)
-            for conversation_id in conversations:
-                fold = resume(connection, projection, live, conversation_id)
-                fold.buffer.write(memory, copy.tables, conversation_id)
-            yield memory, copy
+            for projection in projections:
+                tables.create(memory, projection, 0)
+            yield memory, copies
     finally:
         engine.dispose()
 

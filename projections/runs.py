@@ -180,6 +180,8 @@ class RunsProjection:
         turn = event.meta.turn
         if turn is not None and turn > (state["last_turn"] or 0):
             after = {**after, "last_turn": turn}
+        if after is state and not isinstance(event.data, Notebook | SystemInstruction):
+            return state, changes
         values = {
             name: after[name]
             for name in ("mode", "active_run_id", "active_node", "last_turn")

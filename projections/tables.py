@@ -7,6 +7,7 @@ that is live. Both are disposable, and no migration knows of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -21,6 +22,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
 )
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.types import TypeEngine
 
 from eventstore.sql.types import Id, SafeJson, SafeText, Timestamp
@@ -93,11 +95,18 @@ def drop(connection: Connection, names: list[str]) -> None:
 
 
 def point_views(connection: Connection, projection: Projection, generation: int) -> None:
-    """Make the stable views show a generation, in the caller's transaction."""
+    """Make the stable views show a generation, in the caller's transaction.
+
+    On PostgreSQL a view keeps its grants, and what others have built on it, unless its columns
+    have changed; then it is dropped and made anew, which fails while others build on it.
+    """
     quote = connection.dialect.identifier_preparer.quote_identifier
     for name, table in tables_of(projection, generation).items():
         columns = ", ".join(quote(column.name) for column in table.columns)
+        view = f"VIEW {quote(name)} AS SELECT {columns} FROM {quote(table.name)}"  # noqa: S608 - quoted
+        if connection.dialect.name == "postgresql":
+            with suppress(ProgrammingError), connection.begin_nested():
+                connection.exec_driver_sql(f"CREATE OR REPLACE {view}")
+                continue
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quote(name)}")
-        connection.exec_driver_sql(
-            f"CREATE VIEW {quote(name)} AS SELECT {columns} FROM {quote(table.name)}"  # noqa: S608 - quoted
-        )
+        connection.exec_driver_sql(f"CREATE {view}")

@@ -2,35 +2,34 @@
 
 A read of one conversation first catches that conversation up, in a short transaction that need
 not wait for the disk; when nothing is new it only looks. A read across conversations first
-catches up those that the feed names. On a read-only store what is missing is folded in memory.
+catches up those that the feed names. On a read-only store what is missing is folded in memory, and
+so is the past, which is asked for by ``at``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection, select
 
 from eventstore import EventStore
-from eventstore.errors import ConversationNotFound
+from eventstore.events.values import Mode
 from eventstore.ids import to_uuid
 from eventstore.sql.schema import metadata_for
-from eventstore.sql.streams import get_stream
 from eventstore.store import StreamId
 from projections.base import Projection
-from projections.context import CONTEXT, ContextView, build
+from projections.context import CONTEXT, ContextView, Injection, build
 from projections.context.sql_source import SqlRowSource
 from projections.directory import DIRECTORY, DirectoryEntry
-from projections.engine import catch_up, is_current
-from projections.following import catch_up_behind, late
-from projections.generations import Generation, GenerationGone, find_live, gone
+from projections.generations import Generation
 from projections.loose_ends import LOOSE_ENDS
 from projections.open_ends import LooseEnds
-from projections.replica import in_memory
+from projections.reading import Reading, read_current, read_past
+from projections.replica import Copy
+from projections.run_mode import injections, read_run_state
 from projections.runs import RUNS, RunState
 from projections.setup import install_all
 from projections.timeline import TIMELINE
@@ -43,8 +42,6 @@ __all__ = ["ConversationEntry", "Views"]
 
 T = TypeVar("T")
 Read = Callable[[Connection, Generation], T]
-_LOOKS = 10
-"""How many cut-overs in a row a read may meet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +65,12 @@ class Views:
         install_all(store)
 
     def timeline(
-        self, conversation_id: StreamId, *, after: int = 0, limit: int | None = None
+        self,
+        conversation_id: StreamId,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        at: int | None = None,
     ) -> list[TimelineItem]:
         """Return what a UI shows of a conversation, in reading order.
 
@@ -77,9 +79,11 @@ class Views:
             after: Only items that began or changed after this version; ask again with the
                 highest ``end_version`` seen to get the news.
             limit: The most items to return.
+            at: As it was at this version, by replay: costs what its events cost.
 
         Raises:
             ConversationNotFound: There is none of this id.
+            ValueError: The conversation has not come to the version ``at``.
         """
         stream = to_uuid(conversation_id)
 
@@ -91,7 +95,7 @@ class Views:
             query = query.order_by(table.c.version, table.c.part).limit(limit)
             return [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
 
-        return self._read(TIMELINE, stream, read)
+        return self._read(TIMELINE, stream, read, at)
 
     def context(
         self,
@@ -100,6 +104,9 @@ class Views:
         max_tokens: int | None = None,
         max_messages: int | None = None,
         model: str = "gpt-4o",
+        mode: Mode | None = None,
+        run: bool | str | None = None,
+        at: int | None = None,
     ) -> ContextView:
         """Return the messages[] of the next request, valid for OpenAI's chat format.
 
@@ -111,19 +118,40 @@ class Views:
             max_tokens: Upper limit for the prompt, by the project's own count.
             max_messages: Upper limit for the number of messages.
             model: Decides how tokens are counted.
+            mode: The mode that the request is made in. In ``run`` mode it is told of the active
+                run behind the system part: its directive and the active node's brief or, once it
+                is completed, its directive and post-run protocol.
+            run: Of which run instead: of the one of this id, or of none (False). Without a mode,
+                True asks for the active one all the same.
+            at: As it was at this version, by replay: costs what its events cost.
 
         Raises:
             ConversationNotFound: There is none of this id.
+            ValueError: The conversation has not come to the version ``at``.
             BudgetInfeasible: What must be sent exceeds a limit.
             EncodingNotBundled: The model's tokenizer is not carried along.
         """
         stream = to_uuid(conversation_id)
 
-        def read(connection: Connection, generation: Generation) -> ContextView:
-            source = SqlRowSource(connection, generation.tables["context_messages"], stream)
-            return build(source, max_tokens=max_tokens, max_messages=max_messages, model=model)
+        if run is None:
+            run = mode == "run"
+        in_run = bool(run) and mode in ("run", None)
 
-        return self._read(CONTEXT, stream, read)
+        def read(copies: Sequence[Copy]) -> ContextView:
+            connection, generation = copies[0]
+            told: tuple[Injection, ...] = ()
+            if in_run:
+                state = read_run_state(*copies[1], stream)
+                told = injections(state, run if isinstance(run, str) else None)
+            return build(
+                SqlRowSource(connection, generation.tables["context_messages"], stream),
+                max_tokens=max_tokens,
+                max_messages=max_messages,
+                model=model,
+                injections=told,
+            )
+
+        return self._read_all((CONTEXT, RUNS) if in_run else (CONTEXT,), stream, read, at)
 
     def usage(
         self,
@@ -193,31 +221,32 @@ class Views:
 
         return self._read(TOOL_CALLS, stream, read)
 
-    def run_state(self, conversation_id: StreamId) -> RunState:
+    def run_state(self, conversation_id: StreamId, *, at: int | None = None) -> RunState:
         """Return a conversation's Run-mode state: runs, nodes, artifacts, open calls, notebook.
+
+        Args:
+            conversation_id: The conversation.
+            at: As it was at this version, by replay: costs what its events cost.
 
         Raises:
             ConversationNotFound: There is none of this id.
+            ValueError: The conversation has not come to the version ``at``.
         """
         stream = to_uuid(conversation_id)
 
         def read(connection: Connection, generation: Generation) -> RunState:
-            def rows(name: str, *order: str) -> list[Any]:
-                table = generation.tables[name]
-                query = select(table).where(table.c.conversation_id == stream)
-                found = connection.execute(query.order_by(*(table.c[each] for each in order)))
-                return [row._mapping for row in found]
+            return read_run_state(connection, generation, stream)
 
-            state = rows("conversation_state")
-            return RunState.from_rows(
-                stream,
-                state[0] if state else None,
-                rows("runs", "started_version", "run_id"),
-                rows("run_nodes", "run_id", "ordinal", "node_id"),
-                rows("run_artifacts", "run_id", "node_id", "name"),
-            )
+        return self._read(RUNS, stream, read, at)
 
-        return self._read(RUNS, stream, read)
+    def state_at(self, conversation_id: StreamId, version: int) -> RunState:
+        """Return what `run_state` returned when the conversation was at a version; 0 is before all.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+            ValueError: The conversation has not come to this version.
+        """
+        return self.run_state(conversation_id, at=version)
 
     def loose_ends(self, conversation_id: StreamId) -> LooseEnds:
         """Return what a conversation has begun and not ended, up to its last event.
@@ -278,69 +307,22 @@ class Views:
 
         return self._read(DIRECTORY, None, read)
 
-    def _read(self, projection: Projection, conversation_id: UUID | None, read: Read[T]) -> T:
-        for _ in range(_LOOKS):
-            with suppress(GenerationGone), gone():
-                return self._read_once(projection, conversation_id, read)
-            # A cut-over came between two looks. If it was to another version, ours is gone too.
-            install_all(self.store)
-        return self._read_once(projection, conversation_id, read)
-
-    def _read_once(self, projection: Projection, conversation_id: UUID | None, read: Read[T]) -> T:
-        if self.store.read_only:
-            return self._read_replica(projection, conversation_id, read)
-        if conversation_id is None:
-            return self._read_across(projection, read)
-        # A snapshot, since what a view reads in several queries must be of one version.
-        with self.store.reading(snapshot=True) as connection:
-            generation = _live(connection, projection)
-            if _known(connection, generation, conversation_id):
-                return read(connection, generation)
-        with self.store.writing(durable=False) as connection:
-            generation = _live(connection, projection)
-            catch_up(connection, [generation], conversation_id)
-            return read(connection, generation)
-
-    def _read_across(self, projection: Projection, read: Read[T]) -> T:
-        with self.store.reading() as connection:
-            before = _live(connection, projection)
-        catch_up_behind(self.store, [projection])
-        with self.store.reading(snapshot=True) as connection:
-            generation = _live(connection, projection)
-            if generation.number != before.number:
-                # The new one may lack what was appended while it was built.
-                raise GenerationGone(projection.name)
-            return read(connection, generation)
-
-    def _read_replica(
-        self, projection: Projection, conversation_id: UUID | None, read: Read[T]
+    def _read(
+        self,
+        projection: Projection,
+        conversation_id: UUID | None,
+        read: Read[T],
+        at: int | None = None,
     ) -> T:
-        with self.store.reading(snapshot=True) as connection:
-            live = find_live(connection, projection)
-            if conversation_id is not None:
-                get_stream(connection, conversation_id)
-                behind = [conversation_id]
-                if live is not None and is_current(connection, live, conversation_id):
-                    behind = []
-            else:
-                behind = late(connection, live)
-            if live is not None and not behind:
-                return read(connection, live)
-            everything = conversation_id is None
-            with in_memory(connection, projection, live, behind, everything=everything) as copy:
-                return read(*copy)
+        return self._read_all((projection,), conversation_id, lambda copies: read(*copies[0]), at)
 
-
-def _live(connection: Connection, projection: Projection) -> Generation:
-    found = find_live(connection, projection)
-    if found is None:
-        raise GenerationGone(projection.name)
-    return found
-
-
-def _known(connection: Connection, generation: Generation, conversation_id: UUID) -> bool:
-    """Whether the conversation is caught up; raise if there is none of this id."""
-    current = is_current(connection, generation, conversation_id)
-    if current is None:
-        raise ConversationNotFound(conversation_id)
-    return current
+    def _read_all(
+        self,
+        projections: Sequence[Projection],
+        conversation_id: UUID | None,
+        read: Reading[T],
+        at: int | None = None,
+    ) -> T:
+        if conversation_id is None or at is None:
+            return read_current(self.store, projections, conversation_id, read)
+        return read_past(self.store, projections, conversation_id, at, read)

@@ -120,13 +120,13 @@ class Answer:
 
     def sign(self, key: Hashable, signature: str | None, raw: JsonObject | None = None) -> None:
         """Keep what the provider demands back with the reasoning that ``key`` names."""
-        found = self._segment("reasoning", key)
+        found = self._known("reasoning", key) or self._segment("reasoning", key)
         found.signature = signature or found.signature
         found.raw = raw or found.raw
 
     def show(self, key: Hashable, raw: Any) -> None:
         """Keep a part that has no name here, or its newest state; it adds nothing to the delta."""
-        self._segment("other", key).raw = raw
+        (self._known("other", key) or self._segment("other", key)).raw = raw
 
     def keep(self, raw: Any) -> None:
         """Add something that has no place elsewhere to the delta alone."""
@@ -181,6 +181,10 @@ class Answer:
         """Return all text of a kind."""
         said = [part for part in self._segments if part.kind == kind]
         return "".join(piece for part in said for piece in part.pieces)
+
+    def _known(self, kind: str, key: Hashable) -> _Segment | None:
+        found = (part for part in reversed(self._segments) if part.kind == kind)
+        return next((part for part in found if part.key == key), None)
 
     def _segment(self, kind: Any, key: Hashable) -> _Segment:
         found = self._latest.get(kind)

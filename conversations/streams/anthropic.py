@@ -88,7 +88,7 @@ class AnthropicParser(ChunkParser):
                 self._answer.keep({"content": [block]})
 
     def _open(self, index: Any, start: JsonObject) -> None:
-        block = _Block(len(self._blocks), dict(start))
+        block = _Block(len(self._blocks), start)
         self._blocks.append(block)
         self._by_index[index] = block
         if block.kind == "tool_use":
@@ -196,14 +196,13 @@ class AnthropicParser(ChunkParser):
         return anthropic_usage(self._counts)
 
     def _raw(self) -> JsonObject:
-        blocks = [self._whole(block) for block in self._blocks]
-        blocks = [block for block in blocks if block.get("type") != "text" or block.get("text")]
+        blocks = [self._whole(block) for block in self._blocks if not self._is_empty(block)]
         found = {} if blocks == self._rendered() else {"content": blocks}
         return told({**found, "response": self._of_response}, frozenset())
 
     def _whole(self, block: _Block) -> JsonObject:
         """Return a block as it is sent back."""
-        found = {key: value for key, value in block.start.items() if value is not None}
+        found = told(block.start, frozenset())
         if block.call is not None:
             request = self._answer.calls[block.call].request(complete=True)
             return {**found, "input": request.arguments or {}}
@@ -212,7 +211,15 @@ class AnthropicParser(ChunkParser):
         if block.kind == "thinking":
             thought = self._answer.text_of("reasoning", block.place)
             return {"signature": "", **found, "thinking": thought}
-        return found
+        return block.start
+
+    def _is_empty(self, block: _Block) -> bool:
+        """Whether a block says nothing; Anthropic refuses an empty text that is sent back."""
+        if block.kind == "text":
+            return not self._answer.text_of("text", block.place)
+        if block.kind == "thinking" and not block.start.get("signature"):
+            return not self._answer.text_of("reasoning", block.place)
+        return False
 
     def _rendered(self) -> list[JsonObject]:
         """Return the blocks that parts and calls alone stand for."""

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 from eventstore.events import (
     AssistantMessage,
-    LlmErrorKind,
     PartialToolCall,
     TokenUsage,
     ToolCallDelta,
 )
+from eventstore.events.values import LlmErrorKind
 
 __all__ = ["Delta", "Partial", "StreamError", "StreamParser"]
 

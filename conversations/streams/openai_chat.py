@@ -61,7 +61,7 @@ class OpenAIChatParser(ChunkParser):
         if not event.keys() & {"choices", "error", "id", "model", "usage", "x_groq"}:
             if event.get("object") == "error" or event.keys() == {"detail"}:
                 self._fail(event.get("message", event.get("detail")), event)
-            elif event.get("type") != "ping":
+            elif event and event.get("type") != "ping":
                 self._answer.keep(event)
             return
         self._note(event)

@@ -15,7 +15,7 @@ from eventstore.events.base import JsonObject
 
 from .answer import Answer
 from .base import Delta, Partial, StreamError
-from .plain import from_sse, plain
+from .plain import as_chunk, attribute
 from .verdicts import stream_error
 
 __all__ = ["ChunkParser", "text"]
@@ -52,13 +52,11 @@ class ChunkParser(ABC):
 
     def feed(self, chunk: Any) -> Delta:
         """Take a chunk and return what it added; see `StreamParser.feed`."""
-        kind = getattr(chunk, "type", None)
+        kind = attribute(chunk, "type")
         if isinstance(kind, str) and kind in _DERIVED:
             return Delta()
         # The SDK's own wrapper also holds a snapshot of all that came before.
-        event = plain(getattr(chunk, "chunk", chunk) if kind == "chunk" else chunk)
-        if isinstance(event, str):
-            event = plain(from_sse(event))
+        event = as_chunk(attribute(chunk, "chunk") or chunk if kind == "chunk" else chunk)
         if isinstance(event, dict):
             self._take_object(event)
         elif event == "[DONE]":

@@ -13,9 +13,7 @@ from datetime import date, datetime
 from enum import Enum
 from typing import Any
 
-from eventstore.events.base import JsonObject
-
-__all__ = ["as_object", "from_sse", "plain"]
+__all__ = ["as_chunk", "attribute", "plain"]
 
 _DEEPEST = 100
 """Levels of nesting that every JSON reader on the way to the database accepts."""
@@ -24,17 +22,16 @@ _LONGEST_REPR = 1_000
 _LARGEST_INT_BITS = 1_024
 
 
-def as_object(chunk: Any) -> JsonObject | None:
-    """Return a chunk as a JSON object, or None if it is none."""
-    value = plain(chunk)
-    return value if isinstance(value, dict) else None
+def as_chunk(chunk: Any) -> Any:
+    """Return a chunk as plain JSON, be it an SDK's object, a dict or a line of an event stream.
 
-
-def from_sse(text: str) -> Any:
-    """Return what a line of a server-sent stream holds: an object, ``[DONE]``, None for nothing.
-
-    A text that is no such line comes back as it is.
+    None stands for a line that says nothing, and ``[DONE]`` for itself.
     """
+    value = plain(chunk)
+    return plain(_from_line(value)) if isinstance(value, str) else value
+
+
+def _from_line(text: str) -> Any:
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith((":", "event:", "id:"))]
     data = "\n".join(line.removeprefix("data:").strip() for line in lines)
@@ -45,6 +42,14 @@ def from_sse(text: str) -> Any:
     except (ValueError, RecursionError):
         value = None
     return text if value is None else value
+
+
+def attribute(value: Any, name: str) -> Any:
+    """Return an attribute of a foreign object, or None where it has none or cannot give it."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None
 
 
 def plain(value: Any) -> Any:
@@ -88,9 +93,9 @@ def _container(value: Any, path: tuple[int, ...]) -> Any:
 def _fields(value: Any) -> Any:
     if isinstance(value, type):
         return None
-    dump = getattr(value, "model_dump", None)
+    dump = attribute(value, "model_dump")
     if not callable(dump):
-        dump = getattr(value, "to_dict", None)
+        dump = attribute(value, "to_dict")
         return dump() if callable(dump) else None
     try:
         return dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)

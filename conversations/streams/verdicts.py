@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from eventstore.events import LlmErrorKind
 from eventstore.events.base import JsonObject
+from eventstore.events.values import LlmErrorKind
 
 from .base import StreamError
 

@@ -94,13 +94,18 @@ class DriverTransaction:
             if error is None:
                 self._pooled.dbapi_connection.commit()
         except BaseException:
-            self._pooled.close()
+            self._give_up()
             raise
         if error is None:
             self._at_hand.put_back(self._pooled)
         else:
-            # The pool rolls back, and discards a connection that is broken.
-            self._pooled.close()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Return the connection to the pool, which rolls back; a broken one is thrown away."""
+        if getattr(self._pooled.dbapi_connection, "broken", False):
+            self._pooled.invalidate()
+        self._pooled.close()
 
 
 def begin(pooled: Any, mode: str, *, durable: bool) -> None:

@@ -6,7 +6,7 @@ that together. Every text that stands for something missing is in ``prompts``.
 """
 
 from projections.context.budget import Group, Selection, select
-from projections.context.builder import POLICY, ContextView, build
+from projections.context.builder import POLICY, ContextView, Injection, build
 from projections.context.fold import CONTEXT, ContextProjection
 from projections.context.ledger import LedgerEntry
 from projections.context.rows import CONTEXT_MESSAGES, ContextRow
@@ -22,6 +22,7 @@ __all__ = [
     "ContextView",
     "Group",
     "Head",
+    "Injection",
     "LedgerEntry",
     "ListRowSource",
     "RowSource",

@@ -1,7 +1,8 @@
 """The words that stand for what is missing, broken or shortened: all of them, and nothing else.
 
 They are written for the model that reads them. Changing one changes what folds answer, so whoever
-does raises the version of the projection (`projections.context.rows`).
+does raises the version of the projection (`projections.context.rows`); those of Run mode are made
+for each request and stored nowhere.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ __all__ = [
     "file_mention",
     "image_mention",
     "llm_error",
+    "node_brief",
     "notebook",
     "preview",
+    "run_directive",
     "status",
     "summary",
 ]
@@ -98,6 +101,29 @@ def summary(text: str) -> str:
 def notebook(text: str) -> str:
     """Return the notebook as the model sees it."""
     return f"NOTEBOOK\n{text}"
+
+
+def run_directive(
+    run_id: str, workflow_id: str | None, status: str, directive: str, protocol: str | None
+) -> str:
+    """Return what a run is for, and for a completed one by what protocol it goes on."""
+    head = f"RUN_DIRECTIVE\n- run: {run_id}"
+    if workflow_id:
+        head += f"\n- workflow: {workflow_id}"
+    parts = [f"{head}\n- status: {status}", directive]
+    if protocol:
+        parts.append(f"POST_RUN_PROTOCOL\n{protocol}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def node_brief(node_id: str, title: str | None, brief: str | None, context: str | None) -> str:
+    """Return what the active node of a run is for, and what its step was begun with."""
+    parts = [f"NODE_BRIEF\n- node: {node_id}" + (f"\n- title: {title}" if title else "")]
+    if brief:
+        parts.append(brief)
+    if context:
+        parts.append(f"STEP_CONTEXT\n{context}")
+    return "\n\n".join(parts)
 
 
 def image_mention(url: str) -> str:

@@ -264,7 +264,9 @@ class TestTurnsAndSessions:
 
     def test_estimated_tokens_are_not_reported_ones(self) -> None:
         """A sum is reported only if each of its parts is."""
-        reported, estimated = (e.TokenUsage(prompt_tokens=1, reported=each) for each in (1, 0))
+        reported, estimated = (
+            e.TokenUsage(prompt_tokens=1, reported=each) for each in (True, False)
+        )
         found = ends(
             e.TurnStart(),
             e.AssistantMessage.of("x", usage=reported),

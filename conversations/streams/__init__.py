@@ -1,0 +1,28 @@
+"""Provider streams to deltas and messages, and provider exceptions to kinds of failure.
+
+::
+
+    parser = parser_for(first_chunk)
+    for chunk in chunks:
+        delta = parser.feed(chunk)          # what this chunk added; false if nothing
+    parser.message(llm_call_id="call-1")    # the same, put together: an AssistantMessage
+
+Three specifications are known: OpenAI's chat completions (with the many servers that speak the
+same), OpenAI's Responses, and Anthropic's Messages. Everything here is pure: no I/O, no SDK.
+"""
+
+from .base import Delta, Partial, StreamError, StreamParser
+from .detect import from_response, parser_for, read_response
+from .failures import Failure, classify
+
+__all__ = [
+    "Delta",
+    "Failure",
+    "Partial",
+    "StreamError",
+    "StreamParser",
+    "classify",
+    "from_response",
+    "parser_for",
+    "read_response",
+]

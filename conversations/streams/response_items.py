@@ -1,0 +1,184 @@
+"""The output items of one Responses stream, and what of each has been streamed.
+
+A ``done`` event repeats in full what the deltas said piece by piece; what is missing then is added
+as one more piece, so that a stream which skips deltas, or has none, still gives the whole text.
+Where a repetition contradicts the pieces, the pieces stay: they are what was shown and recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from eventstore.events.base import JsonObject
+
+from .answer import Answer, Kind
+from .parser import text
+
+__all__ = ["CALLS", "Item", "Items"]
+
+CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""The items that the product's own tools answer, and where their arguments stand."""
+
+_PARTS: dict[str, tuple[Kind, str]] = {
+    "output_text": ("text", "text"),
+    "text": ("text", "text"),
+    "refusal": ("refusal", "refusal"),
+    "reasoning_text": ("reasoning", "text"),
+    "summary_text": ("reasoning", "text"),
+}
+
+
+@dataclass(slots=True)
+class Item:
+    """An output item; ``done`` is the provider's own object once it is complete."""
+
+    number: int
+    kind: str
+    item_id: str | None = None
+    call: int | None = None
+    shown: bool = False
+    texts: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    done: JsonObject | None = None
+
+
+class Items:
+    """The output items of one response, in the order in which they came."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._items: list[Item] = []
+        self._by_index: dict[int, Item] = {}
+        self._output: list[Any] = []
+
+    def begin(self, event: JsonObject) -> None:
+        """Take an item that was added."""
+        if isinstance(body := event.get("item"), dict):
+            kind = text(body.get("type"))
+            item = self.at(event, kind)
+            if item.done is None:
+                self._head(item, body)
+
+    def at(self, event: JsonObject, kind: str) -> Item:
+        """Return the item that an event is about; a new one of this kind if it was not added.
+
+        The place among the output counts first: some servers change an item's id on the way.
+        """
+        index = event.get("output_index")
+        item_id = text(event.get("item_id")) or None
+        if isinstance(index, int):
+            item = self._by_index.get(index)
+            if item is None or item.kind != kind:
+                item = self._by_index[index] = self._open(kind, item_id)
+            return item
+        same = [item for item in self._items if item.kind == kind]
+        named = (item for item in reversed(same) if item_id and item.item_id == item_id)
+        found = next(named, None)
+        if found is None and same and item_id is None:
+            found = same[-1]
+        return found or self._open(kind, item_id)
+
+    def say(self, item: Item, kind: Kind, place: tuple[str, int], piece: str) -> None:
+        """Add a piece of a part of an item."""
+        if piece:
+            item.texts.setdefault(place, []).append(piece)
+            self._answer.say(kind, (item.number, *place), piece)
+
+    def complete(self, item: Item, kind: Kind, place: tuple[str, int], whole: str) -> None:
+        """Add what is missing from a part of an item."""
+        said = "".join(item.texts.get(place, ()))
+        if whole.startswith(said):
+            self.say(item, kind, place, whole[len(said) :])
+
+    def call_of(self, item: Item) -> int:
+        """Return the index of the tool call that an item is."""
+        if item.call is None:
+            free_text = item.kind == "custom_tool_call"
+            raw = {"type": item.kind} if free_text else {}
+            item.call = self._answer.open_call(free_text=free_text, raw=raw)
+        return item.call
+
+    def complete_call(self, item: Item, whole: Any) -> None:
+        """Add what is missing from the arguments of a call."""
+        if whole is not None and not isinstance(whole, str):
+            whole = json.dumps(whole, ensure_ascii=False)
+        index = self.call_of(item)
+        said = self._answer.calls[index].arguments
+        if isinstance(whole, str) and whole.startswith(said):
+            self._answer.add_to_call(index, whole[len(said) :])
+
+    def end(self, event: JsonObject) -> None:
+        """Take an item that is done."""
+        if isinstance(body := event.get("item"), dict):
+            given = {"item_id": body.get("id"), **event}
+            self._finish(self.at(given, text(body.get("type"))), body)
+
+    def end_all(self, output: Any) -> None:
+        """Take the whole output; some servers leave it empty after a stream."""
+        seen: dict[str, int] = {}
+        for body in output if isinstance(output, list) else ():
+            if not isinstance(body, dict):
+                self._answer.keep(body)
+                continue
+            kind = text(body.get("type"))
+            same = [item for item in self._items if item.kind == kind]
+            ordinal = seen[kind] = seen.get(kind, -1) + 1
+            named = [item for item in same if item.item_id and item.item_id == body.get("id")]
+            found = named or same[ordinal : ordinal + 1]
+            self._finish(found[0] if found else self._open(kind, None), body)
+        if isinstance(output, list) and output:
+            self._output = output
+
+    def whole(self) -> list[Any]:
+        """Return the items that are done, as the provider wants them back."""
+        return self._output or [item.done for item in self._items if item.done is not None]
+
+    def _open(self, kind: str, item_id: str | None) -> Item:
+        item = Item(len(self._items), kind, item_id)
+        self._items.append(item)
+        if kind in CALLS:
+            self.call_of(item)
+        return item
+
+    def _head(self, item: Item, body: JsonObject) -> None:
+        item.item_id = item.item_id or text(body.get("id")) or None
+        if item.kind in CALLS:
+            index = self.call_of(item)
+            call = self._answer.calls[index]
+            name = text(body.get("name"))
+            provider_id = text(body.get("call_id")) or text(body.get("id")) or None
+            more = name[len(call.name) :] if name.startswith(call.name) else ""
+            self._answer.add_to_call(index, name=more, provider_id=provider_id)
+
+    def _finish(self, item: Item, body: JsonObject) -> None:
+        self._head(item, body)
+        before, item.done = item.done, body
+        if item.kind in CALLS:
+            self.complete_call(item, body.get(CALLS[item.kind]))
+        elif item.kind == "message":
+            self._parts(item, "content", body.get("content"))
+        elif item.kind == "reasoning":
+            self._parts(item, "summary", body.get("summary"))
+            self._parts(item, "content", body.get("content"))
+            self._sign(item, body)
+        else:
+            self._answer.show(item.number, body)
+            if before is None:
+                self._answer.keep({"type": "response.output_item.done", "item": body})
+
+    def _parts(self, item: Item, where: Literal["content", "summary"], parts: Any) -> None:
+        for place, part in enumerate(parts if isinstance(parts, list) else ()):
+            self.complete_part(item, where, place, part)
+
+    def complete_part(self, item: Item, where: str, place: int, part: Any) -> None:
+        """Add what is missing from a content part or a part of a reasoning summary."""
+        told = _PARTS.get(text(part.get("type"))) if isinstance(part, dict) else None
+        if told is not None:
+            self.complete(item, told[0], (where, place), text(part.get(told[1])))
+
+    def _sign(self, item: Item, body: JsonObject) -> None:
+        """Keep what identifies the reasoning with the last of its parts."""
+        last = next(reversed(item.texts), ("summary", 0))
+        named = {key: body[key] for key in ("type", "id") if isinstance(body.get(key), str)}
+        self._answer.sign((item.number, *last), text(body.get("encrypted_content")) or None, named)

@@ -1,0 +1,366 @@
+"""Recovery on both databases: one transaction, once, and fenced against who was thought dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from conversations.recovery import recover, recover_all
+from eventstore import EventStore, NewEvent, new_id
+from eventstore import events as e
+from eventstore.errors import ConversationNotFound, WriterFenced, WrongExpectedVersion
+from eventstore.store import StreamId
+from projections import Views
+from projections.open_ends import LooseEnds
+from projections.rebuild import rebuild
+from tests.checkers import check_openai_messages
+from tests.properties.test_context import transcripts
+from tests.properties.test_recovery import as_recorded
+
+REQUESTS = tuple(
+    e.ToolCallRequest(name=name, arguments_text="{}", arguments={}, provider_id="call_1")
+    for name in ("search", "write", "write")
+)
+CRASHED: tuple[e.Payload, ...] = (
+    e.SessionStart(),
+    e.TurnStart(),
+    e.UserMessage.text("write it down"),
+    e.LlmRequest(llm_call_id="a"),
+    e.AssistantMessage.of(None, llm_call_id="a", tool_calls=REQUESTS),
+    e.ToolCall(call_id="5.0", name="search"),
+    e.ToolResult(call_id="5.0", content="found"),
+    e.ToolCall(call_id="5.1", name="write", idempotency_key="k", idempotent=True),
+    e.LlmRequest(llm_call_id="b"),
+    e.AssistantChunk(llm_call_id="b", index=0, text="I have wri"),
+)
+"""A turn that ends with a tool running, another not begun, and an answer cut off."""
+
+ENDING: tuple[e.Payload, ...] = (
+    e.ToolResult(call_id="5.1", content="written"),
+    e.ToolResult(call_id="5.2", status="skipped"),
+    e.AssistantMessage.of("I have written it.", llm_call_id="b"),
+    e.TurnEnd(status="ok"),
+    e.SessionEnd(),
+)
+"""How that turn would have ended."""
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[EventStore]:
+    """Give an empty store."""
+    with EventStore.open(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def views(store: EventStore) -> Views:
+    """Give the views of the store."""
+    return Views(store)
+
+
+@pytest.fixture
+def crashed(store: EventStore) -> UUID:
+    """Give a conversation whose process has died."""
+    cid = new_id()
+    store.append(cid, CRASHED, meta=e.Meta(session_id="s", turn=1))
+    return cid
+
+
+def types(store: EventStore, cid: UUID, after: int = 0) -> list[str]:
+    """Return the types of a conversation's events."""
+    return [event.type for event in store.read(cid, after=after)]
+
+
+class Interfering(Views):
+    """Views whose readers are overtaken: something is appended right after each look."""
+
+    def __init__(self, store: EventStore, *, looks: int) -> None:
+        super().__init__(store)
+        self.looks = looks
+
+    def loose_ends(self, conversation_id: StreamId) -> LooseEnds:
+        """Look, and lose the race."""
+        found = super().loose_ends(conversation_id)
+        if self.looks:
+            self.looks -= 1
+            self.store.append(conversation_id, [e.Notebook(text="meanwhile")])
+        return found
+
+
+class TestRecover:
+    """What one recovery of one conversation does."""
+
+    def test_everything_is_sealed(self, store: EventStore, views: Views, crashed: UUID) -> None:
+        """In one append, from the innermost to the outermost, and nothing is left open."""
+        done = recover(store, views, crashed)
+        assert (10, 15) == (done.version_before, done.version_after)
+        assert [
+            "llm_error",
+            "tool_result",
+            "tool_result",
+            "turn_end",
+            "session_end",
+        ] == types(store, crashed, after=10)
+        assert list(done.sealed) == [
+            NewEvent(event.data, event.event_id, event.meta)
+            for event in store.read(crashed, after=10)
+            if event.data is not None
+        ]
+        assert not views.loose_ends(crashed).any
+
+    def test_a_second_recovery_finds_nothing(
+        self, store: EventStore, views: Views, crashed: UUID
+    ) -> None:
+        """Nothing is sealed twice, and nobody is fenced for nothing."""
+        recover(store, views, crashed)
+        epoch = store.get(crashed).writer_epoch
+        again = recover(store, views, crashed)
+        assert ((), (), 15, 15) == (
+            again.sealed,
+            again.re_executable,
+            again.version_before,
+            again.version_after,
+        )
+        assert (15, epoch) == (store.get(crashed).version, store.get(crashed).writer_epoch)
+
+    def test_the_model_is_told_the_truth(
+        self, store: EventStore, views: Views, crashed: UUID
+    ) -> None:
+        """The next request holds the partial text, the error block and the sealed results."""
+        recover(store, views, crashed)
+        messages = views.context(crashed).messages
+        said = [str(message["content"]) for message in messages]
+        assert [] == check_openai_messages(messages)
+        assert "found" == said[2]
+        assert "may or may not have taken effect" in said[3]
+        assert "safe to make it again" in said[4]
+        assert said[5].startswith("I have wri\n\nLLM_ERROR\n- kind: interrupted")
+
+    def test_views_tell_how_it_ended(self, store: EventStore, views: Views, crashed: UUID) -> None:
+        """In the audit of tools and in the timeline nothing is left running."""
+        recover(store, views, crashed)
+        calls = {each.call_id: each.status for each in views.tool_calls(conversation_id=crashed)}
+        assert {"5.0": "success", "5.1": "outcome_unknown", "5.2": "not_started"} == calls
+        open_statuses = {"streaming", "running", "pending"}
+        assert not open_statuses & {str(item.status) for item in views.timeline(crashed)}
+
+    def test_idempotent_calls_may_be_executed_again(
+        self, store: EventStore, views: Views, crashed: UUID
+    ) -> None:
+        """Under the same key; a real result then takes the place of the sealed one."""
+        [call] = recover(store, views, crashed).re_executable
+        assert ("5.1", "write", "k") == (call.call_id, call.name, call.idempotency_key)
+        store.append(
+            crashed,
+            [
+                e.ToolCall(call_id="5.1", name="write", idempotency_key="k", idempotent=True),
+                e.ToolResult(call_id="5.1", content="written"),
+            ],
+        )
+        assert "written" == views.context(crashed).messages[3]["content"]
+        assert not recover(store, views, crashed).sealed
+
+    def test_a_crash_during_the_second_execution(
+        self, store: EventStore, views: Views, crashed: UUID
+    ) -> None:
+        """It is found and offered again, like the first."""
+        recover(store, views, crashed)
+        again = e.ToolCall(call_id="5.1", name="write", idempotency_key="k", idempotent=True)
+        store.append(crashed, [again])
+        done = recover(store, views, crashed)
+        assert (["tool_result"], ["5.1"]) == (
+            types(store, crashed, after=16),
+            [call.call_id for call in done.re_executable],
+        )
+
+    def test_a_dry_run_changes_nothing(
+        self, store: EventStore, views: Views, crashed: UUID
+    ) -> None:
+        """It tells what would be appended, and fences nobody."""
+        before = store.get(crashed)
+        planned = recover(store, views, crashed, dry_run=True)
+        assert before == store.get(crashed)
+        assert (10, 10) == (planned.version_before, planned.version_after)
+        assert planned.sealed == recover(store, views, crashed).sealed
+
+    def test_unknown_conversation(self, store: EventStore, views: Views) -> None:
+        """There is nothing to recover."""
+        with pytest.raises(ConversationNotFound):
+            recover(store, views, new_id())
+
+    def test_the_chain_stays_whole(self, store: EventStore, views: Views, crashed: UUID) -> None:
+        """Sealing events are events like any other."""
+        recover(store, views, crashed)
+        assert store.verify(crashed).ok
+
+
+class TestRaces:
+    """Against the process that was thought dead, other writers, and other recoveries."""
+
+    def test_the_old_process_is_fenced(
+        self, store: EventStore, views: Views, crashed: UUID
+    ) -> None:
+        """Nothing of it lands after the recovery."""
+        epoch = store.get(crashed).writer_epoch
+        done = recover(store, views, crashed)
+        late = e.AssistantChunk(llm_call_id="b", index=1, text="tten")
+        with pytest.raises(WriterFenced):
+            store.append(crashed, [late], writer_epoch=epoch)
+        assert done.version_after == store.get(crashed).version
+
+    def test_a_caller_that_has_fenced_already(
+        self, store: EventStore, views: Views, crashed: UUID
+    ) -> None:
+        """Its own epoch stays good."""
+        epoch = store.raise_writer_epoch(crashed)
+        recover(store, views, crashed, writer_epoch=epoch)
+        store.append(crashed, [e.UserMessage.text("continue")], writer_epoch=epoch)
+        assert epoch == store.get(crashed).writer_epoch
+
+    def test_a_caller_that_was_fenced_itself(
+        self, store: EventStore, views: Views, crashed: UUID
+    ) -> None:
+        """A newer writer has the conversation; nothing is appended."""
+        epoch = store.raise_writer_epoch(crashed)
+        store.raise_writer_epoch(crashed)
+        with pytest.raises(WriterFenced):
+            recover(store, views, crashed, writer_epoch=epoch)
+        assert 10 == store.get(crashed).version
+
+    def test_what_came_between_is_taken_into_account(
+        self, store: EventStore, crashed: UUID
+    ) -> None:
+        """After a conflict recovery looks again, and seals at the new version."""
+        done = recover(store, Interfering(store, looks=3), crashed)
+        assert (13, 18) == (done.version_before, done.version_after)
+        assert 1 == types(store, crashed).count("turn_end")
+
+    def test_endless_conflicts_are_told(self, store: EventStore, crashed: UUID) -> None:
+        """Nothing is sealed on a guess."""
+        with pytest.raises(WrongExpectedVersion):
+            recover(store, Interfering(store, looks=99), crashed)
+        assert "turn_end" not in types(store, crashed)
+
+    def test_a_turn_that_ends_just_before_the_fence(self, store: EventStore, crashed: UUID) -> None:
+        """What the living process closed itself is not sealed."""
+
+        class Alive(Interfering):
+            def loose_ends(self, conversation_id: StreamId) -> LooseEnds:
+                found = Views.loose_ends(self, conversation_id)
+                if self.looks:
+                    self.looks -= 1
+                    self.store.append(conversation_id, ENDING)
+                return found
+
+        done = recover(store, Alive(store, looks=1), crashed)
+        assert ((), len(CRASHED) + len(ENDING)) == (done.sealed, done.version_after)
+
+    def test_two_recoveries_of_the_same_loose_ends(
+        self, store: EventStore, views: Views, crashed: UUID
+    ) -> None:
+        """Having looked at the same version, both append the same events, once."""
+        planned = recover(store, views, crashed, dry_run=True).sealed
+        recover(store, views, crashed)
+        again = store.append(crashed, planned, expected_version=10)
+        assert (15, 15) == (again.version, store.get(crashed).version)
+
+
+class TestRecoverAll:
+    """Every conversation that was left open, and no other."""
+
+    def test_only_those_with_loose_ends(
+        self, store: EventStore, views: Views, crashed: UUID
+    ) -> None:
+        """Whole conversations and idle sessions stay as they are."""
+        ended, idle = new_id(), new_id()
+        store.append(ended, [*CRASHED, *ENDING])
+        store.append(idle, [e.SessionStart()])
+        seen: list[tuple[int, int]] = []
+        done = recover_all(store, views, lambda *progress: seen.append(progress))
+        assert [crashed] == [each.conversation_id for each in done]
+        assert ([(1, 1)], 15, 1) == (seen, store.get(ended).version, store.get(idle).version)
+        assert [] == recover_all(store, views)
+
+    def test_a_dry_run_of_all(self, store: EventStore, views: Views, crashed: UUID) -> None:
+        """It names them, and changes nothing."""
+        done = recover_all(store, views, dry_run=True)
+        assert ([crashed], 10) == (
+            [each.conversation_id for each in done],
+            store.get(crashed).version,
+        )
+
+    def test_conversations_with_loose_ends_come_in_pages(
+        self, store: EventStore, views: Views
+    ) -> None:
+        """In order of id, each once."""
+        ids = sorted(new_id() for _ in range(5))
+        for cid in ids:
+            store.append(cid, [e.TurnStart()])
+        first = views.conversations_with_loose_ends(3)
+        rest = views.conversations_with_loose_ends(3, after=first[-1])
+        assert (ids[:3], ids[3:]) == (first, rest)
+
+
+class TestFold:
+    """The stored row says what the events say."""
+
+    def test_a_rebuild_finds_the_same(self, store: EventStore, views: Views, crashed: UUID) -> None:
+        """Loose ends folded event by event equal those folded at once."""
+        cid = new_id()
+        for payload in CRASHED:
+            store.append(cid, [payload], meta=e.Meta(turn=1))
+            found = views.loose_ends(cid)
+        rebuild(store, ["loose_ends"])
+        assert found == views.loose_ends(cid)
+
+    def test_an_erased_conversation_is_recovered_without_words(
+        self, store: EventStore, views: Views, crashed: UUID
+    ) -> None:
+        """Of its texts nothing comes back; its turn and its session are ended."""
+        views.loose_ends(crashed)
+        store.erase(crashed, reason="asked to")
+        done = recover(store, views, crashed)
+        assert ["turn_end", "session_end"] == [event.data.type for event in done.sealed]
+
+    def test_a_read_only_store_tells_what_would_be_done(
+        self, store: EventStore, views: Views, crashed: UUID, database_url: str
+    ) -> None:
+        """A dry run on a replica folds in memory."""
+        with EventStore.open(database_url, read_only=True) as replica:
+            planned = recover(replica, Views(replica), crashed, dry_run=True)
+        assert planned.sealed == recover(store, views, crashed).sealed
+
+    def test_text_that_databases_dislike(self, store: EventStore, views: Views) -> None:
+        """NULs and half surrogate pairs in what had streamed come through."""
+        cid, text = new_id(), "a\x00b \ud83d"
+        store.append(cid, [e.AssistantChunk(llm_call_id="a", index=0, text=text)])
+        recover(store, views, cid)
+        [error] = [event.data for event in store.read(cid, after=1)]
+        assert isinstance(error, e.LlmError)
+        assert text == error.partial_text
+
+
+def prefixes(messages: list[dict[str, Any]], count: int) -> Iterator[list[NewEvent]]:
+    """Yield beginnings of a transcript, evenly spread, the last of them whole."""
+    events = as_recorded(messages)
+    for number in range(1, count + 1):
+        yield events[: len(events) * number // count]
+
+
+@pytest.mark.parametrize("number", [2, 50, 98])
+def test_prefixes_of_real_transcripts(store: EventStore, views: Views, number: int) -> None:
+    """Taken as crashes, all are recovered at once, valid, and nothing is sealed twice."""
+    ids = {}
+    for events in prefixes(transcripts()[number], 12):
+        ids[cid := new_id()] = len(events)
+        store.append(cid, events)
+    for done in recover_all(store, views):
+        assert ids[done.conversation_id] == done.version_before
+        assert done.version_after == store.get(done.conversation_id).version
+    assert [] == recover_all(store, views)
+    for cid in ids:
+        assert [] == check_openai_messages(views.context(cid).messages)
+        assert not views.loose_ends(cid).any
