@@ -113,10 +113,17 @@ def add_usage(total: TokenUsage | None, usage: TokenUsage | None) -> TokenUsage 
     names = [name for name in TokenUsage.model_fields if name not in ("raw", "reported")]
     sums: dict[str, Any] = {}
     for name in names:
-        values = [getattr(each, name) for each in (total, usage)]
+        values = [_number(each, name) for each in (total, usage)]
         known = [value for value in values if value is not None]
         sums[name] = sum(known) if known else None
     return TokenUsage(**sums, reported=total.reported and usage.reported)
+
+
+def _number(usage: TokenUsage, name: str) -> int | None:
+    value: int | None = getattr(usage, name)
+    if value is None and name == "total_tokens":  # not every provider says it
+        return usage.prompt_tokens + usage.completion_tokens
+    return value
 
 
 def _message(said: str | UserMessage | Sequence[ContentPart]) -> UserMessage:
