@@ -7,6 +7,7 @@ every turn is in `conversations.recorder_aio`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,11 +18,14 @@ from conversations.journal import AsyncJournal
 from conversations.recorder import Said
 from conversations.recorder_aio import AsyncTurn
 from conversations.recovery import Recovery
-from eventstore import Appended, AsyncEventStore
-from eventstore.events import Payload, TokenUsage, ToolPolicy
+from conversations.resuming import ResumedRun, resume
+from conversations.runs import AsyncRun
+from eventstore import Appended, AsyncEventStore, new_id
+from eventstore.events import Payload, RunNode, TokenUsage, ToolPolicy
 from eventstore.events.values import Mode
 from eventstore.store import StreamId
 from projections import Views
+from projections.runs import RunRow
 
 __all__ = ["AsyncConversation"]
 
@@ -145,13 +149,40 @@ class AsyncConversation:
             self._journal, session.views, script, said, session.outputs, session.turn_ended
         )
 
+    async def start_run(
+        self,
+        workflow_id: str,
+        *,
+        directive: str = "",
+        nodes: Sequence[RunNode] = (),
+        post_run_protocol: str | None = None,
+        config: dict[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> AsyncRun:
+        """Begin a run of a workflow; see `Conversation.start_run`."""
+        script = self._session.run_script(run_id or str(new_id()), workflow_id)
+        await self._journal.write(script.begin(directive, nodes, post_run_protocol, config))
+        return AsyncRun(self._journal, script, self.turn)
+
+    async def resume_run(self, run_id: str | None = None) -> ResumedRun[AsyncRun] | None:
+        """Return how to go on with a run; see `Conversation.resume_run`."""
+        session = self._session
+
+        def handle(row: RunRow) -> AsyncRun:
+            script = session.run_script(row.run_id, row.workflow_id)
+            return AsyncRun(self._journal, script, self.turn)
+
+        store = self._journal.store.store
+        return await asyncio.to_thread(resume, store, session.views, session.id, run_id, handle)
+
     async def append(self, *payloads: Payload) -> Appended | None:
         """Append further facts of this session."""
         return await self._journal.write(self._session.events(*payloads))
 
     async def switch_mode(self, mode: Mode, reason: str | None = None) -> None:
         """Switch the mode; the history stays as it is."""
-        await self.append(self._session.switched(mode, reason))
+        await self._journal.write(self._session.switching(mode, reason))
+        self._session.switched(mode)
 
     async def resolve(self, alias: str) -> str:
         """Return the whole text of the tool result that an alias names."""
@@ -159,7 +190,7 @@ class AsyncConversation:
 
     async def close(self, reason: str | None = None) -> None:
         """End the session; closing again does nothing."""
-        await self._journal.write(self._session.closing(reason))
+        await self._journal.record(self._session.closing(reason))
 
     async def __aenter__(self) -> Self:
         """Return the conversation itself."""
@@ -172,4 +203,4 @@ class AsyncConversation:
         trace: TracebackType | None,
     ) -> None:
         """End the session."""
-        await asyncio.shield(self.close(None if error is None else type(error).__name__))
+        await self.close(None if error is None else type(error).__name__)

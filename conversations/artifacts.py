@@ -39,17 +39,20 @@ class ToolOutputs:
     def __init__(self, directory: Path | None) -> None:
         self._directory = None if directory is None else directory / "logs" / "tool-results"
 
+    def wanted(self, event: RecordedEvent, content: Any) -> bool:
+        """Whether this is the result of a call, and its text went to a blob."""
+        data = event.data
+        large = isinstance(data, ToolResult) and data.blob is not None
+        return self._directory is not None and large and isinstance(content, str)
+
     def keep(self, event: RecordedEvent, content: Any) -> None:
         """Write the file of a result whose text went to a blob, all of it or nothing.
 
         The log has the text already; so a file that could not be written is made again by reading
         the alias, and an `OSError` goes on to the caller.
         """
-        data = event.data
-        if self._directory is None or not isinstance(data, ToolResult) or data.blob is None:
-            return
-        if isinstance(content, str):
-            self.write(data.call_id, content)
+        if self.wanted(event, content) and isinstance(event.data, ToolResult):
+            self.write(event.data.call_id, content)
 
     def write(self, call_id: str, text: str) -> None:
         """Write a call's output, by way of a temporary file that takes its name at the end."""

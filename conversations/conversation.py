@@ -8,6 +8,7 @@ through it (`recorder`), and opening seals first what a process that died has le
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -18,7 +19,10 @@ from conversations.journal import Journal
 from conversations.opening import first_events, next_turn, session_start
 from conversations.recorder import Said, Turn
 from conversations.recovery import Recovery, recover
+from conversations.resuming import ResumedRun, resume
+from conversations.runs import Run
 from conversations.scripts import TurnScript, add_usage
+from conversations.scripts.runs import RunScript
 from conversations.scripts.words import milliseconds
 from eventstore import NO_STREAM, Appended, EventStore, NewEvent, new_id
 from eventstore.errors import UnknownAlias
@@ -26,6 +30,7 @@ from eventstore.events import (
     Meta,
     ModeSwitch,
     Payload,
+    RunNode,
     SessionEnd,
     TokenUsage,
     ToolPolicy,
@@ -34,6 +39,7 @@ from eventstore.events.values import Mode
 from eventstore.ids import to_uuid
 from eventstore.store import StreamId
 from projections import Views
+from projections.runs import RunRow
 
 __all__ = ["Conversation"]
 
@@ -44,8 +50,8 @@ class Conversation:
     """A conversation and the session in which this process writes to it.
 
     Made by `start` or `open`; a context manager that closes the session at its end. One writer at
-    a time: whoever opens the conversation for writing fences all who had it open before. Not to
-    be shared between threads.
+    a time: whoever opens the conversation for writing fences all who had it open before. Turns come
+    one after the other; the tools of a turn may run in threads.
     """
 
     def __init__(
@@ -120,7 +126,8 @@ class Conversation:
         done = store.append(
             stream, events, expected_version=NO_STREAM, tenant_id=tenant_id, user_id=user_id
         )
-        journal = Journal(store, stream, epoch=store.get(stream).writer_epoch, version=done.version)
+        # The epoch of a new stream, without asking: somebody may have opened it already.
+        journal = Journal(store, stream, epoch=0, version=done.version)
         return cls(journal, Views(store), meta, 1, _path(state_directory), None)
 
     @classmethod
@@ -187,11 +194,51 @@ class Conversation:
 
         Args:
             said: The input: text, parts, or a `UserMessage`.
-            run_id: The run that it belongs to, in Run mode.
+            run_id: The run that it belongs to; it is then a turn in Run mode.
             workflow_id: The workflow of that run.
         """
         script = self.turn_script(run_id, workflow_id)
         return Turn(self._journal, self.views, script, said, self.outputs, self.turn_ended)
+
+    def start_run(
+        self,
+        workflow_id: str,
+        *,
+        directive: str = "",
+        nodes: Sequence[RunNode] = (),
+        post_run_protocol: str | None = None,
+        config: dict[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> Run:
+        """Begin a run of a workflow; its start is durable when this returns.
+
+        Args:
+            workflow_id: The workflow.
+            directive: What requests in Run mode are told of the run.
+            nodes: The workflow's nodes, in order.
+            post_run_protocol: What they are told besides once the run is completed.
+            config: Whatever else the product wants to find again when it resumes the run.
+            run_id: The run's id, if the product has one; by default a new one.
+        """
+        script = self.run_script(run_id or str(new_id()), workflow_id)
+        self._journal.write(script.begin(directive, nodes, post_run_protocol, config))
+        return Run(self._journal, script, self.turn)
+
+    def resume_run(self, run_id: str | None = None) -> ResumedRun[Run] | None:
+        """Return how to go on with a run; None if it has ended, or if none is open.
+
+        Args:
+            run_id: Which run; by default the one last begun or stepped through.
+
+        Raises:
+            ValueError: There is no run of this id.
+        """
+
+        def handle(row: RunRow) -> Run:
+            return Run(self._journal, self.run_script(row.run_id, row.workflow_id), self.turn)
+
+        store = self._journal.store
+        return resume(store, self.views, self.id, run_id, handle)
 
     def append(self, *payloads: Payload) -> Appended | None:
         """Append further facts of this session: instructions, notebook, retractions, summaries."""
@@ -199,7 +246,8 @@ class Conversation:
 
     def switch_mode(self, mode: Mode, reason: str | None = None) -> None:
         """Switch the mode; the history stays as it is."""
-        self.append(self.switched(mode, reason))
+        self._journal.write(self.switching(mode, reason))
+        self.switched(mode)
 
     def resolve(self, alias: str) -> str:
         """Return the whole text of the tool result that an alias names.
@@ -211,25 +259,32 @@ class Conversation:
 
     def close(self, reason: str | None = None) -> None:
         """End the session; closing again does nothing."""
-        self._journal.write(self.closing(reason))
+        self._journal.record(self.closing(reason))
 
     def turn_script(self, run_id: str | None, workflow_id: str | None) -> TurnScript:
         """Return the script of the next turn."""
         number, self._next_turn = self._next_turn, self._next_turn + 1
-        meta = self._meta.model_copy(
-            update={"turn": number, "run_id": run_id, "workflow_id": workflow_id}
-        )
-        return TurnScript(meta, time.monotonic())
+        where = {"turn": number, "run_id": run_id, "workflow_id": workflow_id}
+        if run_id is not None:
+            where["mode"] = "run"
+        return TurnScript(self._meta.model_copy(update=where), time.monotonic())
+
+    def run_script(self, run_id: str, workflow_id: str | None) -> RunScript:
+        """Return the script of a run, to begin it or to go on with it."""
+        return RunScript.of(self._meta, run_id, workflow_id)
 
     def events(self, *payloads: Payload) -> list[NewEvent]:
         """Return payloads as events of this session, with ids of their own."""
         return [NewEvent(payload, new_id(), self._meta) for payload in payloads]
 
-    def switched(self, mode: Mode, reason: str | None) -> ModeSwitch:
-        """Switch the mode of what is recorded from now on; return the event to write."""
+    def switching(self, mode: Mode, reason: str | None) -> list[NewEvent]:
+        """Return the event of a switch of the mode."""
         switch = ModeSwitch(mode=mode, previous=self.mode, reason=reason)
+        return [NewEvent(switch, new_id(), self._meta.model_copy(update={"mode": mode}))]
+
+    def switched(self, mode: Mode) -> None:
+        """Record what comes from now on in this mode."""
         self._meta = self._meta.model_copy(update={"mode": mode})
-        return switch
 
     def closing(self, reason: str | None) -> list[NewEvent]:
         """Return the event of the session's end; none if it has ended."""

@@ -2,7 +2,10 @@
 
 What a block is about to do is durable before the block runs, and what came of it is durable when
 the block is left, however it is left. Made by `Conversation.turn`; the same names stand in
-`conversations.aio` for event loops.
+`conversations.recorder_aio` for event loops.
+
+While the server cannot be reached, entering a block raises and the block does not run; entering
+the same object again is safe. What has happened is kept, and written once the server is back.
 """
 
 from __future__ import annotations
@@ -15,15 +18,11 @@ from typing import Any, Literal, Self
 from conversations.artifacts import ToolOutputs
 from conversations.journal import Journal
 from conversations.requests import Request, request_of
-from conversations.scripts import CallFacts, CallScript, RequestedCall, ToolScript, TurnScript
+from conversations.scripts import CallFacts, CallScript, Executable, ToolScript, TurnScript
 from conversations.stalls import Stalls
-from eventstore import NewEvent
-from eventstore.events import (
-    ContentPart,
-    Sections,
-    TokenUsage,
-    UserMessage,
-)
+from eventstore import Appended, NewEvent
+from eventstore.events import ContentPart, Sections, TokenUsage, UserMessage
+from eventstore.events.values import Mode
 from projections import Views
 
 __all__ = ["LlmCall", "ToolCall", "Turn"]
@@ -77,8 +76,9 @@ class Turn:
         trace: TracebackType | None,
     ) -> None:
         """Write the turn's end."""
-        self._journal.write(self._script.end(time.monotonic(), self._status, error))
+        events = self._script.end(time.monotonic(), self._status, error)
         self._ended(self._script.usage)
+        self._journal.record(events)
 
     def context(
         self,
@@ -86,8 +86,18 @@ class Turn:
         max_tokens: int | None = None,
         max_messages: int | None = None,
         model: str = "gpt-4o",
+        mode: Mode | None = None,
+        run: bool | str | None = None,
     ) -> Request:
         """Return the messages of the next request; see `Views.context`.
+
+        Args:
+            max_tokens: Upper limit for the prompt, by the project's own count.
+            max_messages: Upper limit for the number of messages.
+            model: Decides how tokens are counted.
+            mode: By default the turn's.
+            run: Of which run a request in Run mode is told; by default of the turn's, or of the
+                active one.
 
         Raises:
             BudgetInfeasible: What must be sent exceeds a limit.
@@ -97,6 +107,7 @@ class Turn:
             max_tokens=max_tokens,
             max_messages=max_messages,
             model=model,
+            **self._script.rendering(mode, run),
         )
         return request_of(view, model, max_tokens)
 
@@ -130,22 +141,22 @@ class Turn:
         )
         return LlmCall(self._journal, script, self._script.count)
 
-    def tool(self, call: RequestedCall, *, idempotent: bool = False) -> ToolCall:
-        """Return a tool call to be entered around the tool's execution.
+    def tool(self, call: Executable, *, idempotent: bool = False) -> ToolCall:
+        """Return a tool call to be entered around the tool's execution; threads may share a turn.
 
         Args:
-            call: One of `LlmCall.tool_calls`.
+            call: One of `LlmCall.tool_calls`, or of `Recovery.re_executable`.
             idempotent: Whether executing it twice with the same key is harmless; after a crash
                 only such calls are offered for execution again.
         """
-        script = ToolScript(call, self._journal.conversation_id, time.monotonic(), idempotent)
+        script = self._script.tool(call, self._journal.conversation_id, idempotent=idempotent)
         return ToolCall(self._journal, script, self._outputs)
 
-    def deny(self, call: RequestedCall, reason: str) -> None:
+    def deny(self, call: Executable, reason: str) -> None:
         """Record that a call is not executed because it is not allowed."""
         self._refuse(call, "denied", reason)
 
-    def skip(self, call: RequestedCall, reason: str) -> None:
+    def skip(self, call: Executable, reason: str) -> None:
         """Record that a call is not executed, for another reason."""
         self._refuse(call, "skipped", reason)
 
@@ -153,9 +164,9 @@ class Turn:
         """Let the turn end as one that reached its limit of steps."""
         self._status = "max_steps"
 
-    def _refuse(self, call: RequestedCall, status: str, reason: str) -> None:
-        script = ToolScript(call, self._journal.conversation_id, time.monotonic())
-        self._journal.write(script.refuse(status, reason))
+    def _refuse(self, call: Executable, status: str, reason: str) -> None:
+        script = self._script.tool(call, self._journal.conversation_id)
+        self._journal.record(script.refuse(status, reason))
 
 
 class LlmCall(CallFacts):
@@ -193,8 +204,9 @@ class LlmCall(CallFacts):
             self._stalls.watch(self._script.due_at)
 
     def response(self, response: Any) -> None:
-        """Take a whole response that was not streamed."""
-        self._write(self._script.respond(response, time.monotonic()))
+        """Take a whole response that was not streamed, an SDK's object or a dict."""
+        with self._stalls.lock:
+            self._write(self._script.respond(response, time.monotonic()))
 
     def __exit__(
         self,
@@ -205,15 +217,18 @@ class LlmCall(CallFacts):
         """Write the message or the error."""
         with self._stalls.lock:
             self._stalls.stop()
-            self._write(self._script.end(time.monotonic(), error))
-        told = self._script.message or self._script.error
-        self._ended(told.usage if told else None)
+            events = self._script.end(time.monotonic(), error)
+            self._ended(self._script.usage)
+            self._write(events)
+        if error is None:
+            self._stalls.check()
 
     def _flush(self) -> None:
         self._write(self._script.flush(time.monotonic()))
 
     def _write(self, events: list[NewEvent]) -> None:
-        self._script.recorded(self._journal.write(events))
+        if events:
+            self._journal.record(events, self._script.recorded)
 
 
 class ToolCall:
@@ -271,12 +286,10 @@ class ToolCall:
         trace: TracebackType | None,
     ) -> None:
         """Record the failure, or an empty success, if nothing was recorded yet."""
-        if error is not None:
-            self._journal.write(self._script.end(time.monotonic(), error=error))
-        else:
-            self._end(status="success", content="")
+        self._journal.record(self._script.leave(time.monotonic(), error))
 
     def _end(self, **result: Any) -> None:
-        done = self._journal.write(self._script.end(time.monotonic(), **result))
-        if done is not None:
+        kept: list[Appended] = []
+        self._journal.record(self._script.end(time.monotonic(), **result), kept.append)
+        for done in kept:
             self._outputs.keep(done.events[-1], result.get("content"))

@@ -1,7 +1,7 @@
 """The recorder for event loops: `conversations.recorder`, with ``await``.
 
 The same names and the same events; nothing here blocks the loop. A batch of a stalled stream is
-written by a timer of the loop itself.
+written by a timer of the loop itself. A task that is cancelled still records how its blocks ended.
 """
 
 from __future__ import annotations
@@ -13,22 +13,15 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from conversations.artifacts import ToolOutputs
-from conversations.journal import AsyncJournal
+from conversations.batching import BATCH_S
+from conversations.journal import AsyncJournal, finish
 from conversations.recorder import Said
 from conversations.requests import Request, request_of
-from conversations.scripts import (
-    CallFacts,
-    CallScript,
-    RequestedCall,
-    ToolScript,
-    TurnScript,
-)
-from eventstore import NewEvent
-from eventstore.events import (
-    ContentPart,
-    Sections,
-    TokenUsage,
-)
+from conversations.scripts import CallFacts, CallScript, Executable, ToolScript, TurnScript
+from eventstore import Appended, NewEvent
+from eventstore.errors import StoreUnavailable
+from eventstore.events import ContentPart, Sections, TokenUsage
+from eventstore.events.values import Mode
 from projections import Views
 
 __all__ = ["AsyncLlmCall", "AsyncToolCall", "AsyncTurn"]
@@ -46,6 +39,8 @@ class AsyncLlmCall(CallFacts):
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
+        self._failed: Exception | None = None
+        self._stopped = False
 
     async def __aenter__(self) -> Self:
         """Write the request."""
@@ -54,12 +49,11 @@ class AsyncLlmCall(CallFacts):
 
     async def feed(self, chunk: Any) -> None:
         """Take a chunk of the stream, as the provider's SDK yields it or as a dict."""
-        if self._flushing is not None and self._flushing.done():
-            done, self._flushing = self._flushing, None
-            done.result()
+        self._check()
         async with self._lock:
-            await self._write(self._script.feed(chunk, time.monotonic()))
-        self._watch()
+            events = self._script.feed(chunk, time.monotonic())
+            self._watch()
+            await self._write(events)
 
     async def response(self, response: Any) -> None:
         """Take a whole response that was not streamed."""
@@ -73,37 +67,56 @@ class AsyncLlmCall(CallFacts):
         trace: TracebackType | None,
     ) -> None:
         """Write the message or the error, also when the task has been cancelled."""
-        if self._timer is not None:
-            self._timer.cancel()
-        await asyncio.shield(self._end(error))
-        told = self._script.message or self._script.error
-        self._ended(told.usage if told else None)
+        await finish(self._end(error))
 
     async def _end(self, error: BaseException | None) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
         async with self._lock:
-            await self._write(self._script.end(time.monotonic(), error))
+            events = self._script.end(time.monotonic(), error)
+            self._ended(self._script.usage)
+            await self._write(events)
+        if self._flushing is not None:
+            await asyncio.wait({self._flushing})
+        if error is None:
+            self._check()
+
+    def _check(self) -> None:
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
 
     def _watch(self) -> None:
         due_at = self._script.due_at
-        if due_at is None or (self._timer is not None and not self._timer.cancelled()):
-            return
-        delay = max(0.0, due_at - time.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
+        if due_at is not None and self._timer is None and not self._stopped:
+            delay = max(0.0, due_at - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
-        due_at = self._script.due_at
-        if due_at is not None and due_at > time.monotonic():
+        if self._stopped:
+            return
+        if self._lock.locked():
+            # Somebody writes; whoever it is has looked at what is due, or the timer looks again.
+            self._timer = asyncio.get_running_loop().call_later(BATCH_S, self._wake)
+        elif (self._script.due_at or 0.0) > time.monotonic():
             self._watch()
-        elif due_at is not None:
+        elif self._script.due_at is not None:
             self._flushing = asyncio.ensure_future(self._flush())
 
     async def _flush(self) -> None:
         async with self._lock:
-            await self._write(self._script.flush(time.monotonic()))
+            try:
+                await self._write(self._script.flush(time.monotonic()))
+            except StoreUnavailable:
+                return  # It is kept, and whoever writes next meets the same trouble, or none.
+            except Exception as error:
+                self._failed = error
 
     async def _write(self, events: list[NewEvent]) -> None:
-        self._script.recorded(await self._journal.write(events))
+        if events:
+            await self._journal.record(events, self._script.recorded)
 
 
 class AsyncToolCall:
@@ -151,18 +164,18 @@ class AsyncToolCall:
         trace: TracebackType | None,
     ) -> None:
         """Record the failure, or an empty success, if nothing was recorded yet."""
-        if error is not None:
-            await asyncio.shield(
-                self._journal.write(self._script.end(time.monotonic(), error=error))
-            )
-        else:
-            await self._end(status="success", content="")
+        await self._journal.record(self._script.leave(time.monotonic(), error))
 
     async def _end(self, **result: Any) -> None:
-        done = await self._journal.write(self._script.end(time.monotonic(), **result))
-        if done is not None:
-            content = result.get("content")
-            await asyncio.to_thread(self._outputs.keep, done.events[-1], content)
+        await finish(self._record(result))
+
+    async def _record(self, result: dict[str, Any]) -> None:
+        kept: list[Appended] = []
+        await self._journal.record(self._script.end(time.monotonic(), **result), kept.append)
+        for done in kept:
+            event, content = done.events[-1], result.get("content")
+            if self._outputs.wanted(event, content):
+                await asyncio.to_thread(self._outputs.keep, event, content)
 
 
 class AsyncTurn:
@@ -207,9 +220,12 @@ class AsyncTurn:
         trace: TracebackType | None,
     ) -> None:
         """Write the turn's end."""
+        await finish(self._end(error))
+
+    async def _end(self, error: BaseException | None) -> None:
         events = self._script.end(time.monotonic(), self._status, error)
-        await asyncio.shield(self._journal.write(events))
         self._ended(self._script.usage)
+        await self._journal.record(events)
 
     async def context(
         self,
@@ -217,16 +233,22 @@ class AsyncTurn:
         max_tokens: int | None = None,
         max_messages: int | None = None,
         model: str = "gpt-4o",
+        mode: Mode | None = None,
+        run: bool | str | None = None,
     ) -> Request:
         """Return the messages of the next request; see `Views.context`."""
-        view = await asyncio.to_thread(
-            self._views.context,
-            self._journal.conversation_id,
-            max_tokens=max_tokens,
-            max_messages=max_messages,
-            model=model,
-        )
-        return request_of(view, model, max_tokens)
+
+        def read() -> Request:
+            view = self._views.context(
+                self._journal.conversation_id,
+                max_tokens=max_tokens,
+                max_messages=max_messages,
+                model=model,
+                **self._script.rendering(mode, run),
+            )
+            return request_of(view, model, max_tokens)
+
+        return await asyncio.to_thread(read)
 
     def llm_call(
         self,
@@ -249,16 +271,16 @@ class AsyncTurn:
         )
         return AsyncLlmCall(self._journal, script, self._script.count)
 
-    def tool(self, call: RequestedCall, *, idempotent: bool = False) -> AsyncToolCall:
+    def tool(self, call: Executable, *, idempotent: bool = False) -> AsyncToolCall:
         """Return a tool call to be entered around the tool's execution."""
-        script = ToolScript(call, self._journal.conversation_id, time.monotonic(), idempotent)
+        script = self._script.tool(call, self._journal.conversation_id, idempotent=idempotent)
         return AsyncToolCall(self._journal, script, self._outputs)
 
-    async def deny(self, call: RequestedCall, reason: str) -> None:
+    async def deny(self, call: Executable, reason: str) -> None:
         """Record that a call is not executed because it is not allowed."""
         await self._refuse(call, "denied", reason)
 
-    async def skip(self, call: RequestedCall, reason: str) -> None:
+    async def skip(self, call: Executable, reason: str) -> None:
         """Record that a call is not executed, for another reason."""
         await self._refuse(call, "skipped", reason)
 
@@ -266,6 +288,6 @@ class AsyncTurn:
         """Let the turn end as one that reached its limit of steps."""
         self._status = "max_steps"
 
-    async def _refuse(self, call: RequestedCall, status: str, reason: str) -> None:
-        script = ToolScript(call, self._journal.conversation_id, time.monotonic())
-        await self._journal.write(script.refuse(status, reason))
+    async def _refuse(self, call: Executable, status: str, reason: str) -> None:
+        script = self._script.tool(call, self._journal.conversation_id)
+        await self._journal.record(script.refuse(status, reason))

@@ -165,12 +165,14 @@ def recover(
         WrongExpectedVersion: Writers without an epoch kept appending, five times in a row.
     """
     stream = to_uuid(conversation_id)
-    ends = views.loose_ends(stream)
-    if dry_run or not ends.any:
-        return _result(ends, seal(ends), ends.last_version)
-    epoch = store.raise_writer_epoch(stream) if writer_epoch is None else writer_epoch
+    epoch = writer_epoch
+    if dry_run or epoch is None:
+        ends = views.loose_ends(stream)
+        if dry_run or not ends.any:
+            return _result(ends, seal(ends), ends.last_version)
+        epoch = store.raise_writer_epoch(stream)
     for attempt in range(1, _TRIES + 1):
-        # Read again: the dead process may have lived until it was fenced.
+        # Only now, since the dead process may have lived until it was fenced.
         ends = views.loose_ends(stream)
         events = seal(ends)
         if not events:

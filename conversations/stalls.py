@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable
+
+from eventstore.errors import StoreUnavailable
 
 __all__ = ["Stalls"]
 
@@ -19,6 +22,10 @@ class _Clock:
     """The thread, and what it has to wake."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, as in a forked child: the thread and what it watched are the parent's."""
         self._condition = threading.Condition()
         self._due: list[tuple[float, int, Stalls]] = []
         self._numbers = itertools.count()
@@ -51,6 +58,10 @@ class _Clock:
 
 
 _clock = _Clock()
+_AGAIN_S = 0.05
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=_clock.reset)
 
 
 class Stalls:
@@ -83,7 +94,11 @@ class Stalls:
 
     def wake(self) -> None:
         """Write the batch if it is still due, or wait on; called by the clock's thread."""
-        with self.lock:
+        if not self.lock.acquire(blocking=False):
+            # The stream is being written at this moment: other streams shall not wait for it.
+            _clock.watch(time.monotonic() + _AGAIN_S, self)
+            return
+        try:
             self._watched = False
             if self._stopped or self._due is None:
                 return
@@ -91,7 +106,10 @@ class Stalls:
                 self.watch(self._due)
                 return
             self._due = None
-            try:
-                self._flush()
-            except Exception as error:
-                self._failed = error
+            self._flush()
+        except StoreUnavailable:
+            pass  # It is kept, and whoever writes next meets the same trouble, or none.
+        except Exception as error:
+            self._failed = error
+        finally:
+            self.lock.release()

@@ -6,7 +6,15 @@ the store answered. So both record the same, and neither holds a rule of its own
 """
 
 from conversations.scripts.calls import CallFacts, CallScript, RequestedCall
-from conversations.scripts.tools import ToolScript
+from conversations.scripts.tools import Executable, ToolScript
 from conversations.scripts.turns import TurnScript, add_usage
 
-__all__ = ["CallFacts", "CallScript", "RequestedCall", "ToolScript", "TurnScript", "add_usage"]
+__all__ = [
+    "CallFacts",
+    "CallScript",
+    "Executable",
+    "RequestedCall",
+    "ToolScript",
+    "TurnScript",
+    "add_usage",
+]

@@ -18,6 +18,7 @@ from eventstore.events import (
     Meta,
     Payload,
     TextPart,
+    TokenUsage,
     ToolCallRequest,
 )
 from eventstore.ids import call_id
@@ -71,9 +72,16 @@ class CallScript:
     message: AssistantMessage | None = None
     error: LlmError | None = None
     tool_calls: tuple[RequestedCall, ...] = ()
+    _begun: list[NewEvent] | None = None
     _parser: StreamParser | None = None
     _batcher: Batcher | None = None
     _first_at: float | None = None
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The call's tokens, once it has ended."""
+        told = self.message or self.error
+        return told.usage if told else None
 
     @property
     def due_at(self) -> float | None:
@@ -81,9 +89,14 @@ class CallScript:
         return None if self._batcher is None else self._batcher.due_at
 
     def begin(self) -> list[NewEvent]:
-        """Return the event of the request, to be durable before it is sent."""
+        """Return the event of the request, to be durable before it is sent; always the same."""
+        if self._begun is None:
+            self._begun = [self._event(self._asked())]
+        return self._begun
+
+    def _asked(self) -> LlmRequest:
         request = self.request
-        asked = LlmRequest(
+        return LlmRequest(
             llm_call_id=self.llm_call_id,
             invocation=self.invocation,
             versions=request.versions if request else (),
@@ -96,7 +109,6 @@ class CallScript:
             attempt=self.attempt,
             retry_of=self.retry_of,
         )
-        return [self._event(asked)]
 
     def feed(self, chunk: Any, now: float) -> list[NewEvent]:
         """Take a chunk of the stream; return the batch that is to be written now, if one is."""
@@ -152,10 +164,10 @@ class CallScript:
             return [*last, self._fail(now, kind="network", message=reason, retryable=True)]
         return [*last, *self._answer(parser.message(), now)]
 
-    def recorded(self, done: Appended | None) -> None:
+    def recorded(self, done: Appended) -> None:
         """Learn the versions of what was written; our own call ids are made of them."""
-        for event in done.events if done else ():
-            if event.data is not None and isinstance(event.data, AssistantMessage):
+        for event in done.events:
+            if isinstance(event.data, AssistantMessage):
                 self.tool_calls = tuple(
                     RequestedCall.of(event.version, index, request, self.meta)
                     for index, request in enumerate(event.data.tool_calls)
@@ -183,7 +195,8 @@ class CallScript:
         partial = None if self._parser is None else self._parser.partial()
         self.error = LlmError(
             llm_call_id=self.llm_call_id,
-            partial_text=partial.text if partial else "",
+            # A refusal has no field of its own here; it is what the user saw of the answer.
+            partial_text=partial.text + partial.refusal if partial else "",
             partial_reasoning=partial.reasoning if partial else "",
             partial_tool_calls=partial.tool_calls if partial else (),
             usage=partial.usage if partial else None,
@@ -210,6 +223,11 @@ class CallFacts:
     def id(self) -> str:
         """The call's own id, which its events carry."""
         return self._script.llm_call_id
+
+    @property
+    def meta(self) -> Meta:
+        """Where the call belongs: turn, step, session."""
+        return self._script.meta
 
     @property
     def attempt(self) -> int:

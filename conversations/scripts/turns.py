@@ -6,9 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from conversations.requests import Request
-from conversations.scripts.calls import CallFacts, CallScript
+from conversations.scripts.calls import CallFacts, CallScript, RequestedCall
+from conversations.scripts.tools import Executable, ToolScript
 from conversations.scripts.words import milliseconds, told
 from eventstore import NewEvent, new_id
 from eventstore.events import (
@@ -22,6 +24,7 @@ from eventstore.events import (
     TurnStart,
     UserMessage,
 )
+from eventstore.events.values import Mode
 
 __all__ = ["TurnScript", "add_usage"]
 
@@ -35,15 +38,18 @@ class TurnScript:
     steps: int = 0
     usage: TokenUsage | None = None
     ended: bool = False
+    _begun: list[NewEvent] | None = None
 
     def begin(self, said: str | UserMessage | Sequence[ContentPart]) -> list[NewEvent]:
-        """Return the events of the turn's start and of the input."""
-        message = _message(said)
-        text = "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
-        return [self.event(TurnStart(input=text)), self.event(message)]
+        """Return the events of the turn's start and of the input; the same ones every time."""
+        if self._begun is None:
+            message = _message(said)
+            text = "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+            self._begun = [self.event(TurnStart(input=text)), self.event(message)]
+        return self._begun
 
     def next_step(self) -> Meta:
-        """Return the metadata of the next step; steps count from 0."""
+        """Return the metadata of the next step; steps count from 0, one for each answer."""
         meta = self.meta.model_copy(update={"step": self.steps})
         self.steps += 1
         return meta
@@ -51,6 +57,11 @@ class TurnScript:
     def count(self, usage: TokenUsage | None) -> None:
         """Add a model call's tokens to the turn's."""
         self.usage = add_usage(self.usage, usage)
+
+    def rendering(self, mode: Mode | None, run: bool | str | None) -> dict[str, Any]:
+        """Return in which mode, and of which run, the turn's next request is rendered."""
+        own = self.meta.mode if run is None else None
+        return {"mode": mode or own, "run": self.meta.run_id if run is None else run}
 
     def end(
         self, now: float, status: str = "ok", error: BaseException | str | None = None
@@ -77,6 +88,18 @@ class TurnScript:
             )
         ]
 
+    def tool(
+        self, call: Executable, conversation_id: UUID, *, idempotent: bool = False
+    ) -> ToolScript:
+        """Return the script of a tool call, which belongs to the step that asked for it.
+
+        One that recovery has found belongs to the turn that executes it again.
+        """
+        if isinstance(call, RequestedCall):
+            return ToolScript(call, call.meta, conversation_id, time.monotonic(), idempotent)
+        again = idempotent or call.idempotent
+        return ToolScript(call, self.meta, conversation_id, time.monotonic(), again)
+
     def call(
         self,
         request: Request | None,
@@ -89,7 +112,7 @@ class TurnScript:
     ) -> CallScript:
         """Return the script of this turn's next model call."""
         return CallScript(
-            meta=self.next_step(),
+            meta=retry_of.meta if retry_of else self.next_step(),
             started_at=time.monotonic(),
             request=request,
             invocation=Invocation(

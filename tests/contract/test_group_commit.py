@@ -156,3 +156,36 @@ def test_a_loop_that_ended_meanwhile_does_not_stop_the_store(shared_url: str, ci
             return done.version
 
         assert 3 == asyncio.run(main())
+
+
+def test_a_closed_store_refuses_every_append(shared_url: str) -> None:
+    """The second append after closing failed to answer at all once; it must raise like the first."""
+
+    async def main() -> list[BaseException]:
+        store = await AsyncEventStore.open(shared_url)
+        await store.close()
+        appends = [store.append(new_id(), say("late")) for _ in range(3)]
+        outcomes = await asyncio.wait_for(asyncio.gather(*appends, return_exceptions=True), 20)
+        return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+
+    assert [RuntimeError] * 3 == [type(outcome) for outcome in asyncio.run(main())]
+
+
+def test_groups_in_opposite_order_do_not_wait_for_each_other(shared_url: str) -> None:
+    """Two groups over the same streams lock them in one order, so that no deadlock is possible."""
+    ids = [new_id() for _ in range(20)]
+
+    async def main() -> None:
+        first = await AsyncEventStore.open(shared_url)
+        second = await AsyncEventStore.open(shared_url)
+        async with first, second:
+            for _ in range(5):
+                await asyncio.gather(
+                    *[first.append(conversation_id, say("a")) for conversation_id in ids],
+                    *[second.append(conversation_id, say("b")) for conversation_id in ids[::-1]],
+                )
+
+    asyncio.run(main())
+
+    with EventStore.open(shared_url) as store:
+        assert {10} == {store.get(conversation_id).version for conversation_id in ids}

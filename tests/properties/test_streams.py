@@ -22,7 +22,12 @@ _words = st.sampled_from(
         *("content_block", "tool_use", "input_json_delta", "partial_json", "text_delta"),
         *("response.completed", "response.output_item.added", "response.output_text.delta"),
         *("response", "output", "function_call", "reasoning", "summary", "thinking", "{}", "["),
-        *("response.output_item.done", "response.function_call_arguments.delta", "\ud800", "[DONE]"),
+        *(
+            "response.output_item.done",
+            "response.function_call_arguments.delta",
+            "\ud800",
+            "[DONE]",
+        ),
     ]
 )
 _scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | _words
@@ -64,9 +69,7 @@ def _holds(chunks: list[Any]) -> None:
         _agree(parser, deltas)
     _keeps(parser.message())
     for delta in deltas:
-        _keeps(
-            AssistantChunk(llm_call_id="a", index=0, tool_calls=delta.tool_calls, raw=delta.raw)
-        )
+        _keeps(AssistantChunk(llm_call_id="a", index=0, tool_calls=delta.tool_calls, raw=delta.raw))
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:

@@ -121,7 +121,9 @@ def test_anthropic_equals_the_sdk(name: str) -> None:
         (getattr(part, "text", ""), getattr(part, "signature", None)) for part in message.parts
     ]
     assert [
-        (block.id, block.name, block.input) for block in expected.content if block.type == "tool_use"
+        (block.id, block.name, block.input)
+        for block in expected.content
+        if block.type == "tool_use"
     ] == [(call.provider_id, call.name, call.arguments) for call in message.tool_calls]
     assert expected.stop_reason == message.finish_reason
 
