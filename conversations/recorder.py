@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from conversations.artifacts import ToolOutputs
+from conversations.current import OpenTurn
 from conversations.journal import Journal
 from conversations.requests import Request, request_of
 from conversations.scripts import CallFacts, CallScript, Executable, ToolScript, TurnScript
@@ -30,7 +31,7 @@ __all__ = ["LlmCall", "ToolCall", "Turn"]
 Said = str | UserMessage | Sequence[ContentPart]
 
 
-class Turn:
+class Turn(OpenTurn["LlmCall"]):
     """From one input to the final answer; numbered from 1 within the conversation.
 
     Entering writes the turn's start and the input, in one transaction; leaving writes its end:
@@ -47,6 +48,7 @@ class Turn:
         ended: Callable[[TokenUsage | None], None],
     ) -> None:
         self._journal = journal
+        super().__init__()
         self._views = views
         self._script = script
         self._said = said
@@ -67,6 +69,7 @@ class Turn:
     def __enter__(self) -> Self:
         """Write the turn's start and the input."""
         self._journal.write(self._script.begin(self._said))
+        self._become_current()
         return self
 
     def __exit__(
@@ -76,6 +79,9 @@ class Turn:
         trace: TracebackType | None,
     ) -> None:
         """Write the turn's end."""
+        self._step_back()
+        for call in self.unfinished():
+            call.cancel()
         events = self._script.end(time.monotonic(), self._status, error)
         self._ended(self._script.usage)
         self._journal.record(events)
@@ -109,14 +115,17 @@ class Turn:
             model=model,
             **self._script.rendering(mode, run),
         )
-        return request_of(view, model, max_tokens)
+        self._script.rendered = request_of(view, model, max_tokens)
+        return self._script.rendered
 
     def llm_call(
         self,
         request: Request | None = None,
         *,
         provider: str | None = None,
+        specification: str | None = None,
         model: str | None = None,
+        prompt: Any = None,
         parameters: dict[str, Any] | None = None,
         tools: Sequence[dict[str, Any]] = (),
         retry_of: LlmCall | None = None,
@@ -126,7 +135,11 @@ class Turn:
         Args:
             request: What `context` returned, if that is what is sent.
             provider: Who is asked, for example ``openai``.
+            specification: Which API is called: ``openai_chat``, ``openai_responses``,
+                ``anthropic_messages``.
             model: Which model; by default the request's.
+            prompt: What is sent, if not a request; the log keeps its digest. One that equals the
+                last request stands for it, and one that has failed in this turn is a retry.
             parameters: Whatever else is sent: temperature and the like.
             tools: The tool declarations that are sent.
             retry_of: The failed call that this one repeats.
@@ -134,12 +147,15 @@ class Turn:
         script = self._script.call(
             request,
             provider=provider,
+            specification=specification,
             model=model,
+            prompt=prompt,
             parameters=parameters,
             tools=tools,
             retry_of=retry_of,
         )
-        return LlmCall(self._journal, script, self._script.count)
+        self.last_call = LlmCall(self._journal, script, self._script.count)
+        return self.last_call
 
     def tool(self, call: Executable, *, idempotent: bool = False) -> ToolCall:
         """Return a tool call to be entered around the tool's execution; threads may share a turn.
@@ -184,6 +200,7 @@ class LlmCall(CallFacts):
         self._script = script
         self._ended = ended
         self._stalls = Stalls(self._flush)
+        self._counted = False
 
     def __enter__(self) -> Self:
         """Write the request."""
@@ -215,10 +232,19 @@ class LlmCall(CallFacts):
         trace: TracebackType | None,
     ) -> None:
         """Write the message or the error."""
+        self._end(error)
+
+    def cancel(self) -> None:
+        """Record that no more of the stream is wanted; an answer that is whole stands as it is."""
+        self._end(None, cancelled=True)
+
+    def _end(self, error: BaseException | None, *, cancelled: bool = False) -> None:
         with self._stalls.lock:
             self._stalls.stop()
-            events = self._script.end(time.monotonic(), error)
-            self._ended(self._script.usage)
+            events = self._script.end(time.monotonic(), error, cancelled=cancelled)
+            if not self._counted:
+                self._counted = True
+                self._ended(self._script.usage)
             self._write(events)
         if error is None:
             self._stalls.check()

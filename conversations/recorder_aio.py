@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 
 from conversations.artifacts import ToolOutputs
 from conversations.batching import BATCH_S
+from conversations.current import OpenTurn
 from conversations.journal import AsyncJournal, finish
 from conversations.recorder import Said
 from conversations.requests import Request, request_of
@@ -41,6 +42,7 @@ class AsyncLlmCall(CallFacts):
         self._flushing: asyncio.Task[None] | None = None
         self._failed: Exception | None = None
         self._stopped = False
+        self._counted = False
 
     async def __aenter__(self) -> Self:
         """Write the request."""
@@ -69,13 +71,19 @@ class AsyncLlmCall(CallFacts):
         """Write the message or the error, also when the task has been cancelled."""
         await finish(self._end(error))
 
-    async def _end(self, error: BaseException | None) -> None:
+    async def cancel(self) -> None:
+        """Record that no more of the stream is wanted; an answer that is whole stands as it is."""
+        await finish(self._end(None, cancelled=True))
+
+    async def _end(self, error: BaseException | None, *, cancelled: bool = False) -> None:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
         async with self._lock:
-            events = self._script.end(time.monotonic(), error)
-            self._ended(self._script.usage)
+            events = self._script.end(time.monotonic(), error, cancelled=cancelled)
+            if not self._counted:
+                self._counted = True
+                self._ended(self._script.usage)
             await self._write(events)
         if self._flushing is not None:
             await asyncio.wait({self._flushing})
@@ -178,7 +186,7 @@ class AsyncToolCall:
                 await asyncio.to_thread(self._outputs.keep, event, content)
 
 
-class AsyncTurn:
+class AsyncTurn(OpenTurn[AsyncLlmCall]):
     """`Turn` for an event loop."""
 
     def __init__(
@@ -191,6 +199,7 @@ class AsyncTurn:
         ended: Callable[[TokenUsage | None], None],
     ) -> None:
         self._journal = journal
+        super().__init__()
         self._views = views
         self._script = script
         self._said = said
@@ -211,6 +220,7 @@ class AsyncTurn:
     async def __aenter__(self) -> Self:
         """Write the turn's start and the input."""
         await self._journal.write(self._script.begin(self._said))
+        self._become_current()
         return self
 
     async def __aexit__(
@@ -220,9 +230,12 @@ class AsyncTurn:
         trace: TracebackType | None,
     ) -> None:
         """Write the turn's end."""
+        self._step_back()
         await finish(self._end(error))
 
     async def _end(self, error: BaseException | None) -> None:
+        for call in self.unfinished():
+            await call.cancel()
         events = self._script.end(time.monotonic(), self._status, error)
         self._ended(self._script.usage)
         await self._journal.record(events)
@@ -248,14 +261,17 @@ class AsyncTurn:
             )
             return request_of(view, model, max_tokens)
 
-        return await asyncio.to_thread(read)
+        self._script.rendered = await asyncio.to_thread(read)
+        return self._script.rendered
 
     def llm_call(
         self,
         request: Request | None = None,
         *,
         provider: str | None = None,
+        specification: str | None = None,
         model: str | None = None,
+        prompt: Any = None,
         parameters: dict[str, Any] | None = None,
         tools: Sequence[dict[str, Any]] = (),
         retry_of: AsyncLlmCall | None = None,
@@ -264,12 +280,15 @@ class AsyncTurn:
         script = self._script.call(
             request,
             provider=provider,
+            specification=specification,
             model=model,
+            prompt=prompt,
             parameters=parameters,
             tools=tools,
             retry_of=retry_of,
         )
-        return AsyncLlmCall(self._journal, script, self._script.count)
+        self.last_call = AsyncLlmCall(self._journal, script, self._script.count)
+        return self.last_call
 
     def tool(self, call: Executable, *, idempotent: bool = False) -> AsyncToolCall:
         """Return a tool call to be entered around the tool's execution."""

@@ -12,7 +12,7 @@ from eventstore.events.codec import dumps
 from eventstore.tokens import Count
 from projections.context import POLICY, ContextView, LedgerEntry
 
-__all__ = ["Request", "request_of"]
+__all__ = ["Request", "digest_of", "request_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ def request_of(view: ContextView, model: str, max_tokens: int | None) -> Request
     )
 
 
-def digest_of(messages: list[dict[str, Any]]) -> str:
+def digest_of(prompt: Any) -> str:
     """Return the SHA-256 of the messages' JSON text, keys in the order in which they are sent."""
-    return hashlib.sha256(dumps(messages).encode()).hexdigest()
+    return hashlib.sha256(dumps(prompt).encode()).hexdigest()
 
 
 def ranges(versions: Iterable[int]) -> list[VersionRange]:

@@ -8,7 +8,7 @@ from typing import Any
 from conversations.batching import Batcher
 from conversations.requests import Request
 from conversations.scripts.words import milliseconds
-from conversations.streams import StreamParser, classify, from_response, parser_for
+from conversations.streams import StreamParser, classify, parser_for, read_response
 from eventstore import Appended, NewEvent, new_id
 from eventstore.events import (
     AssistantMessage,
@@ -24,6 +24,8 @@ from eventstore.events import (
 from eventstore.ids import call_id
 
 __all__ = ["CallFacts", "CallScript", "RequestedCall"]
+
+CLOSED = "the stream was closed before its end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class CallScript:
     meta: Meta
     started_at: float
     request: Request | None = None
+    digest: str | None = None
     invocation: Invocation = field(default_factory=Invocation)
     parameters: dict[str, Any] = field(default_factory=dict)
     tools: tuple[dict[str, Any], ...] = ()
@@ -101,7 +104,7 @@ class CallScript:
             invocation=self.invocation,
             versions=request.versions if request else (),
             policy=request.policy if request else {},
-            digest=request.digest if request else None,
+            digest=request.digest if request else self.digest,
             tools=self.tools,
             parameters=self.parameters,
             counted_tokens=request.tokens.tokens if request else None,
@@ -126,11 +129,19 @@ class CallScript:
         return [] if self._batcher is None else self._chunks(self._batcher.take(now))
 
     def respond(self, response: Any, now: float) -> list[NewEvent]:
-        """Take a whole response, not streamed; return the event of its message."""
-        return self._answer(from_response(response), now)
+        """Take a whole response, not streamed; return the event of its message or its error."""
+        self._parser = read_response(response)
+        if self._parser.error is not None:
+            return self.end(now)
+        return self._answer(self._parser.message(), now)
 
-    def end(self, now: float, error: BaseException | None = None) -> list[NewEvent]:
-        """Return what is left to be written: the last batch, and the message or the error."""
+    def end(
+        self, now: float, error: BaseException | None = None, *, cancelled: bool = False
+    ) -> list[NewEvent]:
+        """Return what is left to be written: the last batch, and the message or the error.
+
+        A stream that ends unfinished was cut off, or ``cancelled`` by who read it.
+        """
         if self.message is not None or self.error is not None:
             return []
         last = self.flush(now)
@@ -159,7 +170,10 @@ class CallScript:
                     raw=told.raw,
                 ),
             ]
-        if parser is None or not parser.finished:
+        finished = parser is not None and parser.finished
+        if cancelled and not finished:
+            return [*last, self._fail(now, kind="cancelled", message=CLOSED)]
+        if parser is None or not finished:
             reason = "nothing was received" if parser is None else "the stream ended unfinished"
             return [*last, self._fail(now, kind="network", message=reason, retryable=True)]
         return [*last, *self._answer(parser.message(), now)]
@@ -218,6 +232,11 @@ class CallFacts:
     """What a product may ask of a model call; shared by both recorders."""
 
     _script: CallScript
+
+    @property
+    def script(self) -> CallScript:
+        """What is recorded of the call, and how."""
+        return self._script
 
     @property
     def id(self) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from conversations.requests import Request
+from conversations.requests import Request, digest_of
 from conversations.scripts.calls import CallFacts, CallScript, RequestedCall
 from conversations.scripts.tools import Executable, ToolScript
 from conversations.scripts.words import milliseconds, told
@@ -38,6 +38,8 @@ class TurnScript:
     steps: int = 0
     usage: TokenUsage | None = None
     ended: bool = False
+    rendered: Request | None = None
+    _sent: dict[str, CallScript] = field(default_factory=dict)
     _begun: list[NewEvent] | None = None
 
     def begin(self, said: str | UserMessage | Sequence[ContentPart]) -> list[NewEvent]:
@@ -105,24 +107,46 @@ class TurnScript:
         request: Request | None,
         *,
         provider: str | None,
+        specification: str | None = None,
         model: str | None,
+        prompt: Any = None,
         parameters: dict[str, Any] | None,
         tools: Sequence[dict[str, Any]],
         retry_of: CallFacts | None,
     ) -> CallScript:
-        """Return the script of this turn's next model call."""
-        return CallScript(
-            meta=retry_of.meta if retry_of else self.next_step(),
+        """Return the script of this turn's next model call.
+
+        A prompt that is what was rendered last is that request; and one that has failed before is
+        tried again.
+        """
+        digest = None if prompt is None else digest_of(prompt)
+        if request is None and digest and self.rendered and self.rendered.digest == digest:
+            request = self.rendered
+        before = retry_of.script if retry_of else self._failure_of(digest)
+        script = CallScript(
+            meta=before.meta if before else self.next_step(),
             started_at=time.monotonic(),
             request=request,
+            digest=digest,
             invocation=Invocation(
-                provider=provider, model=model or (request.model if request else None)
+                provider=provider,
+                specification=specification,
+                model=model or (request.model if request else None),
             ),
             parameters=parameters or {},
             tools=tuple(tools),
-            attempt=retry_of.attempt + 1 if retry_of else 1,
-            retry_of=retry_of.id if retry_of else None,
+            attempt=before.attempt + 1 if before else 1,
+            retry_of=before.llm_call_id if before else None,
         )
+        if digest is not None:
+            self._sent[digest] = script
+        return script
+
+    def _failure_of(self, digest: str | None) -> CallScript | None:
+        """Return the last call of this prompt, if it has failed; forget those that went well."""
+        self._sent = {key: sent for key, sent in self._sent.items() if sent.message is None}
+        sent = self._sent.get(digest or "")
+        return sent if sent is not None and sent.error is not None else None
 
     def event(self, payload: Payload) -> NewEvent:
         """Return an event of this turn."""

@@ -8,7 +8,6 @@ may come as ``{"error": ...}``, with or without choices. Only the first choice i
 
 from __future__ import annotations
 
-import re
 from typing import Any, ClassVar
 
 from eventstore.events import TokenUsage
@@ -18,6 +17,7 @@ from .answer import Kind
 from .chat_calls import ChatCalls
 from .merging import merged, told
 from .parser import ChunkParser, text
+from .sellers import seller_of
 from .usage import chat_usage
 
 __all__ = ["OpenAIChatParser"]
@@ -35,12 +35,6 @@ _OF_CHOICE = frozenset(
 _OF_DELTA = frozenset(
     {"content", "function_call", "obfuscation", "refusal", "role", "tool_calls", *_REASONING}
 )
-_SELLERS = (
-    ("deepseek", re.compile(r"deepseek-(chat|reasoner)\b")),
-    ("x-ai", re.compile(r"grok-")),
-    ("openai", re.compile(r"(chatgpt|gpt|o\d)-|o\d$")),
-)
-"""Sellers whose models go by these names nowhere else; OpenAI's are told from Azure's before."""
 
 
 class OpenAIChatParser(ChunkParser):
@@ -144,9 +138,9 @@ class OpenAIChatParser(ChunkParser):
 
     def _seller(self) -> str | None:
         told_of = self._provider or self._told_seller
-        if told_of or self._model is None or "provider" in self._of_response:
+        if told_of or "provider" in self._of_response:
             return told_of
-        return next((name for name, model in _SELLERS if model.match(self._model)), None)
+        return seller_of(self._model)
 
     def _usage(self) -> TokenUsage | None:
         return self._counts

@@ -15,6 +15,7 @@ from eventstore.events.base import JsonObject
 from .answer import Kind
 from .parser import ChunkParser, text
 from .response_items import CALLS, Items
+from .sellers import seller_of
 from .usage import responses_usage
 
 __all__ = ["OpenAIResponsesParser"]
@@ -132,7 +133,7 @@ class OpenAIResponsesParser(ChunkParser):
         self.finished = status not in ("failed", "cancelled", "in_progress", "queued")
 
     def _seller(self) -> str | None:
-        return self._provider or "openai"
+        return self._provider or seller_of(self._model)
 
     def _usage(self) -> TokenUsage | None:
         return self._counts

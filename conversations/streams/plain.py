@@ -58,10 +58,24 @@ def plain(value: Any) -> Any:
 
 
 def _plain(value: Any, path: tuple[int, ...]) -> Any:
-    if value is None or value is True or value is False or type(value) is str:
+    # By exact type first: that is nearly every value of nearly every chunk.
+    kind = type(value)
+    if value is None or kind is str or kind is bool:
         return value
+    if kind is not dict and kind is not list:
+        scalar = _scalar(value)
+        if scalar is not None:
+            return scalar
+    if len(path) >= _DEEPEST or id(value) in path:
+        return _described(value)
+    return _container(value, (*path, id(value)))
+
+
+def _scalar(value: Any) -> Any:
     if isinstance(value, Enum):
-        return _plain(value.value, path)
+        return _scalar(value.value)
+    if isinstance(value, bool):
+        return value
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -70,18 +84,17 @@ def _plain(value: Any, path: tuple[int, ...]) -> Any:
         return float(value) if math.isfinite(value) else str(float(value))
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "backslashreplace")
-    if isinstance(value, date | datetime):
-        return value.isoformat()
-    if len(path) >= _DEEPEST or id(value) in path:
-        return _described(value)
-    return _container(value, (*path, id(value)))
+    return value.isoformat() if isinstance(value, date | datetime) else None
 
 
 def _container(value: Any, path: tuple[int, ...]) -> Any:
     # Objects of a caller may raise whatever they like when they are looked at.
     try:
         if isinstance(value, Mapping):
-            return {_key(key): _plain(item, path) for key, item in value.items()}
+            return {
+                key if type(key) is str else _key(key): _plain(item, path)
+                for key, item in value.items()
+            }
         if isinstance(value, list | tuple | set | frozenset):
             return [_plain(item, path) for item in value]
         fields = _fields(value)

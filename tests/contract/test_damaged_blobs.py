@@ -31,8 +31,8 @@ def test_reading_an_event_says_which_blob_is_damaged(damaged: EventStore, cid: U
 
 def test_reading_a_blob_says_that_it_is_damaged(damaged: EventStore, cid: UUID) -> None:
     """The text of the tool result cannot be unpacked."""
+    [result] = [event.data for event in damaged.read(cid, after=1)]
+    assert isinstance(result, events.ToolResult)
+    assert result.blob is not None
     with damaged, pytest.raises(BlobDamaged):
-        [result] = [event.data for event in damaged.read(cid, after=1)]
-        assert isinstance(result, events.ToolResult)
-        assert result.blob is not None
         damaged.blob(cid, result.blob.digest)

@@ -159,7 +159,7 @@ def test_a_loop_that_ended_meanwhile_does_not_stop_the_store(shared_url: str, ci
 
 
 def test_a_closed_store_refuses_every_append(shared_url: str) -> None:
-    """The second append after closing failed to answer at all once; it must raise like the first."""
+    """The second append after closing once never answered; it must raise like the first."""
 
     async def main() -> list[BaseException]:
         store = await AsyncEventStore.open(shared_url)

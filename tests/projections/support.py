@@ -65,10 +65,12 @@ def read_all_views(views: Views, cid: UUID) -> dict[str, Any]:
         "timeline": views.timeline(cid),
         "context": views.context(cid),
         "run_state": views.run_state(cid),
+        "loose_ends": views.loose_ends(cid),
         "tool_calls of one": views.tool_calls(conversation_id=cid),
         "tool_calls": views.tool_calls(limit=10_000),
         "usage of one": views.usage(conversation_id=cid, by="call"),
         **{f"usage by {by}": views.usage(by=by) for by in ("model", "turn", "user")},
+        "loose conversations": views.conversations_with_loose_ends(),
         "conversations": views.conversations(limit=10_000),
     }
 

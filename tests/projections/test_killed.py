@@ -31,12 +31,18 @@ def start(*arguments: str, stdout: int | None = None) -> subprocess.Popen[bytes]
 
 
 def run_to_death(url: str, where: str, workers: int = 1) -> None:
-    """Run a rebuild until it kills itself, and what is left of its workers too."""
-    child = start("rebuild", url, where, str(workers))
+    """Run a rebuild until it kills itself, and expect its workers to end by themselves.
+
+    An orphan would go on holding connections and locks. The workers have inherited the pipe, which
+    ends when the last of them has ended.
+    """
+    child = start("rebuild", url, where, str(workers), stdout=subprocess.PIPE)
     try:
-        assert -signal.SIGKILL == child.wait(60)
+        assert b"" == child.communicate(timeout=60)[0]
+        assert -signal.SIGKILL == child.returncode
     finally:
         with_group_gone(child)
+        child.communicate()
 
 
 def with_group_gone(child: subprocess.Popen[bytes]) -> None:
@@ -69,14 +75,19 @@ def check(store: EventStore, cids: list[UUID]) -> None:
 def test_a_killed_rebuild_goes_on_where_it_stopped(
     store: EventStore, database_url: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Started again, it folds what is missing alone, and ends with the same tables."""
+    """Started again, it folds what is missing alone, and ends with the same tables.
+
+    Meanwhile a half-built generation is nobody's concern: reads are those of the live one.
+    """
     cids = conversations(store)
     run_to_death(database_url, "progress", workers)
     built = {each.built for each in status(store)}
+    store.erase(cids[0], reason="asked for", versions=[1])
+    assert "erasure" == Views(store).timeline(cids[0])[-1].kind
     monkeypatch.setattr(rebuilding, "_PAGE_EVENTS", PAGE_EVENTS)
     report = rebuild(store, workers=workers)
-    assert report.conversations < len(cids)
-    assert {len(cids) - report.conversations} == built
+    assert 0 < report.conversations <= len(cids)
+    assert {len(cids) - report.conversations + 1} == built
     check(store, cids)
 
 
@@ -92,29 +103,3 @@ def test_a_rebuild_killed_at_its_end_is_finished(
     report = rebuild(store)
     assert (0 if where == "cut_over" else 6) == report.conversations
     check(store, cids)
-
-
-def test_reads_are_right_between_a_kill_and_the_next_rebuild(
-    store: EventStore, database_url: str
-) -> None:
-    """A half-built generation is nobody's concern; new events reach the live one."""
-    cids = conversations(store)
-    run_to_death(database_url, "progress")
-    views = Views(store)
-    store.erase(cids[0], reason="asked for")
-    assert "erasure" == views.timeline(cids[0])[-1].kind
-    assert compare(store).ok
-    rebuild(store)
-    check(store, cids)
-
-
-def test_workers_of_a_killed_rebuild_end_too(store: EventStore, database_url: str) -> None:
-    """No orphan goes on holding connections and locks when the parent is gone."""
-    conversations(store)
-    child = start("rebuild", database_url, "progress", "2", stdout=subprocess.PIPE)
-    try:
-        # The workers have inherited the pipe: it ends when the last of them has ended.
-        assert b"" == child.communicate(timeout=10)[0]
-    finally:
-        with_group_gone(child)
-        child.communicate()

@@ -27,9 +27,10 @@ def chunks_of(name: str) -> list[dict[str, Any]]:
 
 def as_sdk_object(name: str, chunk: dict[str, Any]) -> Any:
     """Return a chunk as the provider's SDK yields it."""
+    kind: Any = RawMessageStreamEvent
     if name.startswith("anthropic"):
-        return construct_anthropic(type_=RawMessageStreamEvent, value=chunk)
-    kind: Any = ResponseStreamEvent if "responses" in name else ChatCompletionChunk
+        return construct_anthropic(type_=kind, value=chunk)
+    kind = ResponseStreamEvent if "responses" in name else ChatCompletionChunk
     return construct_openai(type_=kind, value=chunk)
 
 

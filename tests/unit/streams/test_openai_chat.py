@@ -164,7 +164,8 @@ def test_what_a_server_adds_to_a_message_is_kept() -> None:
         ({"model": "llama-3.3-70b", "x_groq": {"id": "r"}}, "groq"),
         ({"model": "gpt-4o", "prompt_filter_results": []}, "azure"),
         ({"model": "deepseek-ai/DeepSeek-V3"}, None),
-        ({"model": "gpt-oss-120b", "provider": "Together"}, None),
+        ({"model": "gpt-oss-120b"}, None),
+        ({"model": "gpt-4o", "provider": "Azure"}, None),
     ],
 )
 def test_the_seller_is_named_only_where_it_is_known(fields: Any, expected: str | None) -> None:

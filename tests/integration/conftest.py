@@ -1,0 +1,56 @@
+"""Recorders for the tests of what they promise: of both kinds, on both databases.
+
+Each test makes a conversation of its own, so all share a database and, for each kind, a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+
+import pytest
+
+from tests.integration.recording import Access, Recorder, recorder
+from tests.postgres import fresh_database
+
+
+@pytest.fixture(scope="session")
+def recorded_sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """URL of the SQLite file that the recorder's tests share."""
+    return f"sqlite:///{tmp_path_factory.mktemp('recorder') / 'store.db'}"
+
+
+@pytest.fixture(scope="session")
+def recorded_postgres_url(postgres_server_url: str) -> Iterator[str]:
+    """URL of the PostgreSQL database that the recorder's tests share."""
+    with fresh_database(postgres_server_url) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def open_recorders() -> Iterator[Callable[[str, Access], Recorder]]:
+    """Give a function that opens a recorder once, and returns the same to every test that asks."""
+    with ExitStack() as stack:
+        yield cache(
+            lambda url, access: stack.enter_context(
+                recorder(url, access, synchronous="NORMAL", pool_size=4)
+            )
+        )
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def recorded_url(request: pytest.FixtureRequest) -> str:
+    """URL of the shared database, once for each backend."""
+    fixture = {"sqlite": "recorded_sqlite_url", "postgresql": "recorded_postgres_url"}
+    return str(request.getfixturevalue(fixture[request.param]))
+
+
+@pytest.fixture(params=["sync", "async"])
+def recording(
+    request: pytest.FixtureRequest,
+    recorded_url: str,
+    open_recorders: Callable[[str, Access], Recorder],
+) -> Recorder:
+    """Give a recorder of either kind, on either database."""
+    return open_recorders(recorded_url, request.param)

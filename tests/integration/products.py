@@ -1,0 +1,196 @@
+"""Two agent products, one with threads and one with an event loop, which only wrapped their client.
+
+Each has a conversation, and methods that hold a turn in which the model is called once, in one of
+the ways that the SDKs offer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from anthropic import Anthropic, AsyncAnthropic
+from openai import AsyncOpenAI, OpenAI
+
+from conversations import clients
+from conversations.aio import AsyncConversation
+from conversations.conversation import Conversation
+from eventstore import AsyncEventStore, EventStore
+from tests.integration.replay_server import ReplayServer
+
+__all__ = ["SURFACES", "AsyncProduct", "Product", "Surface", "ThreadProduct"]
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """An API of a provider: a recorded stream of it, and how a product asks."""
+
+    specification: str
+    stream: str
+    path: tuple[str, ...]
+    request: dict[str, Any]
+    helper_result: str
+
+    def of(self, client: Any) -> Any:
+        """Return the client's resource."""
+        for name in self.path:
+            client = getattr(client, name)
+        return client
+
+
+_SAID = [{"role": "user", "content": "hello"}]
+SURFACES = {
+    surface.specification: surface
+    for surface in (
+        Surface(
+            "openai_chat",
+            "openai-chat-text",
+            ("chat", "completions"),
+            {"model": "gpt-4.1-nano", "messages": _SAID, "temperature": 0.5},
+            "get_final_completion",
+        ),
+        Surface(
+            "openai_responses",
+            "openai-responses-phase",
+            ("responses",),
+            {"model": "gpt-5.3-codex", "input": _SAID, "temperature": 0.5},
+            "get_final_response",
+        ),
+        Surface(
+            "anthropic_messages",
+            "anthropic-text",
+            ("messages",),
+            {"model": "claude-sonnet-4-5", "messages": _SAID, "max_tokens": 100},
+            "get_final_message",
+        ),
+    )
+}
+
+
+class ThreadProduct:
+    """A product without an event loop."""
+
+    def __init__(self, store: EventStore, server: ReplayServer, surface: Surface) -> None:
+        self.surface = surface
+        self.conversation = Conversation.start(store)
+        self.turn: Any = None
+        self._url = server.url
+
+    @property
+    def id(self) -> UUID:
+        """The conversation's id."""
+        return self.conversation.id
+
+    def whole(self, **options: Any) -> Any:
+        """Take an answer that is not streamed."""
+        return self._in_turn(
+            lambda client: self.surface.of(client).create(**self.surface.request, **options)
+        )
+
+    def streamed(self, take: int | None = None, *, close: bool = True) -> list[Any]:
+        """Read a stream, or no more than some chunks of it, and close it or just drop it."""
+
+        def work(client: Any) -> list[Any]:
+            chunks: list[Any] = []
+            stream = self.surface.of(client).create(**self.surface.request, stream=True)
+            while take is None or len(chunks) < take:
+                chunk = next(stream, None)
+                if chunk is None:
+                    break
+                chunks.append(chunk)
+            if close:
+                stream.close()
+            return chunks
+
+        return list(self._in_turn(work))
+
+    def helped(self, *, leave: bool = False) -> Any:
+        """Let the SDK's helper put the stream together, or leave it after the first event."""
+
+        def work(client: Any) -> Any:
+            with self.surface.of(client).stream(**self.surface.request) as stream:
+                if leave:
+                    return next(iter(stream))
+                return getattr(stream, self.surface.helper_result)()
+
+        return self._in_turn(work)
+
+    def _in_turn(self, work: Callable[[Any], Any]) -> Any:
+        with self._client() as client, self.conversation.turn("hello") as self.turn:
+            return work(client)
+
+    def _client(self) -> Any:
+        options: dict[str, Any] = {"api_key": "test", "max_retries": 0, "timeout": 0.5}
+        if self.surface.specification == "anthropic_messages":
+            return clients.record(Anthropic(base_url=self._url, **options))
+        return clients.record(OpenAI(base_url=self._url, **options))
+
+
+class AsyncProduct:
+    """A product with an event loop."""
+
+    def __init__(self, store: EventStore, server: ReplayServer, surface: Surface) -> None:
+        self.surface = surface
+        self.turn: Any = None
+        self._session = Conversation.start(store)
+        self._store = store
+        self._url = server.url
+
+    @property
+    def id(self) -> UUID:
+        """The conversation's id."""
+        return self._session.id
+
+    def whole(self, **options: Any) -> Any:
+        """Take an answer that is not streamed."""
+        request = {**self.surface.request, **options}
+        return self._in_turn(lambda client: self.surface.of(client).create(**request))
+
+    def streamed(self, take: int | None = None, *, close: bool = True) -> list[Any]:
+        """Read a stream, or no more than some chunks of it, and close it or just drop it."""
+
+        async def work(client: Any) -> list[Any]:
+            chunks: list[Any] = []
+            stream = await self.surface.of(client).create(**self.surface.request, stream=True)
+            while take is None or len(chunks) < take:
+                chunk = await anext(stream, None)
+                if chunk is None:
+                    break
+                chunks.append(chunk)
+            if close:
+                await stream.close()
+            return chunks
+
+        return list(self._in_turn(work))
+
+    def helped(self, *, leave: bool = False) -> Any:
+        """Let the SDK's helper put the stream together, or leave it after the first event."""
+
+        async def work(client: Any) -> Any:
+            async with self.surface.of(client).stream(**self.surface.request) as stream:
+                if leave:
+                    return await anext(stream)
+                return await getattr(stream, self.surface.helper_result)()
+
+        return self._in_turn(work)
+
+    def _in_turn(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        async def run() -> Any:
+            async with AsyncEventStore(self._store) as store, self._client() as client:
+                conversation = AsyncConversation(store, self._session)
+                async with conversation.turn("hello") as self.turn:
+                    return await work(client)
+
+        return asyncio.run(run())
+
+    def _client(self) -> Any:
+        options: dict[str, Any] = {"api_key": "test", "max_retries": 0, "timeout": 0.5}
+        if self.surface.specification == "anthropic_messages":
+            return clients.record(AsyncAnthropic(base_url=self._url, **options))
+        return clients.record(AsyncOpenAI(base_url=self._url, **options))
+
+
+Product = ThreadProduct | AsyncProduct

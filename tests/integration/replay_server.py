@@ -1,0 +1,165 @@
+"""A provider on the loopback interface: it replays recorded streams in the provider's wire format.
+
+What it answers is scripted request by request; it cuts streams in mid-chunk, lets them stall, and
+refuses requests. What it was asked is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar, Literal, Self
+
+from tests.unit.streams.recorded import chunks_of
+
+__all__ = ["Asked", "Refused", "ReplayServer", "Streamed", "Whole", "sse"]
+
+Ending = Literal["complete", "cut", "short", "stall"]
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A recorded stream.
+
+    ``after`` chunks of it, an ending other than ``complete`` comes: ``cut`` breaks the connection
+    in the middle of the next chunk, ``short`` ends the response as if it were all, ``stall`` sends
+    nothing more until the client gives up.
+    """
+
+    name: str
+    ending: Ending = "complete"
+    after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An answer that is not streamed."""
+
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An error instead of an answer."""
+
+    status: int
+    body: dict[str, Any]
+
+
+Answer = Streamed | Whole | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that came in."""
+
+    path: str
+    body: dict[str, Any] = field(hash=False)
+
+
+def sse(name: str) -> list[bytes]:
+    """Return the messages of a recorded stream as the provider sends them."""
+    messages = []
+    for chunk in chunks_of(name):
+        data = f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n"
+        named = "" if name.startswith("openai-chat") else f"event: {chunk['type']}\n"
+        messages.append(f"{named}{data}".encode())
+    if name.startswith("openai-chat"):
+        messages.append(b"data: [DONE]\n\n")
+    return messages
+
+
+class ReplayServer:
+    """Answers what it is told to answer, in order; a context manager."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.answers: deque[Answer] = deque()
+        self.released = threading.Event()
+        handler = type("Handler", (_Handler,), {"replay": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = False
+        # Polls seldom: closing wakes it.
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def will(self, *answers: Answer) -> None:
+        """Answer the next requests with these."""
+        self.answers.extend(answers)
+
+    def __enter__(self) -> Self:
+        """Listen."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of all clients and stop."""
+        self.released.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    replay: ClassVar[ReplayServer]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.replay.asked.append(Asked(self.path, json.loads(body)))
+        self.close_connection = True
+        try:
+            self._answer(self.replay.answers.popleft())
+        except ConnectionError:
+            return  # The client has closed it: that is what some tests are about.
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+    def _answer(self, answer: Answer) -> None:
+        match answer:
+            case Streamed():
+                self._stream(sse(answer.name), answer)
+            case Whole(body):
+                self._send(200, body)
+            case Refused(status, body):
+                self._send(status, body)
+
+    def _send(self, status: int, body: dict[str, Any]) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _stream(self, messages: Sequence[bytes], answer: Streamed) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.send_header("connection", "close")
+        self.end_headers()
+        for message in messages[: answer.after]:
+            self._chunk(message)
+        if answer.ending == "cut":
+            rest = messages[answer.after or 0]
+            self._chunk(rest[: len(rest) // 2])
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        if answer.ending == "stall":
+            self.replay.released.wait(30)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _chunk(self, content: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(content), content))
+        self.wfile.flush()
