@@ -61,6 +61,9 @@ PREVIEW_CHARS = 200
 SEALS = frozenset({"not_started", "outcome_unknown"})
 """Statuses that stand in for a result; a real one that comes later replaces them."""
 
+# A tuple, since a union would be made anew for every event.
+_TELL_THE_MODE = (ConversationStart, ModeSwitch)
+
 _COLUMN_TYPES: dict[Any, ColumnType] = {
     str: "text",
     int: "integer",
@@ -74,10 +77,11 @@ _COLUMN_TYPES: dict[Any, ColumnType] = {
 class Draft:
     """The state and the changes of one event, while its fold writes them."""
 
-    __slots__ = ("changes", "event", "state")
+    __slots__ = ("_own", "changes", "event", "state")
 
     def __init__(self, state: State, event: RecordedEvent) -> None:
         self.state = state
+        self._own = False
         self.event = event
         self.changes: list[Change] = []
 
@@ -91,8 +95,10 @@ class Draft:
         self.changes.append(Put(table, key, values))
 
     def set(self, **values: Any) -> None:
-        """Set top-level entries of the state."""
-        self.state = {**self.state, **values}
+        """Set top-level entries of the state, which is copied the first time."""
+        if not self._own:
+            self.state, self._own = dict(self.state), True
+        self.state.update(values)
 
     def get(self, memory: str, key: str | None) -> Any:
         """Return what a memory holds under a key, or None."""
@@ -175,7 +181,7 @@ def mode_marks(state: State, event: RecordedEvent) -> dict[str, Any]:
     What the conversation was told counts; until it was told, the mode that its events carry.
     """
     data = event.data
-    told = data.mode if isinstance(data, ConversationStart | ModeSwitch) else None
+    told = data.mode if isinstance(data, _TELL_THE_MODE) else None
     if told is not None:
         return {"mode": told, "switched": True}
     if state["switched"] or event.meta.mode in (None, state["mode"]):

@@ -169,8 +169,7 @@ class RunsProjection:
     def initial(self) -> State:
         """Return the state of an empty conversation: no run, no call, no mode."""
         marks = {"mode": None, "switched": False, "active_run_id": None, "active_node": None}
-        marks["last_turn"] = None
-        return {**marks, "moved": False, "runs": {}, "calls": {}, "answered": {}}
+        return {**marks, "last_turn": None, "moved": False, "runs": {}, "calls": {}, "answered": {}}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the four tables."""
@@ -180,7 +179,7 @@ class RunsProjection:
         turn = event.meta.turn
         if turn is not None and turn > (state["last_turn"] or 0):
             after = {**after, "last_turn": turn}
-        if after is state and not isinstance(event.data, Notebook | SystemInstruction):
+        if after is state and not isinstance(event.data, _RENDERED):
             return state, changes
         values = {
             name: after[name]
@@ -347,4 +346,5 @@ _HANDLERS: dict[type, folding.Handler] = {
     ToolResult: _result,
 }
 
+_RENDERED = (Notebook, SystemInstruction)
 RUNS = RunsProjection()

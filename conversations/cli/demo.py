@@ -11,21 +11,22 @@ from uuid import UUID
 
 import click
 from rich.console import Console
-from rich.text import Text
 from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
 
 from conversations.cli import render
 from conversations.cli.console import say, stdout
+from conversations.cli.demo_deaths import Scene, show_deaths
+from conversations.cli.demo_narrator import Narrator, heading
 from conversations.cli.integrity import said
 from conversations.cli.options import URL_VARIABLE, Target, common, with_target
 from conversations.cli.program import NAME, Failed, found_something
 from conversations.cli.progress import progress_bar
 from conversations.cli.projections import compared, rebuilt
-from conversations.cli.tables import cell
-from conversations.cli.text import one_line
+from conversations.conversation import Conversation
 from conversations.demo import script
 from conversations.demo.agent import Agent
-from conversations.demo.model import ScriptedModel
+from conversations.demo.model import MODEL, ScriptedModel
 from conversations.demo.tools import Workspace
 from eventstore import EventStore
 from eventstore.errors import NotADatabase, SchemaOutdated, SchemaTooNew
@@ -42,6 +43,7 @@ DELAY_S = 0.004
 _TENANT = "eventstore-demo"
 _USER = "ada"
 _MANY = 10_000
+_MEMORY = (None, "", ":memory:")
 _FRAME = frozenset({"conversation", "session", "turn"})
 _SMALL_BUDGET = 400  # tokens: about half of the conversation
 
@@ -62,9 +64,10 @@ def demo(target: Target, keep: bool) -> None:
         _require_demo(Path(DEMO_FILE))
         if not keep:
             _discard(Path(DEMO_FILE))
+    _require_disk(target.url)
     with target.create() as store:
-        conversation_id = _hold(store)
-        good = _show(store, conversation_id)
+        conversation_id, recovered = _hold(store, target.url)
+        good = _show(store, conversation_id) and recovered
         _tell_where_to_go(target.url, conversation_id)
     if not good:
         found_something()
@@ -84,72 +87,55 @@ def _require_demo(path: Path) -> None:
         raise refusal
 
 
+def _require_disk(url: str) -> None:
+    """Refuse a database in memory, where the process that is killed could not write."""
+    try:
+        named = make_url(url)
+    except (ArgumentError, ValueError):
+        return
+    if named.get_backend_name() == "sqlite" and named.database in _MEMORY:
+        raise Failed("the demo needs a database that outlives a process: name a file with --db")
+
+
 def _discard(path: Path) -> None:
     for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
         name.unlink(missing_ok=True)
 
 
-def _hold(store: EventStore) -> UUID:
+def _hold(store: EventStore, url: str) -> tuple[UUID, bool]:
+    """Hold the conversation, with its deaths; return its id, and whether nothing was lost."""
     console = stdout()
-    _heading(console, "1. A conversation", "held by a scripted agent, recorded event by event")
-    with tempfile.TemporaryDirectory(prefix="eventstore-demo-") as folder:
-        agent = Agent(
+    heading(console, "1. A conversation", "held by a scripted agent, recorded event by event")
+    with tempfile.TemporaryDirectory(prefix="eventstore-demo-") as name:
+        folder = Path(name)
+        workspace = Workspace(folder, script.PROJECT)
+        model = ScriptedModel(script.REPLIES, delay_s=DELAY_S)
+        with Conversation.start(
             store,
-            ScriptedModel(script.REPLIES, delay_s=DELAY_S),
-            Workspace(Path(folder), script.PROJECT),
-            tell=_Narrator(console).tell,
+            mode="agent",
+            title=script.TITLE,
+            base_instructions=script.INSTRUCTIONS,
             tenant_id=_TENANT,
             user_id=_USER,
-        )
-        agent.open(script.TITLE, script.INSTRUCTIONS)
-        for text in script.USER:
-            agent.turn(text)
-        agent.close()
-    return agent.conversation_id
-
-
-class _Narrator:
-    """Writes what happens, a line each; answers when they are complete."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._text = ""
-
-    def tell(self, kind: str, text: str) -> None:
-        if kind == "text":
-            self._text += text
-        elif kind == "user":
-            self._line("you", text, "bold")
-        elif kind == "call":
-            self._text = f"{one_line(text, 40)} → "
-        elif kind == "result":
-            style = "yellow" if text.startswith("success") else "red"
-            self._line("tool", one_line(self._text + text, self._console.width - 9), style)
-            self._text = ""
-        else:
-            if self._text:
-                self._line("model", self._text, "cyan")
-            if kind == "error":
-                self._line("", f"({text}; the call is made again)", "red")
-            self._text = ""
-
-    def _line(self, who: str, text: str, style: str) -> None:
-        shown = cell(text, style)
-        shown.overflow = "fold"
-        for number, line in enumerate(shown.wrap(self._console, self._console.width - 8)):
-            self._console.print(Text(f"{who if number == 0 else '':>6}  ", style="dim") + line)
+            session_config={"model": MODEL},
+        ) as conversation:
+            agent = Agent(conversation, model, workspace, Narrator(console).tell)
+            for text in script.USER:
+                agent.turn(text)
+        scene = Scene(store, url, conversation.id, workspace, DELAY_S)
+        return conversation.id, show_deaths(console, scene)
 
 
 def _show(store: EventStore, conversation_id: UUID) -> bool:
     console, views = stdout(), Views(store)
-    _heading(console, "2. Timeline", "what a user interface shows; # is the event's version")
+    heading(console, "3. Timeline", "what a user interface shows; # is the event's version")
     items = [item for item in views.timeline(conversation_id) if item.kind not in _FRAME]
     console.print(render.timeline_table(items))
     _show_context(console, views, conversation_id)
-    _heading(console, "4. Usage", "tokens as reported, cost from the price list, by turn")
+    heading(console, "5. Usage", "tokens as reported, cost from the price list, by turn")
     totals = views.usage(by="turn", conversation_id=conversation_id)
     console.print(render.usage_table(totals, "turn"))
-    _heading(console, "5. Tool audit", "every call, the newest first, with what came of it")
+    heading(console, "6. Tool audit", "every call, the newest first, with what came of it")
     calls = views.tool_calls(conversation_id=conversation_id)
     console.print(render.tools_table(calls, one_conversation=True))
     return _prove(console, store)
@@ -158,7 +144,7 @@ def _show(store: EventStore, conversation_id: UUID) -> bool:
 def _show_context(console: Console, views: Views, conversation_id: UUID) -> None:
     whole = views.context(conversation_id)
     small = views.context(conversation_id, max_tokens=_SMALL_BUDGET)
-    _heading(console, "3. messages[]", "what a model would be sent next, and within a small budget")
+    heading(console, "4. messages[]", "what a model would be sent next, and within a small budget")
     say(f"whole: {render.context_summary(whole)}")
     say(f"small: {render.context_summary(small, _SMALL_BUDGET)}")
     console.print(render.messages_table(small.messages))
@@ -167,8 +153,8 @@ def _show_context(console: Console, views: Views, conversation_id: UUID) -> None
 
 
 def _prove(console: Console, store: EventStore) -> bool:
-    _heading(
-        console, "6. Rebuild, compare, verify", "views are folds of the events, and can prove it"
+    heading(
+        console, "7. Rebuild, compare, verify", "views are folds of the events, and can prove it"
     )
     with progress_bar("rebuilding", console=console) as meter:
         report = rebuild(store, on_progress=meter.update)
@@ -190,7 +176,7 @@ def _colour(good: bool) -> str:
 
 def _tell_where_to_go(url: str, conversation_id: UUID) -> None:
     console = stdout()
-    _heading(console, "Explore it further", "the conversation stays where it is")
+    heading(console, "Explore it further", "the conversation stays where it is")
     safe_url = make_url(url).render_as_string(hide_password=True)
     program = _program()
     for command in (
@@ -213,8 +199,3 @@ def _program() -> str:
     found = shutil.which(NAME)
     on_path = found is not None and Path(found).resolve() == started.resolve()
     return NAME if on_path else shlex.quote(str(started))
-
-
-def _heading(console: Console, title: str, why: str) -> None:
-    console.print()
-    console.print(Text.assemble((title, "bold underline"), (f"  {why}", "dim")))

@@ -17,7 +17,7 @@ from typing import Any
 from eventstore.events import JsonObject
 from eventstore.tokens import count_messages, tokenizer_for
 
-__all__ = ["MODEL", "Reply", "ScriptedModel", "Wanted"]
+__all__ = ["MODEL", "Reply", "ScriptedModel", "Wanted", "text_of"]
 
 MODEL = "gpt-4o"
 
@@ -100,6 +100,11 @@ class ScriptedModel:
             "choices": [choice],
             "usage": None,
         }
+
+
+def text_of(chunk: JsonObject) -> str:
+    """Return the text that a chunk adds to the answer."""
+    return "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
 
 
 def _arguments(wanted: Wanted) -> str:

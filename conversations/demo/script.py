@@ -1,10 +1,12 @@
-"""The script of the demo: the project, the user's words, and the model's replies."""
+"""The script of the demo: the project, the user's words, the model's replies, and two deaths."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from conversations.demo.model import Reply, Wanted
 
-__all__ = ["INSTRUCTIONS", "PROJECT", "REPLIES", "TITLE", "USER"]
+__all__ = ["CHANGELOG", "DEATHS", "INSTRUCTIONS", "PROJECT", "REPLIES", "TITLE", "USER", "Death"]
 
 TITLE = "Why is the discount wrong?"
 
@@ -80,3 +82,63 @@ REPLIES = (
     ),
 )
 """In the order in which the model is called; the fourth call breaks off and is made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A turn in which the agent's process is killed, and how the next one goes on.
+
+    Attributes:
+        when: The instant, in words.
+        user: What the user says.
+        replies: The model's replies up to then.
+        after_chunks: How many chunks of the stream arrive; None if it dies when the first tool has
+            taken effect.
+        then: The replies once the user has said "continue".
+    """
+
+    when: str
+    user: str
+    replies: tuple[Reply, ...]
+    after_chunks: int | None
+    then: tuple[Reply, ...]
+
+
+CHANGELOG = "CHANGELOG.md"
+_LINE = "- A discount is a share of the price, and no longer an amount."
+
+DEATHS = {
+    "stream": Death(
+        when="while the model is answering",
+        user="Why did nobody notice this before?",
+        replies=(
+            Reply(
+                "Because the mistake hides where people look first. At a price of exactly 100, ten "
+                "percent and an amount of ten are the same number, and 100 is what one types to "
+                "try a function out. The test at a price of 50 would have shown it at once, and "
+                "if it had been run before the release, then"
+            ),
+        ),
+        after_chunks=60,
+        then=(
+            Reply(
+                "In short: at a price of 100 the mistake cannot be seen, and the one test that "
+                "shows it was never run before a release."
+            ),
+        ),
+    ),
+    "tool": Death(
+        when="between a tool's effect and its result",
+        user=f"Note the change in {CHANGELOG}.",
+        replies=(Reply("One line will do.", (Wanted("append_line", path=CHANGELOG, line=_LINE),)),),
+        after_chunks=None,
+        then=(
+            Reply(
+                "Nobody knows whether the line was written, so I look before I repeat it.",
+                (Wanted("read_file", path=CHANGELOG),),
+            ),
+            Reply("The line is there, so I did not write it again. Done."),
+        ),
+    ),
+}
+"""By what is cut short."""

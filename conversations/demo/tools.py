@@ -10,7 +10,7 @@ from typing import Literal
 
 from eventstore.events import JsonObject
 
-__all__ = ["DEFINITIONS", "Outcome", "Workspace"]
+__all__ = ["DEFINITIONS", "IDEMPOTENT", "Outcome", "Workspace"]
 
 Outcome = tuple[Literal["success", "failed"], str]
 """How a tool ended, and what it returned or why it failed."""
@@ -29,9 +29,13 @@ DEFINITIONS: tuple[JsonObject, ...] = (
     _definition("list_files", "List the files of the project."),
     _definition("read_file", "Return the text of a file.", "path"),
     _definition("write_file", "Write a file, and replace it if it exists.", "path", "text"),
+    _definition("append_line", "Write a line at the end of a file.", "path", "line"),
     _definition("run_tests", "Run the project's tests and return their output."),
 )
 """What the model is told of the tools, in OpenAI's format."""
+
+IDEMPOTENT = frozenset({"list_files", "read_file", "write_file", "run_tests"})
+"""The tools that may run twice without harm; a line that is appended twice is there twice."""
 
 
 class Workspace:
@@ -53,6 +57,7 @@ class Workspace:
             "list_files": self._list_files,
             "read_file": self._read_file,
             "write_file": self._write_file,
+            "append_line": self._append_line,
             "run_tests": self._run_tests,
         }
         try:
@@ -73,6 +78,11 @@ class Workspace:
     def _write_file(self, path: str, text: str) -> str:
         written = self._inside(path).write_text(text, encoding="utf-8")
         return f"wrote {written} characters to {path}"
+
+    def _append_line(self, path: str, line: str) -> str:
+        with self._inside(path).open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+        return f"wrote a line to {path}"
 
     def _run_tests(self) -> str:
         # -B: a cached module of the same second and size would hide a change from the tests.

@@ -7,13 +7,15 @@ the ways that the SDKs offer.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from anthropic import Anthropic, AsyncAnthropic
-from openai import AsyncOpenAI, OpenAI
+import httpx2
+from anthropic import Anthropic, AnthropicError, AsyncAnthropic
+from openai import AsyncOpenAI, OpenAI, OpenAIError
 
 from conversations import clients
 from conversations.aio import AsyncConversation
@@ -41,6 +43,8 @@ class Surface:
         return client
 
 
+# Read once: each client would read all the system's certificates, which takes a tenth of a second.
+_TLS = ssl.create_default_context()
 _SAID = [{"role": "user", "content": "hello"}]
 SURFACES = {
     surface.specification: surface
@@ -63,7 +67,7 @@ SURFACES = {
             "anthropic_messages",
             "anthropic-text",
             ("messages",),
-            {"model": "claude-sonnet-4-5", "messages": _SAID, "max_tokens": 100},
+            {"model": "claude-test", "messages": _SAID, "max_tokens": 100},
             "get_final_message",
         ),
     )
@@ -75,14 +79,15 @@ class ThreadProduct:
 
     def __init__(self, store: EventStore, server: ReplayServer, surface: Surface) -> None:
         self.surface = surface
-        self.conversation = Conversation.start(store)
-        self.turn: Any = None
+        self.options: dict[str, Any] = {"api_key": "test", "max_retries": 0}
+        self.chunks: list[Any] = []
+        self._session = Conversation.start(store)
         self._url = server.url
 
     @property
     def id(self) -> UUID:
         """The conversation's id."""
-        return self.conversation.id
+        return self._session.id
 
     def whole(self, **options: Any) -> Any:
         """Take an answer that is not streamed."""
@@ -90,22 +95,30 @@ class ThreadProduct:
             lambda client: self.surface.of(client).create(**self.surface.request, **options)
         )
 
-    def streamed(self, take: int | None = None, *, close: bool = True) -> list[Any]:
-        """Read a stream, or no more than some chunks of it, and close it or just drop it."""
+    def insistent(self) -> Any:
+        """Ask once more if the first answer is an error, in the same turn."""
 
-        def work(client: Any) -> list[Any]:
-            chunks: list[Any] = []
+        def work(client: Any) -> Any:
+            try:
+                return self.surface.of(client).create(**self.surface.request)
+            except (AnthropicError, OpenAIError):
+                return self.surface.of(client).create(**self.surface.request)
+
+        return self._in_turn(work)
+
+    def streamed(self, take: int | None = None, *, close: bool = True) -> None:
+        """Read a stream, or just some chunks of it, and close it or simply drop it."""
+
+        def work(client: Any) -> None:
             stream = self.surface.of(client).create(**self.surface.request, stream=True)
-            while take is None or len(chunks) < take:
-                chunk = next(stream, None)
-                if chunk is None:
+            for chunk in stream:
+                self.chunks.append(chunk)
+                if len(self.chunks) == take:
                     break
-                chunks.append(chunk)
             if close:
                 stream.close()
-            return chunks
 
-        return list(self._in_turn(work))
+        self._in_turn(work)
 
     def helped(self, *, leave: bool = False) -> Any:
         """Let the SDK's helper put the stream together, or leave it after the first event."""
@@ -119,14 +132,14 @@ class ThreadProduct:
         return self._in_turn(work)
 
     def _in_turn(self, work: Callable[[Any], Any]) -> Any:
-        with self._client() as client, self.conversation.turn("hello") as self.turn:
+        with self._client() as client, self._session.turn("hello"):
             return work(client)
 
     def _client(self) -> Any:
-        options: dict[str, Any] = {"api_key": "test", "max_retries": 0, "timeout": 0.5}
+        http = httpx2.Client(verify=_TLS)
         if self.surface.specification == "anthropic_messages":
-            return clients.record(Anthropic(base_url=self._url, **options))
-        return clients.record(OpenAI(base_url=self._url, **options))
+            return clients.record(Anthropic(base_url=self._url, http_client=http, **self.options))
+        return clients.record(OpenAI(base_url=self._url, http_client=http, **self.options))
 
 
 class AsyncProduct:
@@ -134,9 +147,10 @@ class AsyncProduct:
 
     def __init__(self, store: EventStore, server: ReplayServer, surface: Surface) -> None:
         self.surface = surface
-        self.turn: Any = None
+        self.options: dict[str, Any] = {"api_key": "test", "max_retries": 0}
+        self.chunks: list[Any] = []
         self._session = Conversation.start(store)
-        self._store = store
+        self._url_of_store = store.url
         self._url = server.url
 
     @property
@@ -149,22 +163,30 @@ class AsyncProduct:
         request = {**self.surface.request, **options}
         return self._in_turn(lambda client: self.surface.of(client).create(**request))
 
-    def streamed(self, take: int | None = None, *, close: bool = True) -> list[Any]:
-        """Read a stream, or no more than some chunks of it, and close it or just drop it."""
+    def insistent(self) -> Any:
+        """Ask once more if the first answer is an error, in the same turn."""
 
-        async def work(client: Any) -> list[Any]:
-            chunks: list[Any] = []
+        async def work(client: Any) -> Any:
+            try:
+                return await self.surface.of(client).create(**self.surface.request)
+            except (AnthropicError, OpenAIError):
+                return await self.surface.of(client).create(**self.surface.request)
+
+        return self._in_turn(work)
+
+    def streamed(self, take: int | None = None, *, close: bool = True) -> None:
+        """Read a stream, or just some chunks of it, and close it or simply drop it."""
+
+        async def work(client: Any) -> None:
             stream = await self.surface.of(client).create(**self.surface.request, stream=True)
-            while take is None or len(chunks) < take:
-                chunk = await anext(stream, None)
-                if chunk is None:
+            async for chunk in stream:
+                self.chunks.append(chunk)
+                if len(self.chunks) == take:
                     break
-                chunks.append(chunk)
             if close:
                 await stream.close()
-            return chunks
 
-        return list(self._in_turn(work))
+        self._in_turn(work)
 
     def helped(self, *, leave: bool = False) -> Any:
         """Let the SDK's helper put the stream together, or leave it after the first event."""
@@ -179,18 +201,20 @@ class AsyncProduct:
 
     def _in_turn(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         async def run() -> Any:
-            async with AsyncEventStore(self._store) as store, self._client() as client:
+            opening = AsyncEventStore.open(self._url_of_store, migrate=False)
+            async with await opening as store, self._client() as client:
                 conversation = AsyncConversation(store, self._session)
-                async with conversation.turn("hello") as self.turn:
+                async with conversation.turn("hello"):
                     return await work(client)
 
         return asyncio.run(run())
 
     def _client(self) -> Any:
-        options: dict[str, Any] = {"api_key": "test", "max_retries": 0, "timeout": 0.5}
+        http = httpx2.AsyncClient(verify=_TLS)
         if self.surface.specification == "anthropic_messages":
-            return clients.record(AsyncAnthropic(base_url=self._url, **options))
-        return clients.record(AsyncOpenAI(base_url=self._url, **options))
+            own = AsyncAnthropic(base_url=self._url, http_client=http, **self.options)
+            return clients.record(own)
+        return clients.record(AsyncOpenAI(base_url=self._url, http_client=http, **self.options))
 
 
 Product = ThreadProduct | AsyncProduct

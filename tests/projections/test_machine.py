@@ -97,6 +97,6 @@ def test_any_interleaving_ends_in_the_right_tables(store: EventStore) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=8, stateful_step_count=10, suppress_health_check=list(HealthCheck)
+            max_examples=5, stateful_step_count=10, suppress_health_check=list(HealthCheck)
         ),
     )

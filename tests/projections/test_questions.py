@@ -47,7 +47,7 @@ def answer(source: RowSource, **limits: int | None) -> ContextView | BudgetInfea
     max_tokens=st.none() | st.integers(5, 400),
     max_messages=st.none() | st.integers(1, 8),
 )
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_request_from_sql_is_that_from_the_rows(
     store: EventStore,
     events: list[tuple[Payload, Meta]],
@@ -110,7 +110,7 @@ def explained(store: EventStore, views: Views, cid: UUID) -> list[tuple[str, str
 
 
 @given(events=histories(), cut=st.integers(0, 25))
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_news_of_a_timeline_are_all_that_changed(events: list[RecordedEvent], cut: int) -> None:
     """Asked for what came after a version, the timeline names every item that is not as it was."""
     before = expected(events[:cut], [TIMELINE])["timeline_items"]

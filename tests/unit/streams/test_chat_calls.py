@@ -103,6 +103,13 @@ def test_calls_without_ids_are_told_apart_by_their_arguments() -> None:
     assert [A, B] == [call.arguments_text for call in fed(chunks).message().tool_calls]
 
 
+def test_calls_of_one_tool_under_the_number_0_are_told_apart_by_id() -> None:
+    """A new id with a name is a new call, though number and name are the same."""
+    pieces = [piece(text, "f", index=0, id=name) for name, text in (("x", A), ("y", B))]
+    calls = fed([chunk(piece) for piece in pieces]).message().tool_calls
+    assert [("x", A), ("y", B)] == [(call.provider_id, call.arguments_text) for call in calls]
+
+
 def test_a_legacy_function_call_is_a_tool_call() -> None:
     """``function_call`` has neither id nor number, and there is one of it."""
     deltas: list[Piece] = [{"name": "f", "arguments": ""}, {"arguments": '{"a"'}]

@@ -43,6 +43,12 @@ def test_content_may_be_a_list() -> None:
     assert ("so", "yes") == (text_of(parser, "reasoning"), text_of(parser))
 
 
+def test_several_texts_in_one_chunk_are_one_piece() -> None:
+    """A list of parts adds all of its texts, in their order."""
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert Delta(text="ab") == fed_deltas([chunk({"content": parts})])[1][0]
+
+
 @pytest.mark.parametrize(
     "delta", [None, {}, {"content": None, "tool_calls": None}, {"tool_calls": []}]
 )

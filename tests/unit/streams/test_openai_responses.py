@@ -74,8 +74,8 @@ def test_what_the_deltas_left_out_is_added(ending: dict[str, Any]) -> None:
 
 def test_a_contradiction_leaves_what_was_streamed() -> None:
     """What was shown and recorded stays; the provider's own version is kept to be sent back."""
-    parser = fed([CREATED, added(0, MESSAGE), said("hello"), completed(spoken("bye"))])
-    assert ("hello", [spoken("bye")]) == (text_of(parser), parser.message().raw["output"])
+    parser = fed([CREATED, added(0, MESSAGE), said("hello"), completed(spoken("good bye"))])
+    assert ("hello", [spoken("good bye")]) == (text_of(parser), parser.message().raw["output"])
 
 
 def test_ids_that_change_on_the_way_do_not_matter() -> None:
@@ -116,6 +116,16 @@ def test_reasoning_without_a_summary_is_kept() -> None:
     done = event("output_item.done", output_index=0, item=item)
     (part,) = fed([CREATED, done, completed(item)]).message().parts
     assert ("", "xyz") == (getattr(part, "text", None), getattr(part, "signature", None))
+
+
+def test_reasoning_that_is_told_of_again_is_one_part() -> None:
+    """The last event repeats all items, when other reasoning has followed the first."""
+    items = [
+        {"type": "reasoning", "id": name, "summary": [], "encrypted_content": name} for name in "ab"
+    ]
+    done = [event("output_item.done", output_index=at, item=item) for at, item in enumerate(items)]
+    parts = fed([CREATED, *done, completed(*items)]).message().parts
+    assert ["a", "b"] == [getattr(part, "signature", None) for part in parts]
 
 
 def test_a_refusal_is_no_text() -> None:
