@@ -27,7 +27,7 @@ from eventstore.sql import feed, migrate, streams
 from eventstore.sql.append import ANY, Append, Appended, Expected, append, prepare
 from eventstore.sql.dialect import DriverConnection
 from eventstore.sql.driver import AtHand, DriverTransaction
-from eventstore.sql.engines import Synchronous, begin_write, open_engine
+from eventstore.sql.engines import Synchronous, begin_write, open_engine, snapshot_of
 from eventstore.sql.failures import translated
 from eventstore.sql.read import END, read_page
 from eventstore.sql.streams import StreamInfo
@@ -369,9 +369,7 @@ class EventStore:
     @contextmanager
     def reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
         """Yield a connection in a transaction for reading; ``snapshot`` freezes what it sees."""
-        engine = self.engine
-        if snapshot and engine.dialect.name == "postgresql":
-            engine = engine.execution_options(isolation_level="REPEATABLE READ")
+        engine = snapshot_of(self.engine) if snapshot else self.engine
         with translated(self.url), engine.begin() as connection:
             yield connection
 

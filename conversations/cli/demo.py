@@ -33,6 +33,7 @@ from eventstore.errors import NotADatabase, SchemaOutdated, SchemaTooNew
 from projections import Views
 from projections.diff import compare
 from projections.rebuild import rebuild
+from projections.timeline_items import TimelineItem
 
 __all__ = ["DELAY_S", "DEMO_FILE", "demo"]
 
@@ -45,7 +46,7 @@ _USER = "ada"
 _MANY = 10_000
 _MEMORY = (None, "", ":memory:")
 _FRAME = frozenset({"conversation", "session", "turn"})
-_SMALL_BUDGET = 400  # tokens: about half of the conversation
+_SMALL_BUDGET = 300  # tokens: about a quarter of the conversation
 
 
 @click.command()
@@ -128,8 +129,8 @@ def _hold(store: EventStore, url: str) -> tuple[UUID, bool]:
 
 def _show(store: EventStore, conversation_id: UUID) -> bool:
     console, views = stdout(), Views(store)
-    heading(console, "3. Timeline", "what a user interface shows; # is the event's version")
-    items = [item for item in views.timeline(conversation_id) if item.kind not in _FRAME]
+    heading(console, "3. Timeline", "what a user interface shows, here of the last turns")
+    items = [item for item in views.timeline(conversation_id) if _wanted(item)]
     console.print(render.timeline_table(items))
     _show_context(console, views, conversation_id)
     heading(console, "5. Usage", "tokens as reported, cost from the price list, by turn")
@@ -141,6 +142,10 @@ def _show(store: EventStore, conversation_id: UUID) -> bool:
     return _prove(console, store)
 
 
+def _wanted(item: TimelineItem) -> bool:
+    return item.kind not in _FRAME and (item.turn or 0) > len(script.USER)
+
+
 def _show_context(console: Console, views: Views, conversation_id: UUID) -> None:
     whole = views.context(conversation_id)
     small = views.context(conversation_id, max_tokens=_SMALL_BUDGET)
@@ -148,8 +153,6 @@ def _show_context(console: Console, views: Views, conversation_id: UUID) -> None
     say(f"whole: {render.context_summary(whole)}")
     say(f"small: {render.context_summary(small, _SMALL_BUDGET)}")
     console.print(render.messages_table(small.messages))
-    say("and the account of it, with what was dropped and why:")
-    console.print(render.ledger_table(small.ledger))
 
 
 def _prove(console: Console, store: EventStore) -> bool:
@@ -185,7 +188,7 @@ def _tell_where_to_go(url: str, conversation_id: UUID) -> None:
         f"{program} events {conversation_id} --json",
         f"{program} context {conversation_id} --max-tokens 800 --explain",
         f"{program} export {conversation_id} --format openai",
-        f"{program} tools --status failed",
+        f"{program} tools --status outcome_unknown",
         f"{program} --help",
     ):
         say(f"  {command}")

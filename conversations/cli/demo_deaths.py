@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import UUID
 
 from rich.console import Console
-from rich.table import Table
 
 from conversations.batching import BATCH_CHARS
 from conversations.cli.console import say
 from conversations.cli.demo_narrator import Narrator, heading
 from conversations.cli.recovery import _table as sealed_table
-from conversations.cli.tables import cell, fixed, flexible, grid
 from conversations.cli.text import one_line, plural
 from conversations.conversation import Conversation
 from conversations.demo import script
@@ -26,12 +25,14 @@ from eventstore import EventStore
 from eventstore.events import AssistantMessage, ToolResult, TurnEnd
 from projections import Views
 
-__all__ = ["Claim", "Scene", "show_deaths"]
+__all__ = ["Scene", "show_deaths"]
 
-Claim = tuple[str, bool]
+_Claim = tuple[str, bool]
 """What the recovery promises, in words, and whether it was kept."""
 
 _GO_ON = "continue"
+_LAST = 2  # messages: what the model had said, and what became of it
+_SHORT = 260  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,7 @@ class Scene:
 def show_deaths(console: Console, scene: Scene) -> bool:
     """Kill the agent at each point of the script, and go on; return whether all was as promised."""
     heading(console, "2. Killed, twice", "the agent in a process of its own, ended with SIGKILL")
-    kept = [_die_and_go_on(console, scene, name) for name in script.DEATHS]
-    return all(kept)
+    return all([_die_and_go_on(console, scene, name) for name in script.DEATHS])
 
 
 def _die_and_go_on(console: Console, scene: Scene, name: str) -> bool:
@@ -69,7 +69,7 @@ def _die_and_go_on(console: Console, scene: Scene, name: str) -> bool:
     with Conversation.open(scene.store, scene.conversation_id) as conversation:
         recovery = conversation.recovery
         assert recovery is not None  # noqa: S101 - opened, not started
-        _show_recovery(console, recovery, conversation)
+        _show_recovery(console, narrator, conversation, recovery)
         model = ScriptedModel(death.then, delay_s=scene.delay_s)
         Agent(conversation, model, scene.workspace, narrator.tell).turn(_GO_ON)
     claims = [*_claims_of(scene, name, killed, recovery), _completed(scene)]
@@ -78,38 +78,51 @@ def _die_and_go_on(console: Console, scene: Scene, name: str) -> bool:
     return all(kept for _, kept in claims)
 
 
-def _show_recovery(console: Console, recovery: Recovery, conversation: Conversation) -> None:
-    say(f"Conversation.open found and sealed, with {plural(len(recovery.sealed), 'event')}:")
+def _show_recovery(
+    console: Console, narrator: Narrator, opened: Conversation, recovery: Recovery
+) -> None:
+    say(
+        f"Conversation.open found this, and sealed it with {plural(len(recovery.sealed), 'event')}:"
+    )
     console.print(sealed_table(recovery))
-    console.print(_told(conversation))
+    say("and messages[] now ends with:")
+    for message in opened.views.context(opened.id).messages[-_LAST:]:
+        calls = [f"→ {each['function']['name']}" for each in message.get("tool_calls", ())]
+        words = " ".join(filter(None, (str(message.get("content") or ""), *calls)))
+        narrator.line("", f"{message['role']}: {_end_of(words)}", "magenta")
 
 
-def _told(conversation: Conversation) -> Table:
-    """Return the end of the messages[] view: the model's last words, and what became of them."""
-    table = grid(fixed("role"), flexible("the last messages[] that the model is told", fold=True))
-    messages = conversation.views.context(conversation.id).messages
-    for message in messages[-2:]:
-        table.add_row(cell(message["role"]), cell(one_line(str(message.get("content") or ""))))
-    return table
+def _end_of(text: str) -> str:
+    text = one_line(text)
+    return text if len(text) <= _SHORT else f"… {text[-_SHORT:].partition(' ')[2]}"
 
 
-def _claims_of(scene: Scene, name: str, killed: Killed, recovery: Recovery) -> Iterator[Claim]:
+def _claims_of(scene: Scene, name: str, killed: Killed, recovery: Recovery) -> Iterator[_Claim]:
     if name == "stream":
         kept = recovery.found.model_calls[0].text if recovery.found.model_calls else ""
         lost = len(killed.shown) - len(kept)
         yield (
-            f"of {len(killed.shown)} characters on the screen the log has kept {len(kept)}: at "
-            "most one batch is lost",
+            f"of {len(killed.shown)} characters shown, the log kept {len(kept)}: at most a batch "
+            "is lost",
             bool(kept) and killed.shown.startswith(kept) and lost <= BATCH_CHARS,
         )
     else:
-        outcomes = [each.data.status for each in recovery.sealed if isinstance(each.data, ToolResult)]
+        outcomes = [
+            each.data.status for each in recovery.sealed if isinstance(each.data, ToolResult)
+        ]
         yield "the log does not pretend to know the outcome", ["outcome_unknown"] == outcomes
-        written = (scene.workspace.folder / script.CHANGELOG).read_text(encoding="utf-8")
-        yield f"the effect happened once: {script.CHANGELOG} has one line", written.count("\n") == 1
+        lines = _lines_of(scene.workspace.folder / script.CHANGELOG)
+        yield (
+            f"the effect happened once: {script.CHANGELOG} has {plural(lines, 'line')}",
+            lines == 1,
+        )
 
 
-def _completed(scene: Scene) -> Claim:
+def _lines_of(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
+
+
+def _completed(scene: Scene) -> _Claim:
     last = list(scene.store.read(scene.conversation_id, backward=True, limit=3))
     ended = any(isinstance(each.data, TurnEnd) and each.data.status == "ok" for each in last)
     answered = any(isinstance(each.data, AssistantMessage) and each.data.final for each in last)

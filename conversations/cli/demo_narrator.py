@@ -23,29 +23,30 @@ class Narrator:
         if kind == "text":
             self._who, self._text = "model", self._text + text
         elif kind == "user":
-            self._line("you", text, "bold")
+            self.line("you", text, "bold")
         elif kind == "call":
             self._who, self._text = "tool", f"{one_line(text, 40)} → "
         elif kind == "result":
             style = "yellow" if text.startswith("success") else "red"
-            self._line("tool", one_line(self._text + text, self._console.width - 9), style)
+            self.line("tool", one_line(self._text + text, self._console.width - 9), style)
             self._text = ""
         else:
             self._end("cyan")
             if kind == "error":
-                self._line("", f"({text}; the call is made again)", "red")
+                self.line("", f"({text}; the call is made again)", "red")
 
     def cut_short(self, why: str) -> None:
         """Show what was being told when it ended, and why nothing more came."""
         self._end("cyan" if self._who == "model" else "yellow")
-        self._line("", why, "red")
+        self.line("", why, "red")
 
     def _end(self, style: str) -> None:
         if self._text:
-            self._line(self._who, self._text, style)
+            self.line(self._who, self._text, style)
         self._text = ""
 
-    def _line(self, who: str, text: str, style: str) -> None:
+    def line(self, who: str, text: str, style: str = "") -> None:
+        """Show a text, and who says it; a long one goes on below."""
         shown = cell(text, style)
         shown.overflow = "fold"
         for number, line in enumerate(shown.wrap(self._console, self._console.width - 8)):

@@ -86,7 +86,7 @@ def run_and_kill(
 @contextlib.contextmanager
 def _process(order: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
     """Start the process, give it its order, and see to it that it is gone at the end."""
-    process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own module
+    process = subprocess.Popen(
         # -P: what lies in the current directory is not to be imported.
         [sys.executable, "-P", "-m", "conversations.demo.child"],
         stdin=subprocess.PIPE,

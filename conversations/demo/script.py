@@ -115,15 +115,15 @@ DEATHS = {
             Reply(
                 "Because the mistake hides where people look first. At a price of exactly 100, ten "
                 "percent and an amount of ten are the same number, and 100 is what one types to "
-                "try a function out. The test at a price of 50 would have shown it at once, and "
-                "if it had been run before the release, then"
+                "try a function out. The test at a price of 50 shows it at once, but nothing runs "
+                "the tests before a release, so it has to be a habit, and habits slip."
             ),
         ),
-        after_chunks=60,
+        after_chunks=45,
         then=(
             Reply(
-                "In short: at a price of 100 the mistake cannot be seen, and the one test that "
-                "shows it was never run before a release."
+                "In short: at a price of 100 the mistake cannot be seen, and the test that shows "
+                "it was not run."
             ),
         ),
     ),

@@ -21,7 +21,7 @@ from sqlalchemy.pool import QueuePool
 from eventstore.errors import InvalidUrl, NotWritable
 from eventstore.sql.driver import begin as begin_sqlite
 
-__all__ = ["Synchronous", "begin_write", "open_engine", "writer_of"]
+__all__ = ["Synchronous", "begin_write", "open_engine", "snapshot_of", "writer_of"]
 
 Synchronous = Literal["FULL", "NORMAL", "EXTRA", "OFF"]
 _DRIVERS = {
@@ -64,6 +64,14 @@ def open_engine(
 def writer_of(engine: Engine, durable: bool) -> Engine:
     """Return the engine's variant for transactions that write; it shares the connections."""
     return engine.execution_options(sqlite_begin="IMMEDIATE", durable=durable)
+
+
+@lru_cache(maxsize=256)
+def snapshot_of(engine: Engine) -> Engine:
+    """Return the engine's variant whose transactions see one state of the database throughout."""
+    if engine.dialect.name == "sqlite":
+        return engine
+    return engine.execution_options(isolation_level="REPEATABLE READ")
 
 
 @contextmanager

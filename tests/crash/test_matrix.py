@@ -17,7 +17,6 @@ from uuid import UUID
 
 import pytest
 
-from conversations.batching import BATCH_CHARS
 from eventstore import EventStore, RecordedEvent, new_id
 from eventstore.events import AssistantMessage, LlmError, TextPart, ToolResult
 from projections import Views
@@ -28,7 +27,8 @@ from tests.crash.processes import KILLED, Agents, agents
 from tests.crash.world import Kill, World
 from tests.unit.projections.history import apply, fold
 
-LONGEST_PIECE = 11
+LARGEST_BATCH = 512 + 11
+"""Characters: a batch is written once it has 512, and a piece has eleven."""
 RANDOM_KILLS = 12
 
 
@@ -132,7 +132,7 @@ def assert_truth(
     assert heard.keys() <= kept.keys()
     for call, text in heard.items():
         assert text.startswith(kept[call])
-        assert len(text) - len(kept[call]) < BATCH_CHARS + LONGEST_PIECE
+        assert len(text) - len(kept[call]) < LARGEST_BATCH
     times = Counter(world.effects)
     again = {tool for (tool, _), count in times.items() if count > 1}
     assert again <= IDEMPOTENT

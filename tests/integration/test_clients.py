@@ -315,7 +315,9 @@ def test_another_try(
     failed, again = log.requests
 
     assert ["llm_request", "llm_error", "llm_request", "assistant_message"] == log.types
-    assert [(1, None), (2, failed.llm_call_id)] == [(r.attempt, r.retry_of) for r in (failed, again)]
+    assert [(1, None), (2, failed.llm_call_id)] == [
+        (r.attempt, r.retry_of) for r in (failed, again)
+    ]
     assert {0} == {meta.step for meta in log.metas if meta.step is not None}
 
 

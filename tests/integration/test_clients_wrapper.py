@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import contextvars
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -222,7 +222,9 @@ def test_failed_response_that_is_not_streamed(
     assert [] == payloads(store, conversation, e.AssistantMessage)
 
 
-def test_usage_of_the_turn(conversation: Conversation, server: ReplayServer, client: OpenAI) -> None:
+def test_usage_of_the_turn(
+    conversation: Conversation, server: ReplayServer, client: OpenAI
+) -> None:
     """A stream's tokens are counted once, whether it is closed afterwards or not."""
     server.will(Streamed(CHAT))
     with conversation.turn("hello") as turn, ask(client, stream=True) as stream:
@@ -241,7 +243,12 @@ def test_credentials_stay_out(
 ) -> None:
     """Headers and the keys of remote tool servers are not recorded."""
     server.will(answer())
-    remote = {"type": "mcp", "server_url": "u", "authorization": "secret", "headers": {"k": "secret"}}
+    remote = {
+        "type": "mcp",
+        "server_url": "u",
+        "authorization": "secret",
+        "headers": {"k": "secret"},
+    }
     schema = {"type": "object", "properties": {"headers": {"type": "string"}}}
     function = {"type": "function", "function": {"name": "get", "parameters": schema}}
     with conversation.turn("hello"):
@@ -282,27 +289,10 @@ def test_conversation_within_a_conversation(
 def test_context_that_outlives_its_turn(conversation: Conversation) -> None:
     """A turn that is over is not current, even where its context lives on."""
     with conversation.turn("hello") as turn:
-        steps = [current_turn()]
-        resume, done = threading.Event(), threading.Event()
+        context = contextvars.copy_context()
+        inside = context.run(current_turn)
 
-        async def later() -> None:
-            await asyncio.to_thread(resume.wait, 10)
-            steps.append(current_turn())
-            done.set()
-
-        task = threading.Thread(target=_in_this_context(lambda: asyncio.run(later())))
-        task.start()
-    resume.set()
-    task.join()
-
-    assert [turn, None] == steps
-
-
-def _in_this_context(work: Any) -> Any:
-    import contextvars
-
-    context = contextvars.copy_context()
-    return lambda: context.run(work)
+    assert (turn, None) == (inside, context.run(current_turn))
 
 
 def test_calls_at_the_same_time(store: EventStore, server: ReplayServer) -> None:
@@ -359,7 +349,10 @@ def test_cancelled_task(store: EventStore, server: ReplayServer) -> None:
     conversation = asyncio.run(main())
     [error] = payloads(store, conversation, e.LlmError)
 
-    assert ("cancelled", fed(chunks_of(CHAT)[:6]).partial().text) == (error.kind, error.partial_text)
+    assert ("cancelled", fed(chunks_of(CHAT)[:6]).partial().text) == (
+        error.kind,
+        error.partial_text,
+    )
 
 
 def test_client_of_the_other_kind(store: EventStore, server: ReplayServer, client: OpenAI) -> None:
