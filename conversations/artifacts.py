@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eventstore import RecordedEvent
+from eventstore.blobs import alias_of
 from eventstore.errors import UnknownAlias
 from eventstore.events import ToolResult
 
@@ -55,10 +56,16 @@ class ToolOutputs:
             self.write(event.data.call_id, content)
 
     def write(self, call_id: str, text: str) -> None:
-        """Write a call's output, by way of a temporary file that takes its name at the end."""
+        """Write a call's output, by way of a temporary file that takes its name at the end.
+
+        Raises:
+            UnknownAlias: It is no id of a call.
+            OSError: The file cannot be written, or a link leads out of the state directory.
+        """
         if self._directory is None:
             return
-        self._directory.mkdir(parents=True, exist_ok=True)
+        call_of_alias(alias_of(call_id))
+        self._make_directory(self._directory)
         handle, name = tempfile.mkstemp(dir=self._directory, prefix=f".{call_id}.")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -69,3 +76,9 @@ class ToolOutputs:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+    def _make_directory(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        # A tool may work in the state directory, and have put a link in the place of a folder.
+        if directory.resolve() != directory.parents[1].resolve() / "logs" / "tool-results":
+            raise OSError(f"{directory} leads out of the state directory")

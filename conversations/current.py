@@ -1,7 +1,8 @@
 """The turn that is open where a model is called, so that a product need not hand it around.
 
-Entering a turn makes it the current one of this thread or task, and of the tasks begun within; a
-turn that is over is never current, whichever context still refers to it.
+Entering a turn makes it the current one of this thread or task, and of the tasks begun within. One
+that is over is never current, whichever context still refers to it; nor is one that was abandoned
+without being left, once nobody has it any more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["OpenTurn", "current_turn"]
 
 CallT = TypeVar("CallT", bound=CallFacts)
 
-_current: ContextVar[OpenTurn[Any] | None] = ContextVar("turn", default=None)
+_current: ContextVar[weakref.ref[OpenTurn[Any]] | None] = ContextVar("turn", default=None)
 
 
 class OpenTurn(Generic[CallT]):
@@ -28,7 +29,7 @@ class OpenTurn(Generic[CallT]):
 
     def __init__(self) -> None:
         self.last_call: CallT | None = None
-        self._before: OpenTurn[Any] | None = None
+        self._before: weakref.ref[OpenTurn[Any]] | None = None
         self._is_open = False
         self._held: list[tuple[CallT, weakref.ref[object]]] = []
         self._holding = threading.Lock()
@@ -53,20 +54,24 @@ class OpenTurn(Generic[CallT]):
 
     def _become_current(self) -> None:
         self._before, self._is_open = _current.get(), True
-        _current.set(self)
+        _current.set(weakref.ref(self))
 
     def _step_back(self) -> None:
         self._is_open = False
-        if _current.get() is self:
+        current = _current.get()
+        if current is not None and current() is self:
             _current.set(self._before)
 
 
 def current_turn() -> OpenTurn[Any] | None:
     """Return the innermost turn that is open in this context."""
-    turn = _current.get()
-    while turn is not None and not turn._is_open:
-        turn = turn._before
-    return turn
+    current = _current.get()
+    while current is not None:
+        turn = current()
+        if turn is None or turn._is_open:
+            return turn
+        current = turn._before
+    return None
 
 
 def _is_over(call: CallFacts) -> bool:

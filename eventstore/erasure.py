@@ -24,6 +24,7 @@ from eventstore.events.codec import decode
 from eventstore.events.records import NewEvent
 from eventstore.ids import new_id
 from eventstore.sql.append import ANY, Append, append, prepare
+from eventstore.sql.migrate import schema_stays
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.types import Id
 
@@ -82,6 +83,7 @@ def erase(
         raise InvalidEvent("an erasure needs a reason")
     tables = metadata_for(connection.dialect.name).tables
     streams = tables["conversations"]
+    schema_stays(connection)
     erasure_lock(connection, conversation_id, exclusive=True)
     locked = connection.execute(
         select(streams.c.version)

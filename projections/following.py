@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection, update
 
 from eventstore import EventStore
+from eventstore.errors import ProjectionFailed
 from eventstore.sql import feed
 from eventstore.sql.schema import metadata_for
 from projections.base import Projection
@@ -56,9 +57,12 @@ def _follow(store: EventStore, generations: list[Generation], cursor: str | None
         for start in range(0, len(late), _TOGETHER):
             # In one order everywhere, so that two followers cannot wait for each other.
             part = sorted(late[start : start + _TOGETHER], key=lambda pair: pair[0])
-            with store.writing(durable=False) as connection:
-                for conversation, behind in part:
-                    catch_up(connection, behind, conversation)
+            try:
+                _catch_up(store, part)
+            except ProjectionFailed:
+                # One that cannot be folded must not hold up those beside it.
+                for alone in part:
+                    _catch_up(store, [alone])
         count += len(late)
         if page.safe != cursor:
             with store.writing(durable=False) as connection:
@@ -68,6 +72,12 @@ def _follow(store: EventStore, generations: list[Generation], cursor: str | None
         looked_at = page.seen
         if not page.more:
             return count
+
+
+def _catch_up(store: EventStore, part: Sequence[tuple[UUID, list[Generation]]]) -> None:
+    with store.writing(durable=False) as connection:
+        for conversation, behind in part:
+            catch_up(connection, behind, conversation)
 
 
 def late(connection: Connection, generation: Generation | None) -> list[UUID]:

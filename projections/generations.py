@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 import psycopg
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, exists, insert, not_, select, update
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.errors import EventStoreError
@@ -33,6 +33,7 @@ __all__ = [
     "cut_over",
     "drop_dead",
     "find_live",
+    "forget_heads",
     "gone",
     "install",
     "newest_live",
@@ -164,23 +165,31 @@ def cut_over(connection: Connection, generation: Generation) -> None:
 
 
 def drop_dead(connection: Connection) -> int:
-    """Drop the tables and heads of dead generations; return how many generations went."""
+    """Drop the tables of dead generations; return how many generations went.
+
+    Their heads are left to `forget_heads`, in a transaction of its own: a fold locks its head
+    before its tables, and would end in a deadlock with one that locks them the other way round.
+    """
     registry = _registry(connection)
-    heads = metadata_for(connection.dialect.name).tables["projection_heads"]
     dead = [row for row in registered(connection) if row["status"] == "dead"]
     for row in dead:
         tables.drop(connection, loads(row["tables"]))
-        connection.execute(
-            delete(heads).where(
-                heads.c.projection == row["name"], heads.c.generation == row["generation"]
-            )
-        )
         connection.execute(
             delete(registry).where(
                 registry.c.name == row["name"], registry.c.generation == row["generation"]
             )
         )
     return len(dead)
+
+
+def forget_heads(connection: Connection) -> None:
+    """Delete the heads of generations that are no longer registered."""
+    registry = _registry(connection)
+    heads = metadata_for(connection.dialect.name).tables["projection_heads"]
+    known = exists().where(
+        registry.c.name == heads.c.projection, registry.c.generation == heads.c.generation
+    )
+    connection.execute(delete(heads).where(not_(known)))
 
 
 def _registry(connection: Connection) -> Table:

@@ -28,7 +28,6 @@ from eventstore.sql.engines import open_engine
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.schema import metadata_for
 from projections import generations
-from projections.base import Projection
 from projections.catalogue import named
 from projections.engine import catch_up, fold_anew, save_folds, untouched
 from projections.generations import Generation
@@ -84,7 +83,7 @@ def rebuild(
     total = _pending_events(store, targets)
     pages = _pages(store, targets)
     if workers > 1 and not _in_memory(store):
-        results = _in_processes(store, projections, pages, workers)
+        results = _in_processes(store, targets, pages, workers)
     else:
         results = (_rebuild_page(store, targets, page) for page in pages)
     for page_conversations, page_events in results:
@@ -107,6 +106,8 @@ def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
     # Apart from the cut-over, which must be short: dropping and deleting takes time with size.
     with schema_lock(store.engine) as connection:
         generations.drop_dead(connection)
+    with schema_lock(store.engine) as connection:
+        generations.forget_heads(connection)
 
 
 def _lacking(connection: Connection, targets: Sequence[Generation]) -> list[ColumnElement[bool]]:
@@ -206,14 +207,14 @@ def _in_memory(store: EventStore) -> bool:
 
 
 def _in_processes(
-    store: EventStore, projections: Sequence[Projection], pages: Iterator[list[Pending]], count: int
+    store: EventStore, targets: Sequence[Generation], pages: Iterator[list[Pending]], count: int
 ) -> Iterator[tuple[int, int]]:
     """Rebuild pages in processes of their own, at most twice as many at a time as there are."""
     url = store.engine.url.render_as_string(hide_password=False)
-    names = tuple(projection.name for projection in projections)
+    numbers = tuple((target.projection.name, target.number) for target in targets)
     # Spawned, not forked: a connection must not be shared with a child.
     pool = ProcessPoolExecutor(
-        count, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(url, names)
+        count, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(url, numbers)
     )
     running: set[Future[tuple[int, int]]] = set()
     try:
@@ -236,14 +237,16 @@ class _Worker:
     targets: list[Generation]
 
 
-def _start_worker(url: str, names: tuple[str, ...]) -> None:
+def _start_worker(url: str, numbers: tuple[tuple[str, int], ...]) -> None:
     # Ctrl-C is for the parent, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _Worker.store = EventStore(open_engine(url))
-    with _Worker.store.reading() as connection:
-        found = [generations.building(connection, each) for each in named(names)]
-    _Worker.targets = [generation for generation in found if generation is not None]
+    _Worker.targets = [
+        Generation(projection, number, None)
+        for name, number in numbers
+        for projection in named([name])
+    ]
 
 
 def _end_with_parent() -> None:

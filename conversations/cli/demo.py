@@ -16,7 +16,7 @@ from sqlalchemy.exc import ArgumentError
 
 from conversations.cli import render
 from conversations.cli.console import say, stdout
-from conversations.cli.demo_deaths import Scene, show_deaths
+from conversations.cli.demo_deaths import Scene, show_deaths, waiting_agents
 from conversations.cli.demo_narrator import Narrator, heading
 from conversations.cli.integrity import said
 from conversations.cli.options import URL_VARIABLE, Target, common, with_target
@@ -107,7 +107,10 @@ def _hold(store: EventStore, url: str) -> tuple[UUID, bool]:
     """Hold the conversation, with its deaths; return its id, and whether nothing was lost."""
     console = stdout()
     heading(console, "1. A conversation", "held by a scripted agent, recorded event by event")
-    with tempfile.TemporaryDirectory(prefix="eventstore-demo-") as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="eventstore-demo-") as name,
+        waiting_agents() as agents,
+    ):
         folder = Path(name)
         workspace = Workspace(folder, script.PROJECT)
         model = ScriptedModel(script.REPLIES, delay_s=DELAY_S)
@@ -124,7 +127,7 @@ def _hold(store: EventStore, url: str) -> tuple[UUID, bool]:
             for text in script.USER:
                 agent.turn(text)
         scene = Scene(store, url, conversation.id, workspace, DELAY_S)
-        return conversation.id, show_deaths(console, scene)
+        return conversation.id, show_deaths(console, scene, agents)
 
 
 def _show(store: EventStore, conversation_id: UUID) -> bool:

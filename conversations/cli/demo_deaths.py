@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -17,7 +18,8 @@ from conversations.cli.text import one_line, plural
 from conversations.conversation import Conversation
 from conversations.demo import script
 from conversations.demo.agent import Agent
-from conversations.demo.killing import Killed, run_and_kill
+from conversations.demo.child import Order
+from conversations.demo.killing import AgentProcess, Killed
 from conversations.demo.model import ScriptedModel
 from conversations.demo.tools import Workspace
 from conversations.recovery import Recovery
@@ -25,7 +27,7 @@ from eventstore import EventStore
 from eventstore.events import AssistantMessage, ToolResult, TurnEnd
 from projections import Views
 
-__all__ = ["Scene", "show_deaths"]
+__all__ = ["Scene", "show_deaths", "waiting_agents"]
 
 _Claim = tuple[str, bool]
 """What the recovery promises, in words, and whether it was kept."""
@@ -48,23 +50,32 @@ class Scene:
     workspace: Workspace
     delay_s: float
 
+    def order(self, death: str) -> Order:
+        """Return what an agent's process is to do."""
+        folder = str(self.workspace.folder)
+        return Order(self.url, str(self.conversation_id), folder, death, self.delay_s)
 
-def show_deaths(console: Console, scene: Scene) -> bool:
+
+@contextmanager
+def waiting_agents() -> Iterator[Mapping[str, AgentProcess]]:
+    """Start a process for each death of the script ahead of time, since starting takes a second."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(AgentProcess()) for name in script.DEATHS}
+
+
+def show_deaths(console: Console, scene: Scene, agents: Mapping[str, AgentProcess]) -> bool:
     """Kill the agent at each point of the script, and go on; return whether all was as promised."""
     heading(console, "2. Killed, twice", "the agent in a process of its own, ended with SIGKILL")
-    return all([_die_and_go_on(console, scene, name) for name in script.DEATHS])
+    kept = True
+    for name, agent in agents.items():
+        narrator = Narrator(console)
+        killed = agent.run_and_kill(scene.order(name), narrator.tell)
+        kept &= _go_on(console, narrator, scene, name, killed)
+    return kept
 
 
-def _die_and_go_on(console: Console, scene: Scene, name: str) -> bool:
-    narrator, death = Narrator(console), script.DEATHS[name]
-    killed = run_and_kill(
-        scene.url,
-        scene.conversation_id,
-        scene.workspace.folder,
-        name,
-        tell=narrator.tell,
-        delay_s=scene.delay_s,
-    )
+def _go_on(console: Console, narrator: Narrator, scene: Scene, name: str, killed: Killed) -> bool:
+    death = script.DEATHS[name]
     narrator.cut_short(f"✗ process {killed.pid} killed (signal {killed.signal}) {death.when}")
     with Conversation.open(scene.store, scene.conversation_id) as conversation:
         recovery = conversation.recovery
@@ -81,9 +92,7 @@ def _die_and_go_on(console: Console, scene: Scene, name: str) -> bool:
 def _show_recovery(
     console: Console, narrator: Narrator, opened: Conversation, recovery: Recovery
 ) -> None:
-    say(
-        f"Conversation.open found this, and sealed it with {plural(len(recovery.sealed), 'event')}:"
-    )
+    say(f"Conversation.open found this, and sealed it in {plural(len(recovery.sealed), 'event')}:")
     console.print(sealed_table(recovery))
     say("and messages[] now ends with:")
     for message in opened.views.context(opened.id).messages[-_LAST:]:
@@ -100,12 +109,10 @@ def _end_of(text: str) -> str:
 def _claims_of(scene: Scene, name: str, killed: Killed, recovery: Recovery) -> Iterator[_Claim]:
     if name == "stream":
         kept = recovery.found.model_calls[0].text if recovery.found.model_calls else ""
-        lost = len(killed.shown) - len(kept)
-        yield (
-            f"of {len(killed.shown)} characters shown, the log kept {len(kept)}: at most a batch "
-            "is lost",
-            bool(kept) and killed.shown.startswith(kept) and lost <= BATCH_CHARS,
-        )
+        shown = killed.shown
+        said = f"of {len(shown)} characters shown, the log kept {len(kept)} (a batch may be lost)"
+        whole = bool(kept) and shown.startswith(kept)
+        yield said, whole and len(shown) - len(kept) <= BATCH_CHARS
     else:
         outcomes = [
             each.data.status for each in recovery.sealed if isinstance(each.data, ToolResult)

@@ -1,8 +1,8 @@
 """The agent in a process of its own, which stops where it is to be killed.
 
 Started by `killing`. Its order comes on stdin, as one line of JSON, so that no password shows in a
-list of processes; what a user would see on the screen goes to stdout, a line of JSON each. Where it
-stops it reads stdin until it is killed, or until whoever started it is gone.
+list of processes; what a user would see on the screen goes to stdout, a line of JSON each. It never
+outlives whoever started it: where it waits, for the order or to be killed, it waits at stdin.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,10 +22,39 @@ from conversations.demo.tools import Outcome, Workspace
 from eventstore import EventStore
 from eventstore.events import JsonObject
 
-__all__ = ["STOPPED", "main"]
+__all__ = ["STOPPED", "Order", "main", "read_told"]
 
 STOPPED = "stopped"
 """What is told where the process stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the process is to do.
+
+    Attributes:
+        url: The database.
+        conversation_id: The conversation.
+        folder: What the tools work on.
+        death: Which of the script's deaths.
+        delay_s: How long the model takes for a piece of its answer, in seconds.
+    """
+
+    url: str
+    conversation_id: str
+    folder: str
+    death: str
+    delay_s: float
+
+    def line(self) -> str:
+        """Return the order as a line."""
+        return json.dumps(asdict(self)) + "\n"
+
+
+def read_told(line: str) -> tuple[str, str]:
+    """Return what a line of the process tells: of what kind it is, and the text."""
+    kind, text = json.loads(line)
+    return kind, text
 
 
 class _StoppingModel(ScriptedModel):
@@ -51,13 +81,16 @@ class _StoppingWorkspace(Workspace):
 
 def main() -> None:
     """Take an order, and hold a turn up to the point where the process is killed."""
-    order = json.loads(sys.stdin.readline())
-    death = script.DEATHS[order["death"]]
-    model = _StoppingModel(death.replies, order["delay_s"], death.after_chunks)
-    workspace = _StoppingWorkspace(Path(order["folder"]), {})
+    line = sys.stdin.readline()
+    if not line:
+        return
+    order = Order(**json.loads(line))
+    death = script.DEATHS[order.death]
+    model = _StoppingModel(death.replies, order.delay_s, death.after_chunks)
+    workspace = _StoppingWorkspace(Path(order.folder), {})
     with (
-        EventStore.open(order["url"], migrate=False) as store,
-        Conversation.open(store, order["conversation_id"]) as conversation,
+        EventStore.open(order.url, migrate=False) as store,
+        Conversation.open(store, order.conversation_id) as conversation,
     ):
         Agent(conversation, model, workspace, _tell).turn(death.user)
 

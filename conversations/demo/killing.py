@@ -1,4 +1,4 @@
-"""Starts the agent in a process of its own (`child`), and kills it where it stops.
+"""Runs the agent in a process of its own (`child`), and kills it where it stops.
 
 Nothing depends on timing: the process tells that it has stopped, and is killed then. If it never
 tells, it is killed all the same after a minute; and nothing is left running, whatever goes wrong.
@@ -7,22 +7,20 @@ tells, it is killed all the same after a minute; and nothing is left running, wh
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from uuid import UUID
+from types import TracebackType
+from typing import Self
 
 import conversations
 from conversations.demo.agent import Listener
-from conversations.demo.child import STOPPED
+from conversations.demo.child import STOPPED, Order, read_told
 
-__all__ = ["Killed", "run_and_kill"]
+__all__ = ["AgentProcess", "Killed"]
 
 _PATIENCE_S = 60.0
 _PACKAGES = Path(conversations.__file__).parents[1]
@@ -40,82 +38,75 @@ class Killed:
     shown: str
 
 
-def run_and_kill(
-    url: str,
-    conversation_id: UUID,
-    folder: Path,
-    death: str,
-    *,
-    tell: Listener,
-    delay_s: float,
-) -> Killed:
-    """Have a process hold a turn of the conversation, and kill it with SIGKILL.
+class AgentProcess:
+    """A process that holds one turn, up to the point where it is killed.
 
-    Args:
-        url: The database.
-        conversation_id: The conversation.
-        folder: What the tools work on.
-        death: Which of the script's deaths.
-        tell: Told what the process shows, as it shows it.
-        delay_s: How long the model takes for a piece of its answer, in seconds.
-
-    Raises:
-        ChildProcessError: The process has ended before it could be killed.
+    A context manager: entering starts the process, which then waits for its order; when it is left,
+    the process is gone.
     """
-    order = {
-        "url": url,
-        "conversation_id": str(conversation_id),
-        "folder": str(folder),
-        "death": death,
-        "delay_s": delay_s,
-    }
-    shown, stopped = "", False
-    with _process(order) as process:
-        for kind, text in _told(process):
-            if kind == STOPPED:
-                stopped = True
-                break
-            shown = shown + text if kind == "text" else ""
-            tell(kind, text)
-        process.kill()
-    if not stopped:
-        raise ChildProcessError(f"the agent's process ended by itself: {process.returncode}")
-    return Killed(process.pid, -process.returncode, shown)
 
+    def __enter__(self) -> Self:
+        """Start the process."""
+        self._process = subprocess.Popen(
+            # -P: what lies in the current directory is not to be imported.
+            [sys.executable, "-P", "-m", "conversations.demo.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, "PYTHONPATH": _python_path()},
+            # An interrupt from the keyboard is for the demo, which then ends this process.
+            start_new_session=True,
+        )
+        return self
 
-@contextlib.contextmanager
-def _process(order: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
-    """Start the process, give it its order, and see to it that it is gone at the end."""
-    process = subprocess.Popen(
-        # -P: what lies in the current directory is not to be imported.
-        [sys.executable, "-P", "-m", "conversations.demo.child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        env={**os.environ, "PYTHONPATH": _python_path()},
-        # An interrupt from the keyboard is for the demo, which then ends this process.
-        start_new_session=True,
-    )
-    overdue = threading.Timer(_PATIENCE_S, process.kill)
-    with process:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the process, if it still runs."""
+        self._process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate()
+
+    def run_and_kill(self, order: Order, tell: Listener) -> Killed:
+        """Have the process carry out its order, and kill it with SIGKILL where it stops.
+
+        Args:
+            order: What to do.
+            tell: Told what the process shows, as it shows it.
+
+        Raises:
+            ChildProcessError: The process has ended before it could be killed.
+        """
+        overdue = threading.Timer(_PATIENCE_S, self._process.kill)
+        overdue.start()
         try:
-            overdue.start()
-            assert process.stdin is not None  # noqa: S101 - asked for above
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(json.dumps(order) + "\n")
-                process.stdin.flush()
-            yield process
+            shown = self._listen(order, tell)
         finally:
             overdue.cancel()
-            process.kill()
+            self._process.kill()
+        status = self._process.wait()
+        if shown is None:
+            raise ChildProcessError(f"the agent's process ended by itself: {status}")
+        return Killed(self._process.pid, -status, shown)
 
-
-def _told(process: subprocess.Popen[str]) -> Iterator[tuple[str, str]]:
-    assert process.stdout is not None  # noqa: S101 - asked for in `_process`
-    for line in process.stdout:
-        kind, text = json.loads(line)
-        yield kind, text
+    def _listen(self, order: Order, tell: Listener) -> str | None:
+        """Return what the process has shown of its last answer; None if it never stopped."""
+        assert self._process.stdin is not None  # noqa: S101 - asked for on entering
+        assert self._process.stdout is not None  # noqa: S101 - likewise
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(order.line())
+            self._process.stdin.flush()
+        shown = ""
+        for kind, text in map(read_told, self._process.stdout):
+            if kind == STOPPED:
+                return shown
+            shown = shown + text if kind == "text" else ""
+            tell(kind, text)
+        return None
 
 
 def _python_path() -> str:

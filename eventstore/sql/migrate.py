@@ -18,7 +18,14 @@ from eventstore.errors import SchemaOutdated, SchemaTooNew, StoreUnavailable
 from eventstore.sql.engines import begin_write
 from eventstore.sql.failures import translated
 
-__all__ = ["current_revision", "known_revisions", "require_current", "schema_lock", "upgrade"]
+__all__ = [
+    "current_revision",
+    "known_revisions",
+    "require_current",
+    "schema_lock",
+    "schema_stays",
+    "upgrade",
+]
 
 _LOCK = 0x6576656E74  # "event" in ASCII: the advisory lock's number on PostgreSQL
 
@@ -30,6 +37,12 @@ def schema_lock(engine: Engine) -> Iterator[Connection]:
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         yield connection
+
+
+def schema_stays(connection: Connection) -> None:
+    """Keep every table from being dropped until the caller's transaction ends."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": _LOCK})
 
 
 def known_revisions() -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from uuid import UUID
 import pytest
 
 from conversations.cli import demo
+from conversations.conversation import Conversation
 from conversations.demo import script
 from conversations.demo.agent import Agent
-from conversations.demo.model import ScriptedModel
+from conversations.demo.model import Reply, ScriptedModel, Wanted
 from conversations.demo.tools import Workspace
 from eventstore import EventStore, events
 from eventstore.events import RecordedEvent
@@ -43,20 +44,37 @@ def test_demo_ends_well(shown: Run) -> None:
 
 def test_demo_is_short(shown: Run) -> None:
     """The demo fits into a few screens."""
-    assert len(shown.out.splitlines()) <= 125
+    assert len(shown.out.splitlines()) <= 150
 
 
 def test_demo_shows_every_view(shown: Run) -> None:
     """Each view has its heading, and the rebuild its progress bar."""
-    for heading in ("Timeline", "messages[]", "Usage", "Tool audit", "Rebuild", "Explore"):
+    for heading in (
+        "Killed",
+        "Timeline",
+        "messages[]",
+        "Usage",
+        "Tool audit",
+        "Rebuild",
+        "Explore",
+    ):
         assert heading in shown.out
     assert re.search(r"rebuilding ━+ +100%", shown.out)
 
 
+def test_demo_shows_both_recoveries(shown: Run) -> None:
+    """What was lost, what was sealed, what the model is told, and that it went on."""
+    assert 2 == len(re.findall(r"✗ process \d+ killed \(signal 9\)", shown.out))
+    assert 2 == shown.out.count('✓ "continue" went on to the end')
+    for said in ("outcome_unknown", "LLM_ERROR", "It may or may not", "CHANGELOG.md has 1 line"):
+        assert said in shown.out
+
+
 @pytest.fixture
 def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give an empty current directory, and a model that takes no time."""
+    """Give an empty current directory, a model that takes no time, and a demo without deaths."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(script, "DEATHS", {})
     monkeypatch.setattr(demo, "DELAY_S", 0.0)
     return tmp_path
 
@@ -95,17 +113,22 @@ def test_demo_leaves_a_text_file_alone(fast: Path) -> None:
     assert (2, "my notes\n" * 100) == (run("demo").status, path.read_text(encoding="utf-8"))
 
 
+def test_demo_refuses_a_database_in_memory(fast: Path) -> None:
+    """The process that is killed could not write there, so it says so at once."""
+    done = run("demo", url="sqlite:///:memory:")
+    assert (2, "") == (done.status, done.out)
+    assert "outlives a process" in done.err
+
+
 def test_demo_keeps_away_from_the_environments_database(fast: Path) -> None:
     """The database that the environment names is not for trying things out."""
     run("demo", environment={"EVENTSTORE_URL": "sqlite:///production.db"})
     assert [demo.DEMO_FILE] == sorted(path.name for path in fast.glob("*.db"))
 
 
-def test_demo_on_any_database(fast: Path, database_url: str, transcripts: Path) -> None:
-    """With ``--db`` the demo runs on any database, and adds to it."""
-    run("import", str(transcripts), url=database_url)
-    assert 0 == run("demo", url=database_url).status
-    assert 3 == len(run("list", "--json", url=database_url).document)
+def begun(store: EventStore) -> Conversation:
+    """Begin the demo's conversation."""
+    return Conversation.start(store, mode="agent", base_instructions=script.INSTRUCTIONS)
 
 
 @pytest.fixture
@@ -113,12 +136,11 @@ def held(tmp_path: Path, sqlite_url: str) -> tuple[EventStore, UUID]:
     """Give the store and the id of a conversation of the demo's agent."""
     store = EventStore.open(sqlite_url)
     model = ScriptedModel(script.REPLIES, delay_s=0.0)
-    agent = Agent(store, model, Workspace(tmp_path, script.PROJECT))
-    agent.open(script.TITLE, script.INSTRUCTIONS)
-    for text in script.USER:
-        agent.turn(text)
-    agent.close()
-    return store, agent.conversation_id
+    with begun(store) as conversation:
+        agent = Agent(conversation, model, Workspace(tmp_path, script.PROJECT))
+        for text in script.USER:
+            agent.turn(text)
+    return store, conversation.id
 
 
 def recorded(held: tuple[EventStore, UUID]) -> list[RecordedEvent]:
@@ -172,6 +194,29 @@ def test_tests_fail_first_and_pass_then(held: tuple[EventStore, UUID]) -> None:
     assert ["exit status 1", "exit status 0"] == firsts
 
 
+def test_agent_gives_up_after_its_steps(tmp_path: Path, sqlite_url: str) -> None:
+    """A model that never stops asking for tools does not keep the agent for ever."""
+    endless = [Reply("Again.", (Wanted("list_files"),))] * 20
+    with EventStore.open(sqlite_url) as store, begun(store) as conversation:
+        model = ScriptedModel(endless, delay_s=0.0)
+        Agent(conversation, model, Workspace(tmp_path, {})).turn("Go on.")
+        [last] = store.read(conversation.id, backward=True, limit=1)
+    assert isinstance(last.data, events.TurnEnd)
+    assert "max_steps" == last.data.status
+
+
+def test_agent_gives_up_after_its_attempts(tmp_path: Path, sqlite_url: str) -> None:
+    """A model that never answers ends the turn with an error, which goes on to the caller."""
+    broken = [Reply("Well,", breaks_off="connection reset by peer")] * 3
+    with EventStore.open(sqlite_url) as store, begun(store) as conversation:
+        agent = Agent(conversation, ScriptedModel(broken, delay_s=0.0), Workspace(tmp_path, {}))
+        with pytest.raises(ConnectionError, match="3 attempts"):
+            agent.turn("Are you there?")
+        [last] = store.read(conversation.id, backward=True, limit=1)
+    assert isinstance(last.data, events.TurnEnd)
+    assert "error" == last.data.status
+
+
 def test_model_is_sent_valid_messages(held: tuple[EventStore, UUID]) -> None:
     """The view after the conversation is valid for the provider."""
     messages = Views(held[0]).context(held[1]).messages
@@ -187,13 +232,10 @@ def test_request_has_the_digest_of_what_was_sent(tmp_path: Path, sqlite_url: str
             sent.append(hashlib.sha256(dumps(list(messages)).encode()).hexdigest())
             return super().stream(messages)
 
-    with EventStore.open(sqlite_url) as store:
-        agent = Agent(
-            store, Listening(script.REPLIES, delay_s=0.0), Workspace(tmp_path, script.PROJECT)
-        )
-        agent.open(script.TITLE, script.INSTRUCTIONS)
-        agent.turn("Do the tests pass?")
-        requests = [event.data for event in store.read(agent.conversation_id)]
+    with EventStore.open(sqlite_url) as store, begun(store) as conversation:
+        model = Listening(script.REPLIES, delay_s=0.0)
+        Agent(conversation, model, Workspace(tmp_path, script.PROJECT)).turn("Do the tests pass?")
+        requests = [event.data for event in store.read(conversation.id)]
     digests = [each.digest for each in requests if isinstance(each, events.LlmRequest)]
     assert sent == digests
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
 import pytest
-from click.testing import CliRunner
 
 from conversations.aio import AsyncConversation
-from conversations.cli import main
 from conversations.conversation import Conversation
 from conversations.recorder import LlmCall, Turn
+from conversations.recorder_aio import AsyncLlmCall
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import WriterFenced
+from tests.cli.program import run
 from tests.concurrency.processes import CONTEXT, running
 from tests.crash.older import write_on
 from tests.crash.stand_in import answer
+from tests.crash.world import Chunk
 
 Takeover = Callable[[EventStore, UUID], None]
 
@@ -38,8 +39,7 @@ def open_again(store: EventStore, conversation_id: UUID) -> None:
 def recover_by_command(store: EventStore, conversation_id: UUID) -> None:
     """Seal the loose ends from the command line."""
     url = store.engine.url.render_as_string(hide_password=False)
-    done = CliRunner().invoke(main, ["--db", url, "recover", str(conversation_id)])
-    assert 0 == done.exit_code, done.output
+    assert 0 == run("recover", str(conversation_id), url=url).status
 
 
 TAKEOVERS = pytest.mark.parametrize("take_over", [open_again, recover_by_command])
@@ -53,6 +53,18 @@ def in_mid_stream(conversation: Conversation) -> tuple[Turn, LlmCall]:
     for _ in range(3):
         call.feed(next(chunks))
     return turn, call
+
+
+def feed(call: LlmCall, chunks: Iterable[Chunk]) -> None:
+    """Feed all chunks."""
+    for chunk in chunks:
+        call.feed(chunk)
+
+
+async def feed_on_loop(call: AsyncLlmCall, chunks: Iterable[Chunk]) -> None:
+    """Feed all chunks."""
+    for chunk in chunks:
+        await call.feed(chunk)
 
 
 def types(store: EventStore, conversation_id: UUID) -> list[str]:
@@ -69,8 +81,7 @@ def test_older_writer_in_mid_stream(store: EventStore, take_over: Takeover) -> N
     before = types(store, conversation.id)
 
     with pytest.raises(WriterFenced):
-        for chunk in answer(["more "] * 300):
-            call.feed(chunk)
+        feed(call, answer(["more "] * 300))
     for block in (call, turn, conversation):
         with pytest.raises(WriterFenced):
             block.__exit__(None, None, None)
@@ -115,8 +126,7 @@ def test_older_writer_on_an_event_loop(store: EventStore) -> None:
         await AsyncConversation.open(twin, conversation.id)
         before = types(store, conversation.id)
         with pytest.raises(WriterFenced):
-            for chunk in chunks:
-                await call.feed(chunk)
+            await feed_on_loop(call, chunks)
         for block in (call, turn, conversation):
             with pytest.raises(WriterFenced):
                 await block.__aexit__(None, None, None)

@@ -126,7 +126,7 @@ def assert_nothing_lost(place: Place, conversation_id: UUID, world: World) -> No
 def assert_truth(
     place: Place, conversation_id: UUID, world: World, before: list[tuple[str, str]]
 ) -> list[ToolResult]:
-    """At most a batch of text is lost, and no effect came about twice; return the sealed results."""
+    """At most a batch of text is lost, no effect came about twice; return the sealed results."""
     events = list(place.store.read(conversation_id))
     kept, heard = answers(events), world.texts
     assert heard.keys() <= kept.keys()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 import pytest
@@ -13,11 +13,13 @@ import pytest
 from conversations import journal
 from conversations.aio import AsyncConversation
 from conversations.conversation import Conversation
+from conversations.recorder import LlmCall
 from eventstore import AsyncEventStore, EventStore
 from eventstore.errors import CannotConnect
 from eventstore.events import AssistantMessage, UserMessage
 from tests.checkers import check_openai_messages
 from tests.crash.stand_in import answer, pieces_of
+from tests.crash.world import Chunk
 from tests.postgres import PostgresServer
 
 TEXT = "All work and no play makes Jack a dull boy. " * 40
@@ -104,11 +106,9 @@ def test_server_that_stays_away(store: EventStore, private_postgres: PostgresSer
     private_postgres.stop("immediate")
 
     with pytest.raises(CannotConnect):
-        for chunk in chunks:
-            call.feed(chunk)
+        feed(call, chunks)
     private_postgres.start()
-    for chunk in chunks:
-        call.feed(chunk)
+    feed(call, chunks)
     call.__exit__(None, None, None)
     with turn.tool(call.tool_calls[0]) as tool:
         private_postgres.stop("immediate")
@@ -127,12 +127,15 @@ def test_every_block_is_left_while_the_server_is_away(
 ) -> None:
     """An error that unwinds the whole turn loses nothing: the next turn writes it all first."""
     conversation = Conversation.start(store)
-    with pytest.raises(CannotConnect), conversation.turn("one") as turn:
-        with turn.llm_call() as call:
-            for number, chunk in enumerate(answer(pieces_of(TEXT, 40))):
-                call.feed(chunk)
-                if number == 20:
-                    private_postgres.stop("immediate")
+
+    def chunks() -> Iterator[Chunk]:
+        for number, chunk in enumerate(answer(pieces_of(TEXT, 40))):
+            yield chunk
+            if number == 20:
+                private_postgres.stop("immediate")
+
+    with pytest.raises(CannotConnect), conversation.turn("one") as turn, turn.llm_call() as call:
+        feed(call, chunks())
     private_postgres.start()
 
     with conversation.turn("two"):
@@ -157,6 +160,12 @@ def test_turn_that_could_not_begin(store: EventStore, private_postgres: Postgres
 
     said = [e.data for e in store.read(conversation.id) if isinstance(e.data, UserMessage)]
     assert [UserMessage.text("hello")] == said
+
+
+def feed(call: LlmCall, chunks: Iterable[Chunk]) -> None:
+    """Feed all chunks."""
+    for chunk in chunks:
+        call.feed(chunk)
 
 
 def assert_whole(store: EventStore, cid: UUID) -> None:

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from eventstore import Appended, EventStore
 
-__all__ = ["Kill", "MortalStore", "World", "die"]
+__all__ = ["Chunk", "Kill", "MortalStore", "World", "die"]
 
 Chunk = dict[str, Any]
 

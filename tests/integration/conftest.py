@@ -1,4 +1,4 @@
-"""Recorders for the tests of what they promise: of both kinds, on both databases.
+"""Recorders for the tests of what they promise: of both kinds, on both databases; and a provider.
 
 Each test makes a conversation of its own, so all share a database and, for each kind, a store.
 """
@@ -11,7 +11,9 @@ from functools import cache
 
 import pytest
 
+from eventstore import EventStore
 from tests.integration.recording import Access, Recorder, recorder
+from tests.integration.replay_server import ReplayServer
 from tests.postgres import fresh_database
 
 
@@ -54,3 +56,18 @@ def recording(
 ) -> Recorder:
     """Give a recorder of either kind, on either database."""
     return open_recorders(recorded_url, request.param)
+
+
+@pytest.fixture(scope="session")
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventStore]:
+    """Give the store of the tests of wrapped clients; each has a conversation of its own."""
+    path = tmp_path_factory.mktemp("clients") / "store.db"
+    with EventStore.open(f"sqlite:///{path}", synchronous="NORMAL") as opened:
+        yield opened
+
+
+@pytest.fixture
+def server() -> Iterator[ReplayServer]:
+    """Give a provider that answers what it is told to."""
+    with ReplayServer() as running:
+        yield running

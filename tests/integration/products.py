@@ -81,6 +81,7 @@ class ThreadProduct:
         self.surface = surface
         self.options: dict[str, Any] = {"api_key": "test", "max_retries": 0}
         self.chunks: list[Any] = []
+        self.store = store
         self._session = Conversation.start(store)
         self._url = server.url
 
@@ -149,8 +150,8 @@ class AsyncProduct:
         self.surface = surface
         self.options: dict[str, Any] = {"api_key": "test", "max_retries": 0}
         self.chunks: list[Any] = []
+        self.store = store
         self._session = Conversation.start(store)
-        self._url_of_store = store.url
         self._url = server.url
 
     @property
@@ -201,7 +202,7 @@ class AsyncProduct:
 
     def _in_turn(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         async def run() -> Any:
-            opening = AsyncEventStore.open(self._url_of_store, migrate=False)
+            opening = AsyncEventStore.open(self.store.url, migrate=False)
             async with await opening as store, self._client() as client:
                 conversation = AsyncConversation(store, self._session)
                 async with conversation.turn("hello"):

@@ -7,6 +7,7 @@ refuses requests. What it was asked is kept.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections import deque
@@ -17,7 +18,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from tests.unit.streams.recorded import chunks_of
 
-__all__ = ["Asked", "Refused", "ReplayServer", "Streamed", "Whole", "sse"]
+__all__ = ["Asked", "Refused", "ReplayServer", "Spoken", "Streamed", "Whole", "sse"]
 
 Ending = Literal["complete", "cut", "short", "stall"]
 
@@ -37,6 +38,27 @@ class Streamed:
 
 
 @dataclass(frozen=True, slots=True)
+class Spoken:
+    """A chat completion made up for the occasion, streamed word by word."""
+
+    text: str
+
+    def chunks(self) -> list[dict[str, Any]]:
+        """Return the chunks."""
+        words = re.findall(r"\S+\s*", self.text)
+        told = [({"content": word}, None) for word in words] + [({}, "stop")]
+        common = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1}
+        return [
+            {
+                **common,
+                "model": "gpt-4o",
+                "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
+            }
+            for delta, reason in told
+        ]
+
+
+@dataclass(frozen=True, slots=True)
 class Whole:
     """An answer that is not streamed."""
 
@@ -51,7 +73,7 @@ class Refused:
     body: dict[str, Any]
 
 
-Answer = Streamed | Whole | Refused
+Answer = Streamed | Spoken | Whole | Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +86,14 @@ class Asked:
 
 def sse(name: str) -> list[bytes]:
     """Return the messages of a recorded stream as the provider sends them."""
-    messages = []
-    for chunk in chunks_of(name):
-        data = f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n"
-        named = "" if name.startswith("openai-chat") else f"event: {chunk['type']}\n"
-        messages.append(f"{named}{data}".encode())
+    chunks = chunks_of(name)
     if name.startswith("openai-chat"):
-        messages.append(b"data: [DONE]\n\n")
-    return messages
+        return [*(_data(chunk) for chunk in chunks), b"data: [DONE]\n\n"]
+    return [f"event: {chunk['type']}\n".encode() + _data(chunk) for chunk in chunks]
+
+
+def _data(chunk: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode()
 
 
 class ReplayServer:
@@ -129,6 +151,9 @@ class _Handler(BaseHTTPRequestHandler):
         match answer:
             case Streamed():
                 self._stream(sse(answer.name), answer)
+            case Spoken():
+                done = b"data: [DONE]\n\n"
+                self._stream([*map(_data, answer.chunks()), done], Streamed(""))
             case Whole(body):
                 self._send(200, body)
             case Refused(status, body):

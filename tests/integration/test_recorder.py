@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +23,12 @@ from tests.integration.recording import (
 )
 
 
+def feed(call: Any, chunks: Iterable[dict[str, Any]]) -> None:
+    """Feed all chunks."""
+    for chunk in chunks:
+        call.feed(chunk)
+
+
 def fail_in_stream(turn: Turn, **options: Any) -> Any:
     """Record a call whose connection breaks in mid-stream, and return it."""
 
@@ -32,8 +38,7 @@ def fail_in_stream(turn: Turn, **options: Any) -> Any:
 
     call = turn.llm_call(turn.context(), **options)
     with pytest.raises(ConnectionError, match="reset"), call:
-        for chunk in broken():
-            call.feed(chunk)
+        feed(call, broken())
     return call
 
 

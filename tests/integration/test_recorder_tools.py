@@ -175,5 +175,5 @@ def test_parallel_tools_in_threads(recorded_url: str) -> None:
 
         results = data_of(recording.store, conversation, "tool_result")
         assert {f"done {n}" for n in range(8)} == {result.content for result in results}
-        assert conversation.version == recording.store.get(conversation.id)
+        assert conversation.version == recording.store.get(conversation.id).version
         assert recording.store.verify(conversation.id).ok

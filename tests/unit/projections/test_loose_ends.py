@@ -103,8 +103,8 @@ class TestModelCalls:
 
     def test_an_answer_without_an_id_ends_no_call(self) -> None:
         """It is a call of its own, as in the usage."""
-        found = ends(e.LlmRequest(llm_call_id="a"), e.AssistantMessage.of("hello"))
-        assert ["a"] == [call.llm_call_id for call in found.model_calls]
+        [call] = ends(e.LlmRequest(llm_call_id="a"), e.AssistantMessage.of("hello")).model_calls
+        assert "a" == call.llm_call_id
 
     def test_a_failed_call_may_begin_anew(self) -> None:
         """With the same id, it is open again, without what it had streamed before."""
@@ -163,11 +163,6 @@ class TestToolCalls:
         result = e.ToolResult(call_id="1.0", status=status)
         assert [("1.1", False)] == open_calls(ASKED, result)
 
-    def test_the_provider_id_pairs_nothing(self) -> None:
-        """It is not unique; only our own id tells calls apart."""
-        result = e.ToolResult(call_id="call_1", provider_id="call_1")
-        assert [("1.0", False), ("1.1", False)] == open_calls(ASKED, result)
-
     def test_executing_a_sealed_call_again_opens_it_again(self) -> None:
         """A second crash must not hide behind the first."""
         sealed = e.ToolResult(call_id="1.0", status="outcome_unknown")
@@ -189,9 +184,9 @@ class TestToolCalls:
         early = e.ToolResult(call_id="2.0")
         assert [("2.1", False)] == open_calls(early, ASKED)
 
-    @pytest.mark.parametrize("call_id", ["", "x", "9.9", "1.7"])
+    @pytest.mark.parametrize("call_id", ["", "x", "9.9", "1.7", "call_1"])
     def test_unknown_and_repeated_results_do_no_harm(self, call_id: str) -> None:
-        """They close nothing that they do not name."""
+        """They close nothing that they do not name; the provider's id names nothing."""
         result = e.ToolResult(call_id=call_id)
         assert [("1.0", False), ("1.1", False)] == open_calls(ASKED, result, result)
 
@@ -202,8 +197,7 @@ class TestRetraction:
     def test_calls_of_a_withdrawn_message(self) -> None:
         """They are closed, and a late execution does not open them again."""
         withdrawn = e.Retraction(versions=(e.VersionRange(first=1, last=1),))
-        run = e.ToolCall(call_id="1.0", name="search")
-        assert [] == open_calls(ASKED, withdrawn, run)
+        assert [] == open_calls(ASKED, withdrawn, e.ToolCall(call_id="1.0", name="search"))
 
     def test_a_withdrawn_model_call(self) -> None:
         """Its later chunks open nothing."""
