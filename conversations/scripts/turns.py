@@ -114,25 +114,18 @@ class TurnScript:
         tools: Sequence[dict[str, Any]],
         retry_of: CallFacts | None,
     ) -> CallScript:
-        """Return the script of this turn's next model call.
-
-        A prompt that is what was rendered last is that request; and one that has failed before is
-        tried again.
-        """
+        """Return the script of the next model call; see `Turn.llm_call` for what a prompt does."""
         digest = None if prompt is None else digest_of(prompt)
         if request is None and digest and self.rendered and self.rendered.digest == digest:
             request = self.rendered
+        model = model or (request.model if request else None)
         before = retry_of.script if retry_of else self._failure_of(digest)
         script = CallScript(
             meta=before.meta if before else self.next_step(),
             started_at=time.monotonic(),
             request=request,
             digest=digest,
-            invocation=Invocation(
-                provider=provider,
-                specification=specification,
-                model=model or (request.model if request else None),
-            ),
+            invocation=Invocation(provider=provider, specification=specification, model=model),
             parameters=parameters or {},
             tools=tuple(tools),
             attempt=before.attempt + 1 if before else 1,

@@ -120,11 +120,12 @@ def _error(state: State, event: RecordedEvent, data: LlmError) -> _Folded:
 
 def _call(state: State, event: RecordedEvent, data: ToolCall) -> _Folded:
     known = state["calls"].get(data.call_id)
-    if known is None or known["started"] is not None:
+    if known is None or known["settled"]:
         return state, []
-    state = memory.update_call(state, data.call_id, started=event.version)
-    if known["result"] is not None:
+    if known["started"] is not None and known["result"] is None:
         return state, []
+    # After a stand-in, such as ``not_started``, the call is executed after all: it counts no more.
+    state = memory.update_call(state, data.call_id, started=event.version, result=None)
     values = _placeholder(prompts.STARTED)
     return state, [_result_row(data.call_id, (event.version,), sealed=True, **values)]
 

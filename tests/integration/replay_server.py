@@ -46,7 +46,8 @@ class Spoken:
     def chunks(self) -> list[dict[str, Any]]:
         """Return the chunks."""
         words = re.findall(r"\S+\s*", self.text)
-        told = [({"content": word}, None) for word in words] + [({}, "stop")]
+        told: list[tuple[dict[str, str], str | None]] = [({"content": w}, None) for w in words]
+        told.append(({}, "stop"))
         common = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1}
         return [
             {

@@ -127,6 +127,23 @@ def test_dropped_stream_ends_before_the_next_call(
     assert wanted == [data.type for data in found]
 
 
+def test_closing_is_recorded_at_once(
+    conversation: Conversation, server: ReplayServer, client: OpenAI
+) -> None:
+    """What became of a stream is known once it is closed, before the turn goes on."""
+    server.will(Streamed(CHAT))
+    with conversation.turn("hello") as turn:
+        stream = ask(client, stream=True)
+        next(stream)
+        stream.close()
+        call = turn.last_call
+
+        assert call
+        assert call is recorded(stream)
+        assert call.error
+        assert "cancelled" == call.error.kind
+
+
 def test_error_in_the_products_own_loop(
     shared_store: EventStore, conversation: Conversation, server: ReplayServer, client: OpenAI
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import openai
@@ -10,7 +12,7 @@ import pytest
 from anthropic import Anthropic
 from openai import OpenAI
 
-from conversations.clients import record
+from conversations.clients import record, recorded
 from conversations.clients.asked import seller_at
 from conversations.conversation import Conversation
 from eventstore import EventStore
@@ -222,3 +224,21 @@ def test_provider_as_told(
     [error] = payloads(shared_store, conversation, e.LlmError)
 
     assert "mine" == error.invocation.provider
+
+
+def test_client_of_the_same_shape(shared_store: EventStore, conversation: Conversation) -> None:
+    """Another SDK of OpenAI's shape is recorded, also where its helper is one of its own."""
+    chunks = chunks_of(CHAT)
+    completions = SimpleNamespace(stream=lambda **_: nullcontext(iter(chunks)))
+    client = record(SimpleNamespace(chat=SimpleNamespace(completions=completions)))
+    with conversation.turn("hello"), client.chat.completions.stream(model="m") as stream:
+        passed = list(stream)
+    [message] = payloads(shared_store, conversation, e.AssistantMessage)
+
+    assert chunks == passed
+    assert text_of(fed(chunks)) == "".join(part.text for part in message.parts)
+
+
+def test_answer_that_was_not_recorded() -> None:
+    """What no wrapped client has returned has no call."""
+    assert recorded(answer()) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,7 +106,7 @@ def test_nothing_is_lost_or_said_twice(said: list[tuple[str, str]], pace: float)
     """The batches, put together, are what was said; never is more than a batch held."""
     batcher, written = Batcher("call"), list[AssistantChunk]()
     for number, (kind, text) in enumerate(said):
-        chunk = batcher.add(Delta(**{kind: text}), number * pace)
+        chunk = batcher.add(replace(Delta(), **{kind: text}), number * pace)
         written += [chunk] if chunk else []
         so_far = sum(len(each) for _, each in said[: number + 1])
         kept = sum(len(each.text + each.reasoning + each.refusal) for each in written)

@@ -202,6 +202,7 @@ def test_error_in_the_background_reaches_the_caller() -> None:
     stalls.check()
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 def test_forked_child_has_a_clock_of_its_own() -> None:
     """A product that forks its workers gets stalled batches written in each of them."""
@@ -254,7 +255,7 @@ def test_loop_goes_on_while_the_store_is_busy(store: Forgetful) -> None:
         with store.writing():
             task = asyncio.create_task(recorded(conversation, order))
             for _ in range(20):
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0)
             order.append("others")
         await task
         return order

@@ -84,6 +84,16 @@ def test_an_unknown_outcome_replaces_no_result() -> None:
     assert contents(log) == [None, "done"]
 
 
+def test_a_call_that_is_made_after_all_is_no_longer_called_safe_to_make() -> None:
+    """After ``not_started`` and a second crash the model read that repeating it was safe."""
+    started = ToolCall(call_id="1.0", name="f")
+    log = Log([calls(), result("1.0", "never started", status="not_started"), started])
+    assert contents(log) == [None, prompts.STARTED]
+    log.add(result("1.0", "check first", status="outcome_unknown"))
+    assert "never started" not in str(contents(log)[1])
+    assert "check first" in str(contents(log)[1])
+
+
 def test_the_first_result_stays() -> None:
     """A second success does not rewrite what the model has already seen."""
     log = Log([calls(), result("1.0", "one"), result("1.0", "two")])

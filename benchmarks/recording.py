@@ -1,0 +1,182 @@
+"""What recording costs: a long stream beside its real duration, and opening after a crash."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+from benchmarks.measure import Figure
+from conversations import recorder
+from conversations.conversation import Conversation
+from eventstore import EventStore, NewEvent, events, new_id
+from eventstore.events import Meta
+from eventstore.ids import call_id
+
+__all__ = ["openings", "share_of_stream", "stream_recordings"]
+
+CHUNKS = 2_000
+PACE_S = 0.02
+STREAM_S = CHUNKS * PACE_S
+"""Forty seconds: fifty chunks a second, as a fast model streams."""
+
+_PIECES = ("The", " quick", " brown", " fox", " jumps", " over", " it", ",", " then", " rests.")
+
+
+class _Clock:
+    """Time that passes as a stream would take, beside that which really passes."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+def stream_recordings(url: str, rounds: int) -> list[Figure]:
+    """Time ``feed`` over a stream of 2,000 chunks that arrive 20 ms apart by the recorder's clock.
+
+    Each time is the sum of what all calls of ``feed`` took, with the leaving of the block; the
+    stream's 40 seconds are not waited for, but batches are written as often as they would be.
+    """
+    with EventStore.open(url) as store:
+        times = []
+        for _ in range(rounds + 1):
+            gc.collect()
+            times.append(_record(store))
+        # The first one warms up.
+        return [Figure(f"recording {CHUNKS:,} chunks", tuple(times[1:]))]
+
+
+def share_of_stream(figure: Figure) -> float:
+    """Return which part of the stream's real duration its recording took."""
+    return figure.median / STREAM_S
+
+
+def openings(url: str, length: int, rounds: int) -> list[Figure]:
+    """Time opening and recovering a conversation of so many events after a crash in mid-stream.
+
+    Warm: its views were kept up to date by the turns before, as in a product, and the crash left
+    a request, a chunk and a tool call. Cold: no view of the conversation has ever been read.
+    """
+    with EventStore.open(url) as store:
+        Conversation.open(store, _crashed(store, 10))
+        warm, cold = [], []
+        for _ in range(rounds):
+            conversation_id = _crashed(store, length)
+            cold.append(_timed(lambda cid=conversation_id: Conversation.open(store, cid)))
+        for _ in range(rounds):
+            _crash(store, conversation_id)
+            warm.append(_timed(lambda: Conversation.open(store, conversation_id)))
+    name = f"open and recover, {length:,} events"
+    return [Figure(f"{name}, warm", tuple(warm)), Figure(f"{name}, cold", tuple(cold))]
+
+
+def _record(store: EventStore) -> float:
+    clock = _Clock()
+    real, recorder.time = recorder.time, clock  # type: ignore[assignment]
+    try:
+        with Conversation.start(store) as conversation, conversation.turn("write") as turn:
+            with turn.llm_call(model="gpt-4o") as call:
+                spent = 0.0
+                for chunk in _chunks():
+                    clock.ahead += PACE_S
+                    spent += _timed(lambda chunk=chunk: call.feed(chunk))
+                started = time.perf_counter()
+            spent += time.perf_counter() - started
+        batches = sum(event.type == "assistant_chunk" for event in store.read(conversation.id))
+        assert STREAM_S / 0.2 < batches < STREAM_S / 0.1 + 1
+        return spent
+    finally:
+        recorder.time = real
+
+
+def _chunks() -> Iterator[dict[str, Any]]:
+    for number in range(CHUNKS):
+        last = number == CHUNKS - 1
+        delta = {} if last else {"content": _PIECES[number % len(_PIECES)]}
+        choice = {"index": 0, "delta": delta, "finish_reason": "stop" if last else None}
+        yield {
+            "id": "chatcmpl-1",
+            "object": "chat.completion.chunk",
+            "created": 1_760_000_000,
+            "model": "gpt-4o-2024-08-06",
+            "choices": [choice],
+            "usage": None,
+        }
+
+
+def _crashed(store: EventStore, length: int) -> UUID:
+    conversation_id = new_id()
+    filling = _filling(length)
+    while batch := [event for _, event in zip(range(500), filling, strict=False)]:
+        store.append(conversation_id, batch)
+    _crash(store, conversation_id)
+    return conversation_id
+
+
+def _filling(length: int) -> Iterator[NewEvent]:
+    """Yield turns of six events: start, input, request, chunk, message, end."""
+    for number in range(length // 6):
+        meta = Meta(session_id="1", turn=number + 1)
+        step = meta.model_copy(update={"step": 0})
+        call = f"call-{number}"
+        yield NewEvent(events.TurnStart(), meta=meta)
+        yield NewEvent(events.UserMessage.text(f"question {number}"), meta=meta)
+        yield NewEvent(events.LlmRequest(llm_call_id=call), meta=step)
+        yield NewEvent(events.AssistantChunk(llm_call_id=call, index=0, text="answer"), meta=step)
+        yield NewEvent(
+            events.AssistantMessage.of(f"answer {number}", llm_call_id=call, final=True), meta=step
+        )
+        yield NewEvent(events.TurnEnd(status="ok"), meta=meta)
+
+
+def _crash(store: EventStore, conversation_id: UUID) -> None:
+    """Leave a model call and a tool call open, as a killed process does."""
+    wanted = (events.ToolCallRequest(name="save", arguments_text="{}", arguments={}),)
+    done = store.append(
+        conversation_id,
+        [events.TurnStart(), events.AssistantMessage.of(None, tool_calls=wanted)],
+    )
+    store.append(
+        conversation_id,
+        [
+            events.ToolCall(
+                call_id=call_id(done.version, 0), name="save", arguments={}, idempotency_key="1"
+            ),
+            events.LlmRequest(llm_call_id=f"open-{done.version}"),
+            events.AssistantChunk(llm_call_id=f"open-{done.version}", index=0, text="The ans"),
+        ],
+    )
+
+
+def _timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Print the medians on SQLite and on PostgreSQL."""
+    import tempfile
+
+    from tests.postgres import PostgresServer
+
+    with tempfile.TemporaryDirectory() as folder, PostgresServer() as server:
+        for name, url in (("SQLite", f"sqlite:///{folder}/b.db"), ("PostgreSQL", server.url())):
+            (stream,) = stream_recordings(url, 5)
+            print(
+                f"{name}: {stream.name}: {stream.median * 1e3:,.0f} ms, "
+                f"{share_of_stream(stream):.2%} of {STREAM_S:.0f} s"
+            )
+            for figure in openings(url, 10_000, 5):
+                worst = max(figure.times)
+                median = statistics.median(figure.times)
+                print(f"{name}: {figure.name}: {median * 1e3:,.1f} ms (worst {worst * 1e3:,.1f})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The two recorders are twins: who knows one knows the other."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from conversations.aio import AsyncConversation
+from conversations.conversation import Conversation
+from conversations.recorder import LlmCall, ToolCall, Turn
+from conversations.recorder_aio import AsyncLlmCall, AsyncToolCall, AsyncTurn
+
+TWINS: list[tuple[type[Any], type[Any]]] = [
+    (Conversation, AsyncConversation),
+    (Turn, AsyncTurn),
+    (LlmCall, AsyncLlmCall),
+    (ToolCall, AsyncToolCall),
+]
+INTERNAL = {
+    *("turn_script", "run_script", "events", "switching", "switched", "closing", "turn_ended"),
+}
+"""Parts of `Conversation` that its twin is made of; what they return is for writing."""
+
+
+def public(cls: type[Any]) -> set[str]:
+    """Return the names that a product may use."""
+    names = {name for name in dir(cls) if not name.startswith("_")}
+    return names - (INTERNAL if cls is Conversation else set())
+
+
+@pytest.mark.parametrize(("sync", "twin"), TWINS)
+def test_names_are_the_same(sync: type[Any], twin: type[Any]) -> None:
+    """What one has, the other has."""
+    assert public(sync) == public(twin)
+
+
+@pytest.mark.parametrize(("sync", "twin"), TWINS)
+def test_parameters_are_the_same(sync: type[Any], twin: type[Any]) -> None:
+    """Methods take the same names, kinds and defaults."""
+    for name in sorted(public(sync)):
+        method = getattr(sync, name)
+        if callable(method):
+            assert shape(method) == shape(getattr(twin, name)), name
+
+
+def shape(method: Any) -> list[tuple[str, Any, Any]]:
+    """Return name, kind and default of each parameter."""
+    found = inspect.signature(method).parameters.values()
+    return [(each.name, each.kind, each.default) for each in found]
