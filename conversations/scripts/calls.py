@@ -157,26 +157,22 @@ class CallScript:
                     status_code=failure.status_code,
                 ),
             ]
+        return [*last, *self._received(now, cancelled)]
+
+    def _received(self, now: float, cancelled: bool) -> list[NewEvent]:
         parser = self._parser
         if parser is not None and parser.error is not None:
             told = parser.error
-            return [
-                *last,
-                self._fail(
-                    now,
-                    kind=told.kind,
-                    message=told.message,
-                    retryable=told.retryable,
-                    raw=told.raw,
-                ),
-            ]
-        finished = parser is not None and parser.finished
-        if cancelled and not finished:
-            return [*last, self._fail(now, kind="cancelled", message=CLOSED)]
-        if parser is None or not finished:
-            reason = "nothing was received" if parser is None else "the stream ended unfinished"
-            return [*last, self._fail(now, kind="network", message=reason, retryable=True)]
-        return [*last, *self._answer(parser.message(), now)]
+            failed = self._fail(
+                now, kind=told.kind, message=told.message, retryable=told.retryable, raw=told.raw
+            )
+            return [failed]
+        if parser is not None and parser.finished:
+            return self._answer(parser.message(), now)
+        if cancelled:
+            return [self._fail(now, kind="cancelled", message=CLOSED)]
+        reason = "nothing was received" if parser is None else "the stream ended unfinished"
+        return [self._fail(now, kind="network", message=reason, retryable=True)]
 
     def recorded(self, done: Appended) -> None:
         """Learn the versions of what was written; our own call ids are made of them."""
