@@ -15,6 +15,8 @@ from rich.table import Table
 
 from benchmarks.append import single_appends
 from benchmarks.measure import Figure
+from benchmarks.recording import STREAM_S, openings, stream_recordings
+from benchmarks.replay import run_state_replay
 from benchmarks.turn import turns_by_length
 from tests.postgres import PostgresServer
 
@@ -40,6 +42,14 @@ def main() -> None:
     with PostgresServer() as server:
         figures = turns_by_length(server.url(), lengths, rounds // 4)
     _print(console, "A turn: four appends and the messages[] view, PostgreSQL", figures)
+    with tempfile.TemporaryDirectory() as folder:
+        [recording] = stream_recordings(f"sqlite:///{folder}/stream.db", max(3, rounds // 200))
+    stream = Figure(f"the stream itself, {STREAM_S:.0f} s", (STREAM_S,))
+    _print(console, "Recording a stream, SQLite", [stream, recording])
+    with tempfile.TemporaryDirectory() as folder:
+        figures = openings(f"sqlite:///{folder}/open.db", 10_000, max(3, rounds // 200))
+    _print(console, "Opening after a crash, SQLite", figures)
+    _print(console, "Replay of 1,000 events of run state", run_state_replay(rounds // 10))
 
 
 def _print(console: Console, title: str, figures: Sequence[Figure]) -> None:

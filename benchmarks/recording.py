@@ -6,11 +6,13 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 from benchmarks.measure import Figure
-from conversations import recorder
 from conversations.conversation import Conversation
 from eventstore import EventStore, NewEvent, events, new_id
 from eventstore.events import Meta
@@ -24,16 +26,6 @@ STREAM_S = CHUNKS * PACE_S
 """Forty seconds: fifty chunks a second, as a fast model streams."""
 
 _PIECES = ("The", " quick", " brown", " fox", " jumps", " over", " it", ",", " then", " rests.")
-
-
-class _Clock:
-    """Time that passes as a stream would take, beside that which really passes."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.ahead
 
 
 def stream_recordings(url: str, rounds: int) -> list[Figure]:
@@ -67,31 +59,34 @@ def openings(url: str, length: int, rounds: int) -> list[Figure]:
         warm, cold = [], []
         for _ in range(rounds):
             conversation_id = _crashed(store, length)
-            cold.append(_timed(lambda cid=conversation_id: Conversation.open(store, cid)))
+            cold.append(_timed(partial(Conversation.open, store, conversation_id)))
         for _ in range(rounds):
             _crash(store, conversation_id)
-            warm.append(_timed(lambda: Conversation.open(store, conversation_id)))
+            warm.append(_timed(partial(Conversation.open, store, conversation_id)))
     name = f"open and recover, {length:,} events"
     return [Figure(f"{name}, warm", tuple(warm)), Figure(f"{name}, cold", tuple(cold))]
 
 
 def _record(store: EventStore) -> float:
-    clock = _Clock()
-    real, recorder.time = recorder.time, clock  # type: ignore[assignment]
-    try:
-        with Conversation.start(store) as conversation, conversation.turn("write") as turn:
-            with turn.llm_call(model="gpt-4o") as call:
-                spent = 0.0
-                for chunk in _chunks():
-                    clock.ahead += PACE_S
-                    spent += _timed(lambda chunk=chunk: call.feed(chunk))
-                started = time.perf_counter()
-            spent += time.perf_counter() - started
-        batches = sum(event.type == "assistant_chunk" for event in store.read(conversation.id))
-        assert STREAM_S / 0.2 < batches < STREAM_S / 0.1 + 1
-        return spent
-    finally:
-        recorder.time = real
+    ahead = 0.0
+
+    def now() -> float:
+        """Return the time of a clock that goes as if the stream's pauses had passed."""
+        return time.monotonic() + ahead
+
+    with (
+        patch("conversations.recorder.time", SimpleNamespace(monotonic=now)),
+        Conversation.start(store) as conversation,
+        conversation.turn("write") as turn,
+    ):
+        call, spent = turn.llm_call(model="gpt-4o").__enter__(), 0.0
+        for chunk in _chunks():
+            ahead += PACE_S
+            spent += _timed(partial(call.feed, chunk))
+        spent += _timed(partial(call.__exit__, None, None, None))
+    batches = sum(event.type == "assistant_chunk" for event in store.read(conversation.id))
+    assert STREAM_S / 0.2 < batches < STREAM_S / 0.1 + 1
+    return spent
 
 
 def _chunks() -> Iterator[dict[str, Any]]:

@@ -145,9 +145,8 @@ class AsyncConversation:
         """Return a turn to be entered around all that one input sets off."""
         script = self._session.turn_script(run_id, workflow_id)
         session = self._session
-        return AsyncTurn(
-            self._journal, session.views, script, said, session.outputs, session.turn_ended
-        )
+        shared = (session.outputs, session.upkeep, session.turn_ended)
+        return AsyncTurn(self._journal, session.views, script, said, *shared)
 
     async def start_run(
         self,

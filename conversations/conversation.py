@@ -24,6 +24,7 @@ from conversations.runs import Run
 from conversations.scripts import TurnScript, add_usage
 from conversations.scripts.runs import RunScript
 from conversations.scripts.words import milliseconds
+from conversations.upkeep import Upkeep
 from eventstore import NO_STREAM, Appended, EventStore, NewEvent, new_id
 from eventstore.errors import UnknownAlias
 from eventstore.events import (
@@ -72,6 +73,7 @@ class Conversation:
         self._turns = 0
         self._closed = False
         self.views = views
+        self.upkeep = Upkeep(views, journal.conversation_id, journal.version)
         self.recovery = recovery
 
     @classmethod
@@ -198,7 +200,8 @@ class Conversation:
             workflow_id: The workflow of that run.
         """
         script = self.turn_script(run_id, workflow_id)
-        return Turn(self._journal, self.views, script, said, self.outputs, self.turn_ended)
+        shared = (self.outputs, self.upkeep, self.turn_ended)
+        return Turn(self._journal, self.views, script, said, *shared)
 
     def start_run(
         self,

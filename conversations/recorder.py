@@ -21,6 +21,7 @@ from conversations.journal import Journal
 from conversations.requests import Request, request_of
 from conversations.scripts import CallFacts, CallScript, Executable, ToolScript, TurnScript
 from conversations.stalls import Stalls
+from conversations.upkeep import Upkeep
 from eventstore import Appended, NewEvent
 from eventstore.events import ContentPart, Sections, TokenUsage, UserMessage
 from eventstore.events.values import Mode
@@ -45,6 +46,7 @@ class Turn(OpenTurn["LlmCall"]):
         script: TurnScript,
         said: Said,
         outputs: ToolOutputs,
+        upkeep: Upkeep,
         ended: Callable[[TokenUsage | None], None],
     ) -> None:
         self._journal = journal
@@ -53,6 +55,7 @@ class Turn(OpenTurn["LlmCall"]):
         self._script = script
         self._said = said
         self._outputs = outputs
+        self._upkeep = upkeep
         self._ended = ended
         self._status: Literal["ok", "max_steps"] = "ok"
 
@@ -85,6 +88,8 @@ class Turn(OpenTurn["LlmCall"]):
         events = self._script.end(time.monotonic(), self._status, error)
         self._ended(self._script.usage)
         self._journal.record(events)
+        if error is None and self._upkeep.due(self._journal.version):
+            self._upkeep.run(self._journal.version)
 
     def context(
         self,
@@ -205,6 +210,8 @@ class LlmCall(CallFacts):
     def __enter__(self) -> Self:
         """Write the request."""
         self._journal.write(self._script.begin())
+        # What follows is timed, not the write.
+        self._script.started_at = time.monotonic()
         return self
 
     def feed(self, chunk: Any) -> None:
@@ -282,6 +289,8 @@ class ToolCall:
     def __enter__(self) -> Self:
         """Write the call."""
         self._journal.write(self._script.begin())
+        # What follows is timed, not the write.
+        self._script.started_at = time.monotonic()
         return self
 
     def result(

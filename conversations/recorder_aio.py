@@ -19,6 +19,7 @@ from conversations.journal import AsyncJournal, finish
 from conversations.recorder import Said
 from conversations.requests import Request, request_of
 from conversations.scripts import CallFacts, CallScript, Executable, ToolScript, TurnScript
+from conversations.upkeep import Upkeep
 from eventstore import Appended, NewEvent
 from eventstore.errors import StoreUnavailable
 from eventstore.events import ContentPart, Sections, TokenUsage
@@ -47,6 +48,8 @@ class AsyncLlmCall(CallFacts):
     async def __aenter__(self) -> Self:
         """Write the request."""
         await self._journal.write(self._script.begin())
+        # What follows is timed, not the write.
+        self._script.started_at = time.monotonic()
         return self
 
     async def feed(self, chunk: Any) -> None:
@@ -148,6 +151,8 @@ class AsyncToolCall:
     async def __aenter__(self) -> Self:
         """Write the call."""
         await self._journal.write(self._script.begin())
+        # What follows is timed, not the write.
+        self._script.started_at = time.monotonic()
         return self
 
     async def result(
@@ -196,6 +201,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         script: TurnScript,
         said: Said,
         outputs: ToolOutputs,
+        upkeep: Upkeep,
         ended: Callable[[TokenUsage | None], None],
     ) -> None:
         self._journal = journal
@@ -204,6 +210,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         self._script = script
         self._said = said
         self._outputs = outputs
+        self._upkeep = upkeep
         self._ended = ended
         self._status: Literal["ok", "max_steps"] = "ok"
 
@@ -239,6 +246,8 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         events = self._script.end(time.monotonic(), self._status, error)
         self._ended(self._script.usage)
         await self._journal.record(events)
+        if error is None and self._upkeep.due(self._journal.version):
+            await asyncio.to_thread(self._upkeep.run, self._journal.version)
 
     async def context(
         self,

@@ -13,7 +13,7 @@ from rich.console import Console
 from conversations.batching import BATCH_CHARS
 from conversations.cli.console import say
 from conversations.cli.demo_narrator import Narrator, heading
-from conversations.cli.recovery import _table as sealed_table
+from conversations.cli.recovery import sealed_table
 from conversations.cli.text import one_line, plural
 from conversations.conversation import Conversation
 from conversations.demo import script

@@ -23,7 +23,7 @@ from eventstore.events.codec import encode
 from projections import Views
 from projections.open_ends import LooseEnds
 
-__all__ = ["recover"]
+__all__ = ["recover", "sealed_table"]
 
 
 @click.command()
@@ -64,13 +64,14 @@ def _show(found: Sequence[Recovery], dry_run: bool) -> None:
         sealed = plural(len(recovery.sealed), "event")
         done = f"would be ended by {sealed}" if dry_run else f"ended by {sealed}"
         say(f"{recovery.conversation_id} at version {recovery.version_before}: {done}")
-        stdout().print(_table(recovery))
+        stdout().print(sealed_table(recovery))
         for each in recovery.re_executable:
             key = f" under the key {each.idempotency_key}" if each.idempotency_key else ""
             say(f"call {each.call_id} was declared idempotent: it may be executed again{key}")
 
 
-def _table(recovery: Recovery) -> Table:
+def sealed_table(recovery: Recovery) -> Table:
+    """Return what a recovery has sealed, as a table."""
     table = grid(fixed("turn"), fixed("left open"), flexible("what"), fixed("ended as"))
     for event in recovery.sealed:
         kind, what, status = _row(recovery.found, event)

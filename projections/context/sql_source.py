@@ -71,6 +71,8 @@ class _Queries:
 @lru_cache(maxsize=64)
 def _queries(table: Table) -> _Queries:
     columns = table.c
+    # Columns that are NULL in every row are named in the order too: PostgreSQL does not see that
+    # they are constant, and would not recognise the order of the index.
     order = (columns.version, columns.part)
     shown = (
         select(*(columns[field.name] for field in fields(ContextRow)))
@@ -82,12 +84,12 @@ def _queries(table: Table) -> _Queries:
     )
     newest = shown.where(
         columns.summarised_by.is_(None), columns.kind.not_in(("system", "notebook"))
-    ).order_by(*(column.desc() for column in order))
+    ).order_by(*(column.desc() for column in (columns.hidden, columns.summarised_by, *order)))
     older = newest.where(tuple_(*order) < tuple_(bindparam("version"), bindparam("part")))
     of_kind = shown.where(columns.kind == bindparam("kind"))
     return _Queries(
         newest=newest,
         older=older,
-        oldest_of_kind=of_kind.order_by(*order),
-        newest_of_kind=of_kind.order_by(*(column.desc() for column in order)),
+        oldest_of_kind=of_kind.order_by(columns.hidden, *order),
+        newest_of_kind=of_kind.order_by(*(column.desc() for column in (columns.hidden, *order))),
     )

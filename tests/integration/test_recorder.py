@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from conversations.conversation import Conversation
 from conversations.recorder import Turn
 from eventstore import new_id
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import ImagePart, TextPart, UserMessage
+from projections.engine import is_current
+from projections.generations import find_live
+from projections.loose_ends import LOOSE_ENDS
 from tests.checkers import check_openai_messages
 from tests.crash.stand_in import COMPLETION_TOKENS, PROMPT_TOKENS, answer, pieces_of
 from tests.integration.recording import (
@@ -305,3 +309,26 @@ def test_conversation_is_started_once(recording: Recorder) -> None:
 
     with pytest.raises(WrongExpectedVersion):
         recording.start(conversation_id=cid)
+
+
+def test_long_session_stays_quick_to_open(
+    recording: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nobody reads its views, those that opening reads are caught up now and then."""
+    monkeypatch.setattr("conversations.upkeep.EVERY", 20)
+    conversation = recording.start()
+    known = []
+    for _ in range(8):
+        with conversation.turn("hello"):
+            pass
+        known.append(is_known(recording, conversation))
+
+    assert [False] * 6 + [True, False] == known
+
+
+def is_known(recording: Recorder, conversation: Conversation) -> bool:
+    """Whether the loose ends of a conversation are caught up to its last event."""
+    with recording.store.reading() as connection:
+        live = find_live(connection, LOOSE_ENDS)
+        assert live is not None
+        return bool(is_current(connection, live, conversation.id))

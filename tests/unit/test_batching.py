@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +95,12 @@ def test_pieces_of_a_call_are_joined() -> None:
     assert (joined, *pieces[3:]) == (chunk and chunk.tool_calls)
 
 
+def delta_of(kind: str, text: str) -> Delta:
+    """Return a delta that says a text in one of three ways."""
+    said: dict[str, Any] = {kind: text}
+    return Delta(**said)
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["text", "reasoning", "refusal"]), st.text(max_size=300)),
@@ -106,7 +112,7 @@ def test_nothing_is_lost_or_said_twice(said: list[tuple[str, str]], pace: float)
     """The batches, put together, are what was said; never is more than a batch held."""
     batcher, written = Batcher("call"), list[AssistantChunk]()
     for number, (kind, text) in enumerate(said):
-        chunk = batcher.add(replace(Delta(), **{kind: text}), number * pace)
+        chunk = batcher.add(delta_of(kind, text), number * pace)
         written += [chunk] if chunk else []
         so_far = sum(len(each) for _, each in said[: number + 1])
         kept = sum(len(each.text + each.reasoning + each.refusal) for each in written)
