@@ -27,7 +27,7 @@ from eventstore.sql import feed
 from eventstore.sql.engines import open_engine
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.schema import metadata_for
-from projections import generations
+from projections import generations, tables
 from projections.catalogue import named
 from projections.engine import catch_up, fold_anew, save_folds, untouched
 from projections.generations import Generation
@@ -100,6 +100,9 @@ def rebuild(
 
 
 def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
+    with store.writing(durable=False) as connection:
+        for target in targets:
+            tables.analyse(connection, target.projection, target.number)
     with schema_lock(store.engine) as connection:
         for target in targets:
             generations.cut_over(connection, target)

@@ -28,7 +28,7 @@ from sqlalchemy.types import TypeEngine
 from eventstore.sql.types import Id, SafeJson, SafeText, Timestamp
 from projections.base import ColumnType, Projection, ReadTable
 
-__all__ = ["create", "drop", "point_views", "table_name", "tables_of"]
+__all__ = ["analyse", "create", "drop", "point_views", "table_name", "tables_of"]
 
 _TYPES: dict[ColumnType, type[TypeEngine[Any]]] = {
     "text": SafeText,
@@ -85,6 +85,17 @@ def create(connection: Connection, projection: Projection, generation: int) -> N
     """Create a generation's tables, in the caller's transaction."""
     for table in tables_of(projection, generation).values():
         table.create(connection, checkfirst=True)
+
+
+def analyse(connection: Connection, projection: Projection, generation: int) -> None:
+    """Tell PostgreSQL's planner of tables that were filled at once, in the caller's transaction.
+
+    Until its own daemon comes by, it would plan for tables that are nearly empty.
+    """
+    if connection.dialect.name == "postgresql":
+        for table in tables_of(projection, generation).values():
+            name = connection.dialect.identifier_preparer.quote_identifier(table.name)
+            connection.exec_driver_sql(f"ANALYZE {name}")
 
 
 def drop(connection: Connection, names: list[str]) -> None:

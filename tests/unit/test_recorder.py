@@ -299,6 +299,32 @@ def test_cancelled_task_records_its_end(store: Forgetful, again: bool) -> None:
     assert ("aborted", "interrupted") == (end.status, end.reason)
 
 
+def test_cancelled_task_does_not_run_ahead_of_its_record(store: Forgetful) -> None:
+    """However often it is cancelled, it leaves its blocks only once that is written."""
+
+    async def stream(conversation: AsyncConversation, begun: asyncio.Event) -> None:
+        async with conversation, conversation.turn("hello"):
+            begun.set()
+            await asyncio.Event().wait()
+
+    async def main() -> UUID:
+        conversation = await AsyncConversation.start(AsyncEventStore(store))
+        begun = asyncio.Event()
+        task = asyncio.create_task(stream(conversation, begun))
+        await begun.wait()
+        with store.writing():
+            for _ in range(10):
+                task.cancel()
+                await asyncio.sleep(0)
+            assert not task.done()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return conversation.id
+
+    types = [event.type for event in store.read(asyncio.run(main()))]
+    assert ["turn_end", "session_end"] == types[-2:]
+
+
 def test_cancelled_result_is_still_recorded(store: Forgetful) -> None:
     """A task that is cancelled while its tool's result is written has written it."""
 
