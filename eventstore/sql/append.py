@@ -56,7 +56,7 @@ ANY = Expected.ANY
 NO_STREAM = Expected.NO_STREAM
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prepared:
     """An event, encoded, with its commitment: all that can be done outside the transaction."""
 
@@ -71,7 +71,7 @@ class Prepared:
     blob: Blob | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Append:
     """One append: to which stream, what, and under which conditions."""
 
@@ -93,7 +93,7 @@ class Appended:
     events: tuple[RecordedEvent, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Stored:
     """The stream's id and the time, as the database takes them."""
 
@@ -101,7 +101,7 @@ class _Stored:
     now: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Head:
     version: int
     chain: bytes

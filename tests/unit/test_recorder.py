@@ -1,8 +1,7 @@
-"""The recorder's parts: stalled streams, repeated appends, cancelled tasks, files of outputs."""
+"""The recorder's parts: stalled streams, repeated appends, files of outputs."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
@@ -13,12 +12,11 @@ from uuid import UUID
 
 import pytest
 
-from conversations.aio import AsyncConversation
 from conversations.artifacts import ToolOutputs, call_of_alias
 from conversations.conversation import Conversation
-from conversations.journal import Journal, finish
+from conversations.journal import Journal
 from conversations.stalls import Stalls
-from eventstore import Appended, AsyncEventStore, EventStore, NewEvent, new_id
+from eventstore import Appended, EventStore, NewEvent, new_id
 from eventstore.errors import CannotConnect, InvalidEvent, UnknownAlias
 from eventstore.events import UserMessage
 from tests.crash.stand_in import answer
@@ -220,145 +218,6 @@ def test_forked_child_has_a_clock_of_its_own() -> None:
         os._exit(0 if flushed.wait(PATIENCE_S) else 1)
 
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-# Event loops
-
-
-def test_stalled_batch_is_written_by_the_loop(store: Forgetful) -> None:
-    """The loop's own timer writes what waits, without a thread."""
-
-    async def main() -> UUID:
-        conversation = await AsyncConversation.start(AsyncEventStore(store))
-        async with conversation.turn("hello") as turn, turn.llm_call() as call:
-            chunks = answer(["first", "second"])
-            for _ in range(3):
-                await call.feed(next(chunks))
-            written = conversation.version
-            async with asyncio.timeout(PATIENCE_S):
-                while conversation.version == written:  # noqa: ASYNC110 - the timer tells nobody
-                    await asyncio.sleep(0.01)
-            for chunk in chunks:
-                await call.feed(chunk)
-        return conversation.id
-
-    data = [e.data for e in store.read(asyncio.run(main())) if e.type == "assistant_chunk"]
-    assert ["first", "second"] == [each.text for each in data]  # type: ignore[union-attr]
-
-
-def test_loop_goes_on_while_the_store_is_busy(store: Forgetful) -> None:
-    """Another writer's lock holds up the task that records, and no other."""
-
-    async def main() -> list[str]:
-        twin, order = AsyncEventStore(store), list[str]()
-        conversation = await AsyncConversation.start(twin)
-        with store.writing():
-            task = asyncio.create_task(recorded(conversation, order))
-            for _ in range(20):
-                await asyncio.sleep(0)
-            order.append("others")
-        await task
-        return order
-
-    async def recorded(conversation: AsyncConversation, order: list[str]) -> None:
-        async with conversation.turn("hello"):
-            order.append("recorder")
-
-    assert ["others", "recorder"] == asyncio.run(main())
-
-
-@pytest.mark.parametrize("again", [False, True], ids=["once", "and again"])
-def test_cancelled_task_records_its_end(store: Forgetful, again: bool) -> None:
-    """Cancelled in mid-stream, even while it writes that down, it leaves nothing open."""
-
-    async def stream(conversation: AsyncConversation, begun: asyncio.Event) -> None:
-        async with conversation, conversation.turn("hello") as turn, turn.llm_call() as call:
-            for chunk in answer(["first", "second"], finish=False):
-                await call.feed(chunk)
-            begun.set()
-            await asyncio.Event().wait()
-
-    async def main() -> UUID:
-        conversation = await AsyncConversation.start(AsyncEventStore(store))
-        begun = asyncio.Event()
-        task = asyncio.create_task(stream(conversation, begun))
-        await begun.wait()
-        task.cancel()
-        if again:
-            await asyncio.sleep(0)
-            task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return conversation.id
-
-    events = list(store.read(asyncio.run(main())))
-    assert ["llm_error", "turn_end", "session_end"] == [event.type for event in events[-3:]]
-    error: Any = events[-3].data
-    assert ("cancelled", "firstsecond") == (error.kind, error.partial_text)
-    end: Any = events[-2].data
-    assert ("aborted", "interrupted") == (end.status, end.reason)
-
-
-def test_cancelled_task_does_not_run_ahead_of_its_record(store: Forgetful) -> None:
-    """However often it is cancelled, it leaves its blocks only once that is written."""
-
-    async def stream(conversation: AsyncConversation, begun: asyncio.Event) -> None:
-        async with conversation, conversation.turn("hello"):
-            begun.set()
-            await asyncio.Event().wait()
-
-    async def main() -> UUID:
-        conversation = await AsyncConversation.start(AsyncEventStore(store))
-        begun = asyncio.Event()
-        task = asyncio.create_task(stream(conversation, begun))
-        await begun.wait()
-        with store.writing():
-            for _ in range(10):
-                task.cancel()
-                await asyncio.sleep(0)
-            assert not task.done()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return conversation.id
-
-    types = [event.type for event in store.read(asyncio.run(main()))]
-    assert ["turn_end", "session_end"] == types[-2:]
-
-
-def test_cancelled_result_is_still_recorded(store: Forgetful) -> None:
-    """A task that is cancelled while its tool's result is written has written it."""
-
-    async def use(conversation: AsyncConversation, begun: asyncio.Event) -> None:
-        async with conversation.turn("hello") as turn:
-            async with turn.llm_call() as call:
-                for chunk in answer((), [("save", {})]):
-                    await call.feed(chunk)
-            async with turn.tool(call.tool_calls[0]) as tool:
-                begun.set()
-                await tool.result("saved")
-
-    async def main() -> UUID:
-        conversation = await AsyncConversation.start(AsyncEventStore(store))
-        begun = asyncio.Event()
-        task = asyncio.create_task(use(conversation, begun))
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return conversation.id
-
-    results = [e.data for e in store.read(asyncio.run(main())) if e.type == "tool_result"]
-    assert ["success"] == [each.status for each in results]  # type: ignore[union-attr]
-
-
-def test_finish_passes_errors_on() -> None:
-    """Without a cancellation it is as if the work were awaited."""
-
-    async def fail() -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(finish(fail()))
 
 
 # Files of outputs
