@@ -90,7 +90,8 @@ class AsyncEventStore:
         connection: Connection | None = None,
     ) -> Appended:
         """Append events, in one transaction with what other tasks append now."""
-        request = self.store.request(
+        request = partial(
+            self.store.request,
             conversation_id,
             events,
             expected_version,
@@ -101,7 +102,7 @@ class AsyncEventStore:
             writer_epoch,
         )
         if connection is not None:
-            return await self._run(append, connection, request)
+            return await self._run(lambda: append(connection, request()))
         return await self._group.submit(request)
 
     async def read(
@@ -214,11 +215,14 @@ class _GroupCommit:
         self._store = store
         self._executor = executor
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Append, asyncio.Future[Appended]]] = deque()
+        self._waiting: deque[tuple[Callable[[], Append], asyncio.Future[Appended]]] = deque()
         self._running = False
 
-    async def submit(self, request: Append) -> Appended:
-        """Return the append's result once it is durable."""
+    async def submit(self, request: Callable[[], Append]) -> Appended:
+        """Return the append's result once it is durable.
+
+        The request is made in the executor, since encoding a large payload would hold up the loop.
+        """
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         with self._lock:
             self._waiting.append((request, future))
@@ -241,7 +245,7 @@ class _GroupCommit:
                 if not group:
                     self._running = False
                     return
-            outcomes = self._store.append_group([request for request, _ in group])
+            outcomes = self._append([request for request, _ in group])
             answers: dict[asyncio.AbstractEventLoop, list[Any]] = {}
             for (_, future), outcome in zip(group, outcomes, strict=True):
                 answers.setdefault(future.get_loop(), []).append((future, outcome))
@@ -249,6 +253,17 @@ class _GroupCommit:
                 # A loop that was closed meanwhile has nobody left to tell.
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(_answer, answered)
+
+    def _append(self, requests: Sequence[Callable[[], Append]]) -> list[Appended | Exception]:
+        made: list[Append | Exception] = []
+        for request in requests:
+            try:
+                made.append(request())
+            except Exception as error:
+                made.append(error)
+        well = [request for request in made if isinstance(request, Append)]
+        done = iter(self._store.append_group(well) if well else ())
+        return [next(done) if isinstance(request, Append) else request for request in made]
 
 
 def _answer(answered: list[tuple[asyncio.Future[Appended], Appended | Exception]]) -> None:
