@@ -14,8 +14,8 @@ from eventstore.erasure import ErasureReceipt
 from eventstore.events import Meta, NewEvent, RecordedEvent
 from eventstore.ids import new_id
 from eventstore.integrity import Problem, Verification
-from eventstore.sql.append import ANY, NO_STREAM, Appended
 from eventstore.sql.feed import FeedPage
+from eventstore.sql.requests import ANY, NO_STREAM, Appended
 from eventstore.sql.streams import StreamInfo
 from eventstore.store import EventStore
 

@@ -25,9 +25,10 @@ from eventstore.erasure import ErasureReceipt
 from eventstore.events.meta import Meta
 from eventstore.events.records import EventData, NewEvent, RecordedEvent
 from eventstore.integrity import Verification
-from eventstore.sql.append import ANY, Append, Appended, Expected, append
+from eventstore.sql.append import append
 from eventstore.sql.engines import Synchronous
 from eventstore.sql.feed import FeedPage
+from eventstore.sql.requests import ANY, Append, Appended, Expected
 from eventstore.sql.streams import StreamInfo
 from eventstore.store import EventStore, StreamId
 

@@ -23,8 +23,9 @@ from eventstore.events import BlobRef, Erasure, ToolResult
 from eventstore.events.codec import decode
 from eventstore.events.records import NewEvent
 from eventstore.ids import new_id
-from eventstore.sql.append import ANY, Append, append, prepare
+from eventstore.sql.append import append
 from eventstore.sql.migrate import schema_stays
+from eventstore.sql.requests import ANY, Append, prepare
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.types import Id
 

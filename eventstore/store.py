@@ -7,12 +7,14 @@ safe to share between threads; after a fork or in another process, open another 
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 from uuid import UUID
 
+import psycopg
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.pool import QueuePool
 
@@ -24,12 +26,13 @@ from eventstore.ids import to_uuid
 from eventstore.integrity import Verification
 from eventstore.log import get_logger
 from eventstore.sql import feed, migrate, streams
-from eventstore.sql.append import ANY, Append, Appended, Expected, append, prepare
+from eventstore.sql.append import Heads, append
 from eventstore.sql.dialect import DriverConnection
 from eventstore.sql.driver import AtHand, DriverTransaction
 from eventstore.sql.engines import Synchronous, begin_write, open_engine, snapshot_of
 from eventstore.sql.failures import translated
 from eventstore.sql.read import END, read_page
+from eventstore.sql.requests import ANY, Append, Appended, Expected, prepare
 from eventstore.sql.streams import StreamInfo
 from eventstore.sql.verify import verify_stream
 
@@ -60,6 +63,7 @@ class EventStore:
         self.blob_threshold = blob_threshold
         self.read_only = read_only
         self._log_to_empty = False
+        self._heads: Heads = {}
         # Half of the pool at most, so that the other half is always to be had.
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
         self._at_hand = AtHand(engine, keep=size // 2)
@@ -164,8 +168,14 @@ class EventStore:
         )
         if connection is not None:
             return append(connection, request)
-        with translated(self.url), DriverTransaction(self._at_hand, write=True) as own:
-            return append(own, request)
+        with translated(self.url):
+            try:
+                with DriverTransaction(self._at_hand, write=True) as own:
+                    return append(own, request, self._heads)
+            except (sqlite3.IntegrityError, psycopg.IntegrityError):
+                # An event id is there already: find out where.
+                with DriverTransaction(self._at_hand, write=True) as own:
+                    return append(own, request)
 
     def request(
         self,

@@ -1,31 +1,40 @@
-"""A turn of an agent: everything that happens is appended, everything that is read is a view."""
+"""A turn of an agent: what is about to happen is durable before it does; reading is a view."""
 
 import sys
 
-from eventstore import NO_STREAM, EventStore, events, new_id
-from projections import Views
+from conversations import Conversation
+from eventstore import EventStore
 
 ORDERS = {"A-1": "shipped yesterday"}  # what the agent's one tool knows
+STATUS = {"name": "status", "arguments": '{"id": "A-1"}'}
+
+
+def ask(messages):
+    """Answer in place of a model: OpenAI's chat format, as its client would return it."""
+    message, finish = {"role": "assistant"}, "stop"
+    if messages[-1]["role"] == "tool":
+        message["content"] = f"It was {messages[-1]['content']}."
+    else:
+        wish = {"id": "call_1", "type": "function", "function": STATUS}
+        message["tool_calls"], finish = [wish], "tool_calls"
+    return {"object": "chat.completion", "choices": [{"message": message, "finish_reason": finish}]}
+
 
 store = EventStore.open(sys.argv[1] if len(sys.argv) > 1 else "sqlite:///agent.db")
-views, conversation = Views(store), new_id()
+with Conversation.start(store, user_id="ada", base_instructions="Be brief.") as conversation:
+    with conversation.turn("Where is order A-1?") as turn:
+        while turn.last_call is None or turn.last_call.tool_calls:
+            request = turn.context(max_tokens=1_000, model="gpt-4o")
+            with turn.llm_call(request) as call:
+                call.response(ask(request.messages))
+            for wanted in call.tool_calls:
+                with turn.tool(wanted) as tool:  # a crash from here on is "outcome unknown"
+                    tool.result(ORDERS[wanted.arguments["id"]])
 
-said = [events.SystemInstruction(text="Be brief."), events.UserMessage.text("Where is order A-1?")]
-store.append(conversation, said, expected_version=NO_STREAM, user_id="ada")
-
-arguments = {"order": "A-1"}  # a model would have answered this
-wish = events.ToolCallRequest(name="status", arguments_text='{"order": "A-1"}', arguments=arguments)
-asked = store.append(conversation, [events.AssistantMessage(tool_calls=(wish,))])
-call_id = f"{asked.version}.0"
-store.append(conversation, [events.ToolCall(call_id=call_id, name="status", arguments=arguments)])
-found = ORDERS[arguments["order"]]  # a crash from here on leaves a trace: the call is recorded
-store.append(conversation, [events.ToolResult(call_id=call_id, name="status", content=found)])
-store.append(conversation, [events.AssistantMessage.of(f"It was {found}.", final=True)])
-
-for message in views.context(conversation, max_tokens=1_000).messages:
+for message in conversation.views.context(conversation.id).messages:
     print(message)
-for call in views.tool_calls(conversation_id=conversation):
-    print(call.name, call.arguments, call.status, call.result_text)
-print("unchanged:", store.verify(conversation).ok)
+for row in conversation.views.tool_calls(conversation_id=conversation.id):
+    print(row.name, row.arguments, row.status, row.result_text)
+print("unchanged:", store.verify(conversation.id).ok)
 
 # ruff: noqa: T201

@@ -46,6 +46,7 @@ def catch_up_behind(store: EventStore, projections: Sequence[Projection]) -> int
 
 def _follow(store: EventStore, generations: list[Generation], cursor: str | None) -> int:
     looked_at, count = cursor, 0
+    failed: ProjectionFailed | None = None
     while True:
         with store.reading() as connection:
             page = feed.behind(connection, looked_at, _LOOK)
@@ -60,18 +61,25 @@ def _follow(store: EventStore, generations: list[Generation], cursor: str | None
             try:
                 _catch_up(store, part)
             except ProjectionFailed:
-                # One that cannot be folded must not hold up those beside it.
+                # One that cannot be folded must not hold up the others.
                 for alone in part:
-                    _catch_up(store, [alone])
+                    try:
+                        _catch_up(store, [alone])
+                    except ProjectionFailed as error:
+                        failed = failed or error
         count += len(late)
-        if page.safe != cursor:
+        # A conversation that failed stays behind, and so must the cursor.
+        if failed is None and page.safe != cursor:
             with store.writing(durable=False) as connection:
                 for generation in generations:
                     _advance(connection, generation, cursor, page.safe)
             cursor = page.safe
         looked_at = page.seen
         if not page.more:
-            return count
+            break
+    if failed is not None:
+        raise failed
+    return count
 
 
 def _catch_up(store: EventStore, part: Sequence[tuple[UUID, list[Generation]]]) -> None:

@@ -6,29 +6,21 @@ a failed append leaves nothing behind, whoever owns the transaction.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from eventstore.blobs import Blob, externalise, store_blob
+from eventstore.blobs import store_blob
 from eventstore.errors import (
     EventIdConflict,
-    InvalidEvent,
     OwnerMismatch,
     WriterFenced,
     WrongExpectedVersion,
 )
-from eventstore.events.base import Payload
-from eventstore.events.codec import dumps, encode
-from eventstore.events.meta import NO_META, Meta
-from eventstore.events.records import EventData, NewEvent, RecordedEvent
-from eventstore.events.registry import UnknownEvent
-from eventstore.ids import new_id
-from eventstore.integrity import chain_start, chain_step, commit_to
+from eventstore.events.records import RecordedEvent
+from eventstore.integrity import chain_start, chain_step
 from eventstore.sql.dialect import (
     AnyConnection,
     Dialect,
@@ -39,58 +31,9 @@ from eventstore.sql.dialect import (
     text_out,
 )
 from eventstore.sql.read import read_page
+from eventstore.sql.requests import ANY, NO_STREAM, Append, Appended
 
-__all__ = ["ANY", "NO_STREAM", "Append", "Appended", "Expected", "append", "prepare"]
-
-
-class Expected(Enum):
-    """What a writer may expect of a stream, besides an exact version."""
-
-    ANY = "any"
-    """Whatever its version is."""
-    NO_STREAM = "no stream"
-    """That it has no events yet."""
-
-
-ANY = Expected.ANY
-NO_STREAM = Expected.NO_STREAM
-
-
-@dataclass(slots=True)
-class Prepared:
-    """An event, encoded, with its commitment: all that can be done outside the transaction."""
-
-    event_id: UUID
-    chosen: bool
-    data: EventData
-    text: str
-    meta: Meta
-    meta_text: str
-    salt: bytes
-    digest: bytes
-    blob: Blob | None
-
-
-@dataclass(slots=True)
-class Append:
-    """One append: to which stream, what, and under which conditions."""
-
-    conversation_id: UUID
-    events: tuple[Prepared, ...]
-    expected: Expected | int
-    tenant_id: str | None = None
-    user_id: str | None = None
-    writer_epoch: int | None = None
-    parent: tuple[UUID, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """What an append did: the stream's version after it, and the events as recorded."""
-
-    conversation_id: UUID
-    version: int
-    events: tuple[RecordedEvent, ...]
+__all__ = ["Head", "Heads", "append"]
 
 
 @dataclass(slots=True)
@@ -102,12 +45,21 @@ class _Stored:
 
 
 @dataclass(slots=True)
-class _Head:
+class Head:
+    """What `conversations` says of a stream."""
+
     version: int
     chain: bytes
     epoch: int
     tenant_id: str | None
     user_id: str | None
+    stored_id: Any
+
+
+Heads = dict[UUID, Head]
+"""Heads as a store saw them last; a guess, which the database confirms or refuses."""
+
+_MOST_HEADS = 1024
 
 
 # `FOR UPDATE` serialises the writers of one stream; SQLite's writer holds the only lock there is.
@@ -152,6 +104,14 @@ _INSERT = Statement(
     RETURNING position
     """,
 )
+# From a head that was only guessed: no row is updated if the stream has moved meanwhile.
+_ADVANCE_FROM = Statement(
+    """
+    UPDATE conversations SET version = :version, chain = :chain, last_active_at = :now
+    WHERE conversation_id = :conversation_id
+        AND version = :known_version AND chain = :known_chain AND writer_epoch = :known_epoch
+    """
+)
 _ADVANCE = Statement(
     """
     UPDATE conversations SET version = :version, chain = :chain, last_active_at = :now
@@ -161,25 +121,12 @@ _ADVANCE = Statement(
 _FIND_IDS = "SELECT event_id, version FROM events WHERE conversation_id = {} AND event_id IN ({})"
 
 
-def prepare(
-    events: Sequence[NewEvent | EventData], meta: Meta | None, threshold: int
-) -> tuple[Prepared, ...]:
-    """Encode events for an append; ``meta`` is for those that bring none of their own.
-
-    Raises:
-        InvalidEvent: There are none, one cannot be encoded, or an event id is used twice.
-    """
-    if not events:
-        raise InvalidEvent("an append needs at least one event")
-    prepared = tuple(_prepare(event, meta, threshold) for event in events)
-    chosen = [event.event_id for event in prepared if event.chosen]
-    if len(set(chosen)) != len(chosen):
-        raise InvalidEvent("an append holds the same event id twice")
-    return prepared
-
-
-def append(connection: AnyConnection, request: Append) -> Appended:
+def append(connection: AnyConnection, request: Append, heads: Heads | None = None) -> Appended:
     """Append to one stream, in the caller's transaction.
+
+    With ``heads``, the stream's head is first taken to be what it was last, which saves asking for
+    it. Then an event id that is already in the stream shows as the driver's integrity error, and
+    the append has to be repeated without ``heads`` in another transaction.
 
     Raises:
         WrongExpectedVersion: The stream is at another version.
@@ -189,7 +136,14 @@ def append(connection: AnyConnection, request: Append) -> Appended:
     """
     dialect, cur = dialect_of(connection), cursor(connection)
     now = datetime.now(UTC)
-    stored = _Stored(dialect.from_id(request.conversation_id), dialect.from_time(now))
+    known = None if heads is None else heads.get(request.conversation_id)
+    stored_id = dialect.from_id(request.conversation_id) if known is None else known.stored_id
+    stored = _Stored(stored_id, dialect.from_time(now))
+    if known is not None and _may_follow(request, known):
+        rows = _rows(dialect, request, known, stored, now)
+        cur.execute(_ADVANCE_FROM.on(dialect), _move(rows[-1], stored, known))
+        if cur.rowcount == 1:
+            return _insert(connection, cur, dialect, request, known, rows, now, heads)
     head = _lock(cur, dialect, stored)
     outcome = _check(connection, request, head)
     if outcome is None and head is None:
@@ -199,62 +153,47 @@ def append(connection: AnyConnection, request: Append) -> Appended:
     if outcome is not None:
         return outcome
     assert head is not None  # noqa: S101 - created above, by us or by somebody else
-    for event in request.events:
-        if event.blob is not None:
-            store_blob(connection, request.conversation_id, event.blob)
-    recorded = _insert(cur, dialect, request, head, stored, now)
-    cur.execute(
-        _ADVANCE.on(dialect),
-        {
-            "conversation_id": stored.conversation_id,
-            "version": recorded[-1].version,
-            "chain": recorded[-1].chain,
-            "now": stored.now,
-        },
-    )
-    return Appended(request.conversation_id, recorded[-1].version, recorded)
+    rows = _rows(dialect, request, head, stored, now)
+    cur.execute(_ADVANCE.on(dialect), _move(rows[-1], stored))
+    return _insert(connection, cur, dialect, request, head, rows, now, heads)
 
 
-def _prepare(event: NewEvent | EventData, meta: Meta | None, threshold: int) -> Prepared:
-    if isinstance(event, NewEvent):
-        payload, event_id = event.data, event.event_id
-        own_meta = meta if meta is not None and event.meta == NO_META else event.meta
-    else:
-        payload, event_id, own_meta = event, None, meta or NO_META
-    if not isinstance(payload, (Payload, UnknownEvent)):
-        raise InvalidEvent(f"{payload!r} is no event: use a class of eventstore.events")
-    data, text, blob = externalise(payload, encode(payload), threshold)
-    salt = os.urandom(16)
-    return Prepared(
-        event_id=event_id or new_id(),
-        chosen=event_id is not None,
-        data=data,
-        text=text,
-        meta=own_meta,
-        meta_text="{}" if own_meta is NO_META else _meta_text(own_meta),
-        salt=salt,
-        digest=commit_to(salt, text),
-        blob=blob,
+def _may_follow(request: Append, head: Head) -> bool:
+    """Whether the append would go on from this head; if not, the database is asked why."""
+    return (
+        (request.expected is ANY or request.expected == head.version)
+        and (request.writer_epoch is None or request.writer_epoch == head.epoch)
+        and (request.tenant_id is None or request.tenant_id == head.tenant_id)
+        and (request.user_id is None or request.user_id == head.user_id)
     )
 
 
-def _meta_text(meta: Meta) -> str:
-    try:
-        return meta.__pydantic_serializer__.to_json(meta, exclude_defaults=True).decode()
-    except ValueError:  # lone surrogates
-        return dumps(meta.model_dump(mode="json", exclude_defaults=True))
+def _move(last: dict[str, Any], stored: _Stored, known: Head | None = None) -> dict[str, Any]:
+    moved = {
+        "conversation_id": stored.conversation_id,
+        "version": last["version"],
+        "chain": last["chain"],
+        "now": stored.now,
+    }
+    if known is not None:
+        moved["known_version"] = known.version
+        moved["known_chain"] = known.chain
+        moved["known_epoch"] = known.epoch
+    return moved
 
 
-def _lock(cur: Any, dialect: Dialect, stored: _Stored) -> _Head | None:
+def _lock(cur: Any, dialect: Dialect, stored: _Stored) -> Head | None:
     cur.execute(_LOCK.on(dialect), {"conversation_id": stored.conversation_id})
     row = cur.fetchone()
     if row is None:
         return None
     version, chain, epoch, tenant_id, user_id = row
-    return _Head(version, bytes(chain), epoch, text_out(tenant_id), text_out(user_id))
+    return Head(
+        version, bytes(chain), epoch, text_out(tenant_id), text_out(user_id), stored.conversation_id
+    )
 
 
-def _create(cur: Any, dialect: Dialect, request: Append, stored: _Stored) -> _Head | None:
+def _create(cur: Any, dialect: Dialect, request: Append, stored: _Stored) -> Head | None:
     parent_id, parent_version = request.parent or (None, None)
     cur.execute(
         _CREATE.on(dialect),
@@ -271,7 +210,7 @@ def _create(cur: Any, dialect: Dialect, request: Append, stored: _Stored) -> _He
     return _lock(cur, dialect, stored)
 
 
-def _check(connection: AnyConnection, request: Append, head: _Head | None) -> Appended | None:
+def _check(connection: AnyConnection, request: Append, head: Head | None) -> Appended | None:
     """Return the first result of a repeated append, or None for one that may go on."""
     _check_writer(request, head)
     repeated = _repeated(connection, request)
@@ -280,7 +219,7 @@ def _check(connection: AnyConnection, request: Append, head: _Head | None) -> Ap
     return repeated
 
 
-def _check_writer(request: Append, head: _Head | None) -> None:
+def _check_writer(request: Append, head: Head | None) -> None:
     epoch = 0 if head is None else head.epoch
     if request.writer_epoch is not None and request.writer_epoch != epoch:
         raise WriterFenced(request.conversation_id, request.writer_epoch, epoch)
@@ -291,7 +230,7 @@ def _check_writer(request: Append, head: _Head | None) -> None:
             raise OwnerMismatch(request.conversation_id)
 
 
-def _check_version(request: Append, head: _Head | None) -> None:
+def _check_version(request: Append, head: Head | None) -> None:
     actual = 0 if head is None else head.version
     if request.expected is ANY:
         return
@@ -332,12 +271,11 @@ def _find(connection: AnyConnection, conversation_id: UUID, ids: Sequence[UUID])
     return found
 
 
-def _insert(
-    cur: Any, dialect: Dialect, request: Append, head: _Head, stored: _Stored, now: datetime
-) -> tuple[RecordedEvent, ...]:
+def _rows(
+    dialect: Dialect, request: Append, head: Head, stored: _Stored, now: datetime
+) -> list[dict[str, Any]]:
     chain = head.chain
     rows: list[dict[str, Any]] = []
-    links: list[bytes] = []
     for version, event in enumerate(request.events, start=head.version + 1):
         data = event.data
         chain = chain_step(
@@ -350,7 +288,6 @@ def _insert(
             event.meta_text,
             event.digest,
         )
-        links.append(chain)
         rows.append(
             {
                 "conversation_id": stored.conversation_id,
@@ -366,23 +303,55 @@ def _insert(
                 "chain": chain,
             }
         )
+    return rows
+
+
+def _insert(
+    connection: AnyConnection,
+    cur: Any,
+    dialect: Dialect,
+    request: Append,
+    head: Head,
+    rows: list[dict[str, Any]],
+    now: datetime,
+    heads: Heads | None,
+) -> Appended:
+    for event in request.events:
+        if event.blob is not None:
+            store_blob(connection, request.conversation_id, event.blob)
     positions = _execute_insert(cur, dialect, rows)
-    return tuple(
-        RecordedEvent(
-            conversation_id=request.conversation_id,
-            version=row["version"],
-            event_id=event.event_id,
-            position=position,
-            type=event.data.type,
-            schema_version=event.data.schema_version,
-            recorded_at=now,
-            data=event.data,
-            meta=event.meta,
-            data_digest=event.digest,
-            chain=link,
+    last = rows[-1]
+    if heads is not None:
+        if len(heads) >= _MOST_HEADS:
+            heads.clear()
+        heads[request.conversation_id] = Head(
+            last["version"],
+            last["chain"],
+            head.epoch,
+            head.tenant_id,
+            head.user_id,
+            head.stored_id,
         )
-        for event, row, link, position in zip(request.events, rows, links, positions, strict=True)
-    )
+
+    def recorded() -> tuple[RecordedEvent, ...]:
+        return tuple(
+            RecordedEvent(
+                request.conversation_id,
+                row["version"],
+                event.event_id,
+                position,
+                event.data.type,
+                event.data.schema_version,
+                now,
+                event.data,
+                event.meta,
+                event.digest,
+                row["chain"],
+            )
+            for event, row, position in zip(request.events, rows, positions, strict=True)
+        )
+
+    return Appended(request.conversation_id, last["version"], recorded)
 
 
 def _execute_insert(cur: Any, dialect: Dialect, rows: list[dict[str, Any]]) -> list[int]:

@@ -8,8 +8,7 @@ what they mean.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 import psycopg
 from sqlalchemy.exc import DBAPIError
@@ -44,27 +43,41 @@ _SQLITE = {
 }
 
 
-@contextmanager
-def translated(url: str) -> Iterator[None]:
+class translated:
     """Raise this project's error in place of a driver's, within the block.
+
+    A class rather than a generator, because every append passes through it.
 
     Raises:
         StoreUnavailable: One of its subclasses, see `eventstore.errors`.
     """
-    try:
-        yield
-    except DBAPIError as error:
-        known = _known(url, error.orig)
-        if known is None:
-            raise
-        raise known from error.orig
-    except PoolTimeout as error:
-        raise DatabaseBusy(url, "all connections are in use: raise pool_size") from error
-    except (sqlite3.Error, psycopg.Error) as error:
-        known = _known(url, error)
-        if known is None:
-            raise
-        raise known from error
+
+    __slots__ = ("_url",)
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Raise the project's own error, if there is one for what has passed."""
+        if isinstance(error, DBAPIError):
+            known = _known(self._url, error.orig)
+            if known is not None:
+                raise known from error.orig
+        elif isinstance(error, PoolTimeout):
+            reason = "all connections are in use: raise pool_size"
+            raise DatabaseBusy(self._url, reason) from error
+        elif isinstance(error, (sqlite3.Error, psycopg.Error)):
+            known = _known(self._url, error)
+            if known is not None:
+                raise known from error
 
 
 def _known(url: str, error: BaseException | None) -> StoreUnavailable | None:

@@ -170,7 +170,9 @@ class Id(TypeDecorator[UUID]):
 
 def time_to_text(moment: datetime) -> str:
     """Return the form in which SQLite keeps a time: sortable, and known to its date functions."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def text_to_time(text: str) -> datetime:

@@ -188,7 +188,7 @@ WHEN EXISTS (
     OR EXISTS (
         SELECT 1 FROM events
         WHERE conversation_id = NEW.conversation_id AND event_id = NEW.event_id)
-    OR EXISTS (SELECT 1 FROM events WHERE position = NEW.position)
+    OR NEW.position > 0 AND EXISTS (SELECT 1 FROM events WHERE position = NEW.position)
 BEGIN SELECT RAISE(ABORT, 'events are immutable: REPLACE refused'); END
 """,
 )

@@ -58,7 +58,7 @@ def test_the_program_records_a_whole_turn(tmp_path: Path, environment: dict[str,
         [conversation] = store.list(user_id="ada")
         [call] = Views(store).tool_calls(conversation_id=conversation.conversation_id)
 
-    assert 6 == conversation.version
+    assert 12 == conversation.version
     assert ("status", "success") == (call.name, call.status)
 
 

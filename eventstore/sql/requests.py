@@ -1,0 +1,145 @@
+"""What an append asks for, made ready outside the transaction, and what came of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from uuid import UUID
+
+from eventstore.blobs import Blob, externalise
+from eventstore.errors import InvalidEvent
+from eventstore.events.base import Payload
+from eventstore.events.codec import dumps, encode
+from eventstore.events.meta import NO_META, Meta
+from eventstore.events.records import EventData, NewEvent, RecordedEvent
+from eventstore.events.registry import UnknownEvent
+from eventstore.ids import new_id
+from eventstore.integrity import commit_to
+
+__all__ = ["ANY", "NO_STREAM", "Append", "Appended", "Expected", "Prepared", "prepare"]
+
+
+class Expected(Enum):
+    """What a writer may expect of a stream, besides an exact version."""
+
+    ANY = "any"
+    """Whatever its version is."""
+    NO_STREAM = "no stream"
+    """That it has no events yet."""
+
+
+ANY = Expected.ANY
+NO_STREAM = Expected.NO_STREAM
+
+
+@dataclass(slots=True)
+class Prepared:
+    """An event, encoded, with its commitment: all that can be done outside the transaction."""
+
+    event_id: UUID
+    chosen: bool
+    data: EventData
+    text: str
+    meta: Meta
+    meta_text: str
+    salt: bytes
+    digest: bytes
+    blob: Blob | None
+
+
+@dataclass(slots=True)
+class Append:
+    """One append: to which stream, what, and under which conditions."""
+
+    conversation_id: UUID
+    events: tuple[Prepared, ...]
+    expected: Expected | int
+    tenant_id: str | None = None
+    user_id: str | None = None
+    writer_epoch: int | None = None
+    parent: tuple[UUID, int] | None = None
+
+
+class Appended:
+    """What an append did: the stream's version after it, and the events as recorded.
+
+    The events are put together when they are first asked for.
+    """
+
+    __slots__ = ("_events", "conversation_id", "version")
+
+    def __init__(
+        self,
+        conversation_id: UUID,
+        version: int,
+        events: tuple[RecordedEvent, ...] | Callable[[], tuple[RecordedEvent, ...]],
+    ) -> None:
+        self.conversation_id = conversation_id
+        self.version = version
+        self._events = events
+
+    @property
+    def events(self) -> tuple[RecordedEvent, ...]:
+        """The events of this append, in order."""
+        if not isinstance(self._events, tuple):
+            self._events = self._events()
+        return self._events
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both appends recorded the same events."""
+        return isinstance(other, Appended) and self.events == other.events
+
+    def __hash__(self) -> int:
+        return hash((self.conversation_id, self.version))
+
+    def __repr__(self) -> str:
+        return f"Appended({self.conversation_id}, version={self.version}, events={self.events!r})"
+
+
+def prepare(
+    events: Sequence[NewEvent | EventData], meta: Meta | None, threshold: int
+) -> tuple[Prepared, ...]:
+    """Encode events for an append; ``meta`` is for those that bring none of their own.
+
+    Raises:
+        InvalidEvent: There are none, one cannot be encoded, or an event id is used twice.
+    """
+    if not events:
+        raise InvalidEvent("an append needs at least one event")
+    prepared = tuple(_prepare(event, meta, threshold) for event in events)
+    chosen = [event.event_id for event in prepared if event.chosen]
+    if len(set(chosen)) != len(chosen):
+        raise InvalidEvent("an append holds the same event id twice")
+    return prepared
+
+
+def _prepare(event: NewEvent | EventData, meta: Meta | None, threshold: int) -> Prepared:
+    if isinstance(event, NewEvent):
+        payload, event_id = event.data, event.event_id
+        own_meta = meta if meta is not None and event.meta == NO_META else event.meta
+    else:
+        payload, event_id, own_meta = event, None, meta or NO_META
+    if not isinstance(payload, (Payload, UnknownEvent)):
+        raise InvalidEvent(f"{payload!r} is no event: use a class of eventstore.events")
+    data, text, blob = externalise(payload, encode(payload), threshold)
+    salt = os.urandom(16)
+    return Prepared(
+        event_id=event_id or new_id(),
+        chosen=event_id is not None,
+        data=data,
+        text=text,
+        meta=own_meta,
+        meta_text="{}" if own_meta is NO_META else _meta_text(own_meta),
+        salt=salt,
+        digest=commit_to(salt, text),
+        blob=blob,
+    )
+
+
+def _meta_text(meta: Meta) -> str:
+    try:
+        return meta.__pydantic_serializer__.to_json(meta, exclude_defaults=True).decode()
+    except ValueError:  # lone surrogates
+        return dumps(meta.model_dump(mode="json", exclude_defaults=True))
