@@ -24,7 +24,7 @@ from conversations.runs import Run
 from conversations.scripts import TurnScript, add_usage
 from conversations.scripts.runs import RunScript
 from conversations.scripts.words import milliseconds
-from conversations.upkeep import Upkeep
+from conversations.upkeep import Upkeep, warm
 from eventstore import NO_STREAM, Appended, EventStore, NewEvent, new_id
 from eventstore.errors import UnknownAlias
 from eventstore.events import (
@@ -152,6 +152,7 @@ class Conversation:
         """
         stream, views = to_uuid(conversation_id), Views(store)
         epoch = store.raise_writer_epoch(stream)
+        warm(store, stream)
         recovery = recover(store, views, stream, writer_epoch=epoch)
         mode, turn = next_turn(views, stream)
         meta = Meta(session_id=str(new_id()), mode=mode, agent_id=agent_id)

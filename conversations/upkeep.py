@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from eventstore.log import get_logger
 from projections import Views
@@ -16,12 +17,21 @@ from projections.loose_ends import LOOSE_ENDS
 from projections.reading import read_current
 from projections.runs import RUNS
 
-__all__ = ["EVERY", "Upkeep"]
+__all__ = ["EVERY", "Upkeep", "warm"]
 
 EVERY = 250
 """Events; folding so many takes milliseconds."""
 
 _log = get_logger("conversations")
+
+
+def warm(store: EventStore, conversation_id: UUID) -> None:
+    """Catch up the views that opening reads, in one pass over the events and one transaction.
+
+    Raises:
+        ConversationNotFound: There is none of this id.
+    """
+    read_current(store, [LOOSE_ENDS, RUNS], conversation_id, lambda _: None)
 
 
 class Upkeep:
@@ -46,9 +56,7 @@ class Upkeep:
         """Catch up, in one transaction; what fails here is logged, and done by who opens next."""
         self._version = version
         try:
-            read_current(
-                self._views.store, [LOOSE_ENDS, RUNS], self._conversation_id, lambda _: None
-            )
+            warm(self._views.store, self._conversation_id)
         except EventStoreError as error:
             _log.warning(
                 "views not caught up", conversation_id=str(self._conversation_id), why=error
