@@ -82,8 +82,6 @@ _CREATE = Statement(
     ON CONFLICT (conversation_id) DO NOTHING
     """
 )
-# `tx_id` never falls within a stream: a transaction that began first may lock the stream last, and
-# the feed would hand out its events before those that they follow.
 _INSERT = Statement(
     """
     INSERT INTO events (conversation_id, version, event_id, type, schema_version, recorded_at,
@@ -95,29 +93,29 @@ _INSERT = Statement(
     INSERT INTO events (conversation_id, version, event_id, type, schema_version, recorded_at,
         data, meta, salt, data_digest, chain, epoch, tx_id)
     VALUES (:conversation_id, :version, :event_id, :type, :schema_version, :recorded_at,
-        :data, :meta, :salt, :data_digest, :chain,
-        (SELECT max(epoch) FROM store_epochs),
-        GREATEST(pg_current_xact_id(), (
-            SELECT previous.tx_id FROM events AS previous
-            WHERE previous.conversation_id = :conversation_id AND previous.version = :version - 1
-            AND previous.epoch = (SELECT max(epoch) FROM store_epochs))))
+        :data, :meta, :salt, :data_digest, :chain, :epoch, (:tx_id)::text::xid8)
     RETURNING position
     """,
 )
+_SET_HEAD = """
+    UPDATE conversations SET version = :version, chain = :chain, last_active_at = :now
+    WHERE conversation_id = :conversation_id
+    """
 # From a head that was only guessed: no row is updated if the stream has moved meanwhile.
-_ADVANCE_FROM = Statement(
+_IF_UNMOVED = """
+    AND version = :known_version AND chain = :known_chain AND writer_epoch = :known_epoch
     """
-    UPDATE conversations SET version = :version, chain = :chain, last_active_at = :now
-    WHERE conversation_id = :conversation_id
-        AND version = :known_version AND chain = :known_chain AND writer_epoch = :known_epoch
+# Where the events go in the feed. `tx_id` never falls within a stream: a transaction that began
+# first may lock the stream last, and its events would be handed out before those they follow.
+_FEED_PLACE = """
+    RETURNING (SELECT max(epoch) FROM store_epochs),
+        GREATEST(pg_current_xact_id(), (
+            SELECT last.tx_id FROM events AS last
+            WHERE last.conversation_id = :conversation_id AND last.version = :known_version
+            AND last.epoch = (SELECT max(epoch) FROM store_epochs)))::text
     """
-)
-_ADVANCE = Statement(
-    """
-    UPDATE conversations SET version = :version, chain = :chain, last_active_at = :now
-    WHERE conversation_id = :conversation_id
-    """
-)
+_ADVANCE = Statement(_SET_HEAD, _SET_HEAD + _FEED_PLACE)
+_ADVANCE_FROM = Statement(_SET_HEAD + _IF_UNMOVED, _SET_HEAD + _IF_UNMOVED + _FEED_PLACE)
 _FIND_IDS = "SELECT event_id, version FROM events WHERE conversation_id = {} AND event_id IN ({})"
 
 
@@ -141,8 +139,7 @@ def append(connection: AnyConnection, request: Append, heads: Heads | None = Non
     stored = _Stored(stored_id, dialect.from_time(now))
     if known is not None and _may_follow(request, known):
         rows = _rows(dialect, request, known, stored, now)
-        cur.execute(_ADVANCE_FROM.on(dialect), _move(rows[-1], stored, known))
-        if cur.rowcount == 1:
+        if _advance(cur, dialect, _ADVANCE_FROM, stored, known, rows):
             return _insert(connection, cur, dialect, request, known, rows, now, heads)
     head = _lock(cur, dialect, stored)
     outcome = _check(connection, request, head)
@@ -154,7 +151,7 @@ def append(connection: AnyConnection, request: Append, heads: Heads | None = Non
         return outcome
     assert head is not None  # noqa: S101 - created above, by us or by somebody else
     rows = _rows(dialect, request, head, stored, now)
-    cur.execute(_ADVANCE.on(dialect), _move(rows[-1], stored))
+    _advance(cur, dialect, _ADVANCE, stored, head, rows)
     return _insert(connection, cur, dialect, request, head, rows, now, heads)
 
 
@@ -168,18 +165,34 @@ def _may_follow(request: Append, head: Head) -> bool:
     )
 
 
-def _move(last: dict[str, Any], stored: _Stored, known: Head | None = None) -> dict[str, Any]:
-    moved = {
-        "conversation_id": stored.conversation_id,
-        "version": last["version"],
-        "chain": last["chain"],
-        "now": stored.now,
-    }
-    if known is not None:
-        moved["known_version"] = known.version
-        moved["known_chain"] = known.chain
-        moved["known_epoch"] = known.epoch
-    return moved
+def _advance(
+    cur: Any,
+    dialect: Dialect,
+    statement: Statement,
+    stored: _Stored,
+    known: Head,
+    rows: list[dict[str, Any]],
+) -> bool:
+    """Move the stream's head to the last row, and learn the rows' place in the feed."""
+    cur.execute(
+        statement.on(dialect),
+        {
+            "conversation_id": stored.conversation_id,
+            "version": rows[-1]["version"],
+            "chain": rows[-1]["chain"],
+            "now": stored.now,
+            "known_version": known.version,
+            "known_chain": known.chain,
+            "known_epoch": known.epoch,
+        },
+    )
+    if cur.rowcount != 1:
+        return False
+    if not dialect.is_sqlite:
+        epoch, tx_id = cur.fetchone()
+        for row in rows:
+            row["epoch"], row["tx_id"] = epoch, tx_id
+    return True
 
 
 def _lock(cur: Any, dialect: Dialect, stored: _Stored) -> Head | None:
