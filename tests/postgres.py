@@ -193,11 +193,12 @@ class SharedPostgres:
 
 
 @contextmanager
-def fresh_database(server_url: str) -> Iterator[str]:
+def fresh_database(server_url: str, *, template: str = "template0") -> Iterator[str]:
     """Create a database of its own name, and drop it in the end, whoever is still connected.
 
     Args:
         server_url: any database of the server, `postgresql://` or `postgresql+psycopg://`.
+        template: the database to copy, which nobody may be connected to; by default an empty one.
 
     Yields:
         The SQLAlchemy URL of the new database.
@@ -209,7 +210,9 @@ def fresh_database(server_url: str) -> Iterator[str]:
     database = sql.Identifier(name)
     _execute(
         server_url,
-        sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'").format(database),
+        sql.SQL("CREATE DATABASE {} TEMPLATE {} ENCODING 'UTF8'").format(
+            database, sql.Identifier(template)
+        ),
     )
     try:
         url = make_url(server_url).set(drivername="postgresql+psycopg", database=name)

@@ -33,6 +33,12 @@ def shared_postgres_url(postgres_server_url: str) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def begin_upgraded() -> bool:
+    """Have databases begin with the schema, which the tests here do not ask about."""
+    return True
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def shared_url(request: pytest.FixtureRequest) -> str:
     """URL of the shared database, once for each backend."""

@@ -71,3 +71,9 @@ def server() -> Iterator[ReplayServer]:
     """Give a provider that answers what it is told to."""
     with ReplayServer() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def begin_upgraded() -> bool:
+    """Have databases begin with the schema, which the tests here do not ask about."""
+    return True

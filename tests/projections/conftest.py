@@ -28,3 +28,9 @@ def views(store: EventStore) -> Views:
 def cid() -> UUID:
     """Give the id of a conversation that does not exist yet."""
     return new_id()
+
+
+@pytest.fixture(scope="session")
+def begin_upgraded() -> bool:
+    """Have databases begin with the schema, which the tests here do not ask about."""
+    return True

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore.errors import BudgetInfeasible
@@ -97,7 +97,6 @@ def attempt(log: Log, **limits: int) -> ContextView | None:
 
 
 @given(entries=dense_histories)
-@settings(max_examples=200, deadline=None)
 def test_every_prefix_of_a_dense_history_is_a_valid_request(entries: list[NewEvent]) -> None:
     """Calls, results, failures, summaries and retractions in any order never break a request."""
     log = Log()
@@ -107,7 +106,6 @@ def test_every_prefix_of_a_dense_history_is_a_valid_request(entries: list[NewEve
 
 
 @given(events=histories())
-@settings(max_examples=150, deadline=None)
 def test_every_prefix_of_any_history_is_a_valid_request(events: list[RecordedEvent]) -> None:
     """Neither do all other types of events, erased and unknown ones among them."""
     log = Log()
@@ -121,7 +119,6 @@ def test_every_prefix_of_any_history_is_a_valid_request(events: list[RecordedEve
     budgets=st.lists(st.integers(0, 500), min_size=2, max_size=5),
     limit=st.sampled_from(["max_tokens", "max_messages"]),
 )
-@settings(max_examples=200, deadline=None)
 def test_a_larger_budget_never_keeps_less(
     entries: list[NewEvent], budgets: list[int], limit: str
 ) -> None:
@@ -138,7 +135,6 @@ def test_a_larger_budget_never_keeps_less(
 
 
 @given(entries=dense_histories, max_tokens=st.integers(0, 300))
-@settings(max_examples=200, deadline=None)
 def test_the_first_and_the_latest_user_message_are_kept(
     entries: list[NewEvent], max_tokens: int
 ) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import events as e
@@ -37,7 +37,6 @@ _PYTHON_TYPES: dict[str, Any] = {
 
 
 @given(events=histories(), data=st.data())
-@settings(max_examples=100, deadline=None)
 def test_folding_in_two_pieces_gives_the_same(
     projection: Projection, events: list[RecordedEvent], data: st.DataObject
 ) -> None:
@@ -50,7 +49,6 @@ def test_folding_in_two_pieces_gives_the_same(
 
 
 @given(events=histories())
-@settings(max_examples=50, deadline=None)
 def test_the_given_state_stays_as_it_was(
     projection: Projection, events: list[RecordedEvent]
 ) -> None:
@@ -64,7 +62,6 @@ def test_the_given_state_stays_as_it_was(
 
 
 @given(events=histories())
-@settings(max_examples=50, deadline=None)
 def test_changes_fit_the_declared_tables(
     projection: Projection, events: list[RecordedEvent]
 ) -> None:
@@ -84,7 +81,6 @@ def test_changes_fit_the_declared_tables(
 
 
 @given(events=histories())
-@settings(max_examples=50, deadline=None)
 def test_the_key_of_a_table_is_among_its_columns(
     projection: Projection, events: list[RecordedEvent]
 ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.recovery import seal
@@ -95,7 +95,6 @@ class Conversation:
 
 
 @given(events=histories())
-@settings(max_examples=200, deadline=None)
 def test_recovery_leaves_no_loose_ends(events: list[RecordedEvent]) -> None:
     """In a history of any order, broken off at any event, all is sealed, once, and valid."""
     conversation = Conversation()
@@ -105,7 +104,6 @@ def test_recovery_leaves_no_loose_ends(events: list[RecordedEvent]) -> None:
 
 
 @given(events=histories(), data=st.data())
-@settings(max_examples=100, deadline=None)
 def test_what_goes_on_after_a_recovery_can_crash_again(
     events: list[RecordedEvent], data: st.DataObject
 ) -> None:
@@ -123,7 +121,6 @@ def test_what_goes_on_after_a_recovery_can_crash_again(
 
 
 @given(events=histories())
-@settings(max_examples=100, deadline=None)
 def test_sealed_events_can_be_stored(events: list[RecordedEvent]) -> None:
     """Whatever had been streamed, the loose ends are JSON, and each is sealed by itself."""
     state, _ = fold(LOOSE_ENDS, events)
@@ -144,7 +141,6 @@ def test_sealed_events_can_be_stored(events: list[RecordedEvent]) -> None:
 
 
 @given(events=histories(), data=st.data())
-@settings(max_examples=100, deadline=None)
 def test_folding_in_two_pieces_gives_the_same(
     events: list[RecordedEvent], data: st.DataObject
 ) -> None:
