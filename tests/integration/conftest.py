@@ -10,7 +10,10 @@ from contextlib import ExitStack
 from functools import cache
 
 import pytest
+from openai import OpenAI
 
+from conversations.clients import record
+from conversations.conversation import Conversation
 from eventstore import EventStore
 from tests.integration.recording import Access, Recorder, recorder
 from tests.integration.replay_server import ReplayServer
@@ -77,3 +80,16 @@ def server() -> Iterator[ReplayServer]:
 def begin_upgraded() -> bool:
     """Have databases begin with the schema, which the tests here do not ask about."""
     return True
+
+
+@pytest.fixture
+def conversation(shared_store: EventStore) -> Conversation:
+    """Give a conversation."""
+    return Conversation.start(shared_store)
+
+
+@pytest.fixture
+def client(server: ReplayServer) -> Iterator[OpenAI]:
+    """Give a recorded client of OpenAI's."""
+    with record(OpenAI(base_url=server.url, api_key="test", max_retries=0)) as wrapped:
+        yield wrapped

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
 
 import openai
 import pytest
@@ -17,42 +15,9 @@ from conversations.clients.asked import seller_at
 from conversations.conversation import Conversation
 from eventstore import EventStore
 from eventstore import events as e
+from tests.integration.chatting import CHAT, MESSAGES, answer, ask, payloads
 from tests.integration.replay_server import Refused, ReplayServer, Streamed, Whole
 from tests.unit.streams.recorded import chunks_of, fed, text_of
-
-CHAT = "openai-chat-text"
-MESSAGES: list[Any] = [{"role": "user", "content": "hello"}]
-
-
-def answer(text: str = "Hi.") -> Whole:
-    """Return a chat completion."""
-    message = {"role": "assistant", "content": text}
-    choice = {"index": 0, "finish_reason": "stop", "message": message}
-    body = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-    return Whole(body)
-
-
-@pytest.fixture
-def conversation(shared_store: EventStore) -> Conversation:
-    """Give a conversation."""
-    return Conversation.start(shared_store)
-
-
-@pytest.fixture
-def client(server: ReplayServer) -> Iterator[OpenAI]:
-    """Give a recorded client of OpenAI's."""
-    with record(OpenAI(base_url=server.url, api_key="test", max_retries=0)) as wrapped:
-        yield wrapped
-
-
-def ask(client: OpenAI, **options: Any) -> Any:
-    """Call the model with the usual arguments."""
-    return client.chat.completions.create(**{"model": "m", "messages": MESSAGES, **options})
-
-
-def payloads(store: EventStore, conversation: Conversation, *kinds: type[e.Payload]) -> list[Any]:
-    """Return the payloads of these types."""
-    return [r.data for r in store.read(conversation.id) if isinstance(r.data, kinds)]
 
 
 def test_loop_that_is_taken_up_again(
