@@ -1,13 +1,17 @@
 """Databases for every test, and the settings of Hypothesis.
 
-With pytest-xdist the controller starts the one PostgreSQL of the run, hands its URL to the workers,
-and stops it when they are done; without, it starts at the first test that asks for it.
+Each process that runs tests has a PostgreSQL server of its own, started at the first test that
+asks for it: what the feed hands out waits for every transaction of a server, also for those of
+other tests. With pytest-xdist the controller makes the workers' directories and deletes them, with
+whatever still runs in them, so that a worker that was killed leaves nothing behind.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +20,13 @@ from hypothesis import settings
 from sqlalchemy import make_url
 
 from eventstore import EventStore
-from tests.postgres import PostgresServer, SharedPostgres, fresh_database
+from tests.postgres import (
+    URL_VARIABLE,
+    PostgresServer,
+    PostgresUnavailable,
+    fresh_database,
+    place_of_many_files,
+)
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
@@ -29,37 +39,45 @@ settings.register_profile(
 settings.register_profile("search", deadline=None, max_examples=2_000, print_blob=True)
 settings.load_profile("default")
 
-SHARED = pytest.StashKey[SharedPostgres]()
+SERVER = pytest.StashKey[PostgresServer]()
+WORKERS = pytest.StashKey[list[PostgresServer]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Prepare the run's PostgreSQL, in the one process that owns it."""
-    if not hasattr(config, "workerinput"):
-        config.stash[SHARED] = SharedPostgres()
+    """Give this process a place for its PostgreSQL, which does not run yet."""
+    given = getattr(config, "workerinput", {}).get("postgres")
+    place = Path(given) if given else place_of_many_files()
+    config.stash[SERVER] = PostgresServer(directory=place)
+    config.stash[WORKERS] = []
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
-    """Tell a worker where PostgreSQL is, or why it is nowhere."""
-    node.workerinput["postgres"] = node.config.stash[SHARED].address()
+    """Give a worker a place for its PostgreSQL."""
+    server = PostgresServer(directory=place_of_many_files())
+    node.config.stash[WORKERS].append(server)
+    node.workerinput["postgres"] = str(server.directory)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop the run's PostgreSQL after the last worker."""
-    if SHARED in config.stash:
-        config.stash[SHARED].close()
+    """Delete this process's PostgreSQL, and what its workers may have left of theirs."""
+    with ExitStack() as stack:
+        for server in (*config.stash.get(WORKERS, []), config.stash.get(SERVER, None)):
+            if server is not None:
+                stack.callback(server.close)
 
 
 @pytest.fixture(scope="session")
 def postgres_server_url(pytestconfig: pytest.Config) -> str:
-    """URL of the run's PostgreSQL server; without one the test fails, and never skips."""
-    if hasattr(pytestconfig, "workerinput"):
-        url, problem = pytestconfig.workerinput["postgres"]
-    else:
-        url, problem = pytestconfig.stash[SHARED].address()
-    if problem:
-        pytest.fail(problem, pytrace=False)
-    return str(url)
+    """URL of this process's PostgreSQL server; without one the test fails, and never skips."""
+    if given := os.environ.get(URL_VARIABLE):
+        return given
+    server = pytestconfig.stash[SERVER]
+    try:
+        server.start()
+    except PostgresUnavailable as error:
+        pytest.fail(str(error), pytrace=False)
+    return server.url()
 
 
 @pytest.fixture(scope="session")
@@ -85,27 +103,36 @@ def upgraded_database(postgres_server_url: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def postgres_url(
-    postgres_server_url: str, begin_upgraded: bool, request: pytest.FixtureRequest
-) -> Iterator[str]:
+def postgres_template(begin_upgraded: bool, request: pytest.FixtureRequest) -> str:
+    """Name of the database that a test's own is a copy of."""
+    return str(request.getfixturevalue("upgraded_database")) if begin_upgraded else "template0"
+
+
+@pytest.fixture
+def postgres_url(postgres_server_url: str, postgres_template: str) -> Iterator[str]:
     """URL of an empty PostgreSQL database that belongs to this test."""
-    copied = request.getfixturevalue("upgraded_database") if begin_upgraded else "template0"
-    with fresh_database(postgres_server_url, template=copied) as url:
+    with fresh_database(postgres_server_url, template=postgres_template) as url:
         yield url
 
 
 @pytest.fixture
 def private_postgres() -> Iterator[PostgresServer]:
     """Give a PostgreSQL server that belongs to this test, to be stopped and crashed at will."""
-    with PostgresServer() as server:
+    with PostgresServer(directory=place_of_many_files()) as server:
         yield server
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path, begin_upgraded: bool, request: pytest.FixtureRequest) -> str:
-    """URL of a SQLite file that does not exist yet, or that has the schema alone."""
-    if begin_upgraded:
-        shutil.copy(request.getfixturevalue("upgraded_file"), tmp_path / "store.db")
+def sqlite_template(begin_upgraded: bool, request: pytest.FixtureRequest) -> Path | None:
+    """Path of the file that a test's own is a copy of, if of any."""
+    return Path(request.getfixturevalue("upgraded_file")) if begin_upgraded else None
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path, sqlite_template: Path | None) -> str:
+    """URL of a SQLite file that does not exist yet, or that holds what every test begins with."""
+    if sqlite_template is not None:
+        shutil.copy(sqlite_template, tmp_path / "store.db")
     return f"sqlite:///{tmp_path / 'store.db'}"
 
 

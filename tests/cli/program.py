@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from conversations.cli import cli
@@ -41,6 +42,17 @@ def run(*arguments: str, url: str | None = None, environment: dict[str, str] | N
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Run(result.exit_code, result.stdout, result.stderr)
+
+
+def call(*arguments: str, url: str) -> int:
+    """Run a command in this process on its standard streams as they are; return its status."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            cli(["--db", url, *arguments], prog_name="eventstore")
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
 
 
 def start(arguments: Sequence[str], directory: Path, **options: Any) -> subprocess.Popen[str]:

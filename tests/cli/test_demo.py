@@ -1,38 +1,35 @@
-"""The demo, as a program and piece by piece."""
+"""The demo, as a program and as a command."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
+import shutil
 import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
 from conversations.cli import demo
-from conversations.conversation import Conversation
 from conversations.demo import script
-from conversations.demo.agent import Agent
-from conversations.demo.model import Reply, ScriptedModel, Wanted
-from conversations.demo.tools import Workspace
-from eventstore import EventStore, events
-from eventstore.events import RecordedEvent
-from eventstore.events.codec import dumps
-from projections import Views
-from tests.checkers import check_openai_messages
+from tests.cli.once import once
 from tests.cli.program import Run, run, start
 
 
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """What the demo prints, run as a program."""
-    directory = tmp_path_factory.mktemp("demo")
+@pytest.fixture(scope="session")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """What the demo prints, run as a program, once for all workers."""
+    with once(tmp_path_factory, "demo", _show) as printed:
+        yield Run(**json.loads(printed))
+
+
+def _show(directory: Path) -> str:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with start(("demo",), directory, **pipes) as process:
         out, err = process.communicate()
-    return Run(process.returncode, out, err)
+    return json.dumps(asdict(Run(process.returncode, out, err)))
 
 
 def test_demo_ends_well(shown: Run) -> None:
@@ -44,7 +41,7 @@ def test_demo_ends_well(shown: Run) -> None:
 
 def test_demo_is_short(shown: Run) -> None:
     """The demo fits into a few screens."""
-    assert len(shown.out.splitlines()) <= 150
+    assert len(shown.out.splitlines()) <= 175
 
 
 def test_demo_shows_every_view(shown: Run) -> None:
@@ -70,35 +67,76 @@ def test_demo_shows_both_recoveries(shown: Run) -> None:
         assert said in shown.out
 
 
-@pytest.fixture
-def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give an empty current directory, a model that takes no time, and a demo without deaths."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(script, "DEATHS", {})
-    monkeypatch.setattr(demo, "DELAY_S", 0.0)
-    return tmp_path
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
+    """Give the directory of a demo without deaths, and what it printed; only to be read.
+
+    It ran where the environment names another database.
+    """
+    directory = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        patch.setattr(script, "DEATHS", {})
+        patch.setattr(demo, "DELAY_S", 0.0)
+        done = run("demo", environment={"EVENTSTORE_URL": "sqlite:///production.db"})
+    return directory, done
 
 
-def test_commands_at_the_end_work(fast: Path) -> None:
+def test_commands_at_the_end_work(
+    finished: tuple[Path, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the demo tells to type next can be typed."""
-    end = run("demo").out.partition("Explore it further")[2].splitlines()[1:]
+    directory, done = finished
+    monkeypatch.chdir(directory)
+    end = done.out.partition("Explore it further")[2].splitlines()[1:]
     url = end[0].partition("=")[2]
     typed = [line.partition(" -m conversations.cli ")[2].split() for line in end[1:]]
     assert [0] * len(typed) == [run(*each, url=url).status for each in typed]
 
 
-def test_demo_replaces_its_own_file(fast: Path) -> None:
+def test_demo_keeps_away_from_the_environments_database(finished: tuple[Path, Run]) -> None:
+    """The database that the environment names is not for trying things out."""
+    assert [demo.DEMO_FILE] == sorted(path.name for path in finished[0].glob("*.db"))
+
+
+@pytest.fixture
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give an empty current directory, and a demo of one turn in which nobody dies."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(script, "DEATHS", {})
+    monkeypatch.setattr(script, "USER", script.USER[-1:])
+    monkeypatch.setattr(script, "REPLIES", script.REPLIES[-1:])
+    monkeypatch.setattr(demo, "DELAY_S", 0.0)
+    return tmp_path
+
+
+def ids_in(url: str) -> set[str]:
+    """Return the ids of the conversations of a store."""
+    return {each["conversation_id"] for each in run("list", "--json", url=url).document}
+
+
+def test_demo_replaces_its_own_file(finished: tuple[Path, Run], short: Path) -> None:
     """A second demo begins anew, unless the first is to be kept."""
     url = f"sqlite:///{demo.DEMO_FILE}"
+    shutil.copy(finished[0] / demo.DEMO_FILE, short)
+    first = ids_in(url)
     run("demo")
-    run("demo")
-    assert 1 == len(run("list", "--json", url=url).document)
+    second = ids_in(url)
+    assert (1, 1, set()) == (len(first), len(second), first & second)
     run("demo", "--keep")
-    assert 2 == len(run("list", "--json", url=url).document)
+    assert (2, second) == (len(ids_in(url)), ids_in(url) & second)
+
+
+def test_demo_adds_to_a_database_that_is_named(short: Path, own: str) -> None:
+    """With ``--db`` the demo runs on any database, and leaves alone what is in it."""
+    before = ids_in(own)
+    done = run("demo", url=own)
+    assert (0, 3, before) == (done.status, len(ids_in(own)), ids_in(own) & before)
+    assert [] == list(short.glob(f"{demo.DEMO_FILE}*"))
 
 
 @pytest.mark.parametrize("more", [(), ("--keep",)])
-def test_demo_touches_no_other_file(fast: Path, transcripts: Path, more: tuple[str, ...]) -> None:
+def test_demo_touches_no_other_file(short: Path, transcripts: Path, more: tuple[str, ...]) -> None:
     """A file of that name which holds something else is left as it is."""
     run("import", str(transcripts), url=f"sqlite:///{demo.DEMO_FILE}")
     done = run("demo", *more)
@@ -106,172 +144,15 @@ def test_demo_touches_no_other_file(fast: Path, transcripts: Path, more: tuple[s
     assert (2, 1, 2) == (done.status, len(done.err.splitlines()), len(listed))
 
 
-def test_demo_leaves_a_text_file_alone(fast: Path) -> None:
+def test_demo_leaves_a_text_file_alone(short: Path) -> None:
     """A file of that name which is no database is left as it is."""
-    path = fast / demo.DEMO_FILE
+    path = short / demo.DEMO_FILE
     path.write_text("my notes\n" * 100, encoding="utf-8")
     assert (2, "my notes\n" * 100) == (run("demo").status, path.read_text(encoding="utf-8"))
 
 
-def test_demo_refuses_a_database_in_memory(fast: Path) -> None:
+def test_demo_refuses_a_database_in_memory(short: Path) -> None:
     """The process that is killed could not write there, so it says so at once."""
     done = run("demo", url="sqlite:///:memory:")
     assert (2, "") == (done.status, done.out)
     assert "outlives a process" in done.err
-
-
-def test_demo_keeps_away_from_the_environments_database(fast: Path) -> None:
-    """The database that the environment names is not for trying things out."""
-    run("demo", environment={"EVENTSTORE_URL": "sqlite:///production.db"})
-    assert [demo.DEMO_FILE] == sorted(path.name for path in fast.glob("*.db"))
-
-
-def begun(store: EventStore) -> Conversation:
-    """Begin the demo's conversation."""
-    return Conversation.start(store, mode="agent", base_instructions=script.INSTRUCTIONS)
-
-
-@pytest.fixture
-def held(tmp_path: Path, sqlite_url: str) -> tuple[EventStore, UUID]:
-    """Give the store and the id of a conversation of the demo's agent."""
-    store = EventStore.open(sqlite_url)
-    model = ScriptedModel(script.REPLIES, delay_s=0.0)
-    with begun(store) as conversation:
-        agent = Agent(conversation, model, Workspace(tmp_path, script.PROJECT))
-        for text in script.USER:
-            agent.turn(text)
-    return store, conversation.id
-
-
-def recorded(held: tuple[EventStore, UUID]) -> list[RecordedEvent]:
-    """Return the conversation's events."""
-    return list(held[0].read(held[1]))
-
-
-def test_streamed_pieces_make_the_message(held: tuple[EventStore, UUID]) -> None:
-    """The pieces of each answer, put together, are the message or what had arrived of it."""
-    pieces: dict[str | None, str] = {}
-    answers: dict[str | None, str] = {}
-    for event in recorded(held):
-        match event.data:
-            case events.AssistantChunk() as chunk:
-                pieces[chunk.llm_call_id] = pieces.get(chunk.llm_call_id, "") + chunk.text
-            case events.AssistantMessage() as message:
-                answers[message.llm_call_id] = "".join(part.text for part in message.parts)  # type: ignore[union-attr]
-            case events.LlmError() as error:
-                answers[error.llm_call_id] = error.partial_text
-    assert answers == pieces
-    assert len(script.REPLIES) == len(answers)
-
-
-def test_failed_call_is_made_again(held: tuple[EventStore, UUID]) -> None:
-    """A call that broke off is followed by a second attempt that names it."""
-    data = [event.data for event in recorded(held)]
-    [error] = [each for each in data if isinstance(each, events.LlmError)]
-    [retry] = [each for each in data if isinstance(each, events.LlmRequest) and each.retry_of]
-    assert (error.llm_call_id, 2, "network", True) == (
-        retry.retry_of,
-        retry.attempt,
-        error.kind,
-        error.retryable,
-    )
-
-
-def test_tools_are_announced_before_they_run(held: tuple[EventStore, UUID]) -> None:
-    """Each result follows directly on the call that was written before the tool ran."""
-    found = [event for event in recorded(held) if event.type in ("tool_call", "tool_result")]
-    pairs = list(zip(found[::2], found[1::2], strict=True))
-    assert [("tool_call", "tool_result")] * 7 == [(call.type, done.type) for call, done in pairs]
-    assert [each.data.call_id for each, _ in pairs if isinstance(each.data, events.ToolCall)] == [
-        each.data.call_id for _, each in pairs if isinstance(each.data, events.ToolResult)
-    ]
-
-
-def test_tests_fail_first_and_pass_then(held: tuple[EventStore, UUID]) -> None:
-    """The tests of the project are really run, before and after the change."""
-    runs = Views(held[0]).tool_calls(conversation_id=held[1], tool="run_tests")
-    firsts = [(each.result_text or "").splitlines()[0] for each in reversed(runs)]
-    assert ["exit status 1", "exit status 0"] == firsts
-
-
-def test_agent_gives_up_after_its_steps(tmp_path: Path, sqlite_url: str) -> None:
-    """A model that never stops asking for tools does not keep the agent for ever."""
-    endless = [Reply("Again.", (Wanted("list_files"),))] * 20
-    with EventStore.open(sqlite_url) as store, begun(store) as conversation:
-        model = ScriptedModel(endless, delay_s=0.0)
-        Agent(conversation, model, Workspace(tmp_path, {})).turn("Go on.")
-        [last] = store.read(conversation.id, backward=True, limit=1)
-    assert isinstance(last.data, events.TurnEnd)
-    assert "max_steps" == last.data.status
-
-
-def test_agent_gives_up_after_its_attempts(tmp_path: Path, sqlite_url: str) -> None:
-    """A model that never answers ends the turn with an error, which goes on to the caller."""
-    broken = [Reply("Well,", breaks_off="connection reset by peer")] * 3
-    with EventStore.open(sqlite_url) as store, begun(store) as conversation:
-        agent = Agent(conversation, ScriptedModel(broken, delay_s=0.0), Workspace(tmp_path, {}))
-        with pytest.raises(ConnectionError, match="3 attempts"):
-            agent.turn("Are you there?")
-        [last] = store.read(conversation.id, backward=True, limit=1)
-    assert isinstance(last.data, events.TurnEnd)
-    assert "error" == last.data.status
-
-
-def test_model_is_sent_valid_messages(held: tuple[EventStore, UUID]) -> None:
-    """The view after the conversation is valid for the provider."""
-    messages = Views(held[0]).context(held[1]).messages
-    assert [] == check_openai_messages(messages)
-
-
-def test_request_has_the_digest_of_what_was_sent(tmp_path: Path, sqlite_url: str) -> None:
-    """A request's digest is that of the exact messages that the model got."""
-    sent: list[str] = []
-
-    class Listening(ScriptedModel):
-        def stream(self, messages):  # type: ignore[no-untyped-def]
-            sent.append(hashlib.sha256(dumps(list(messages)).encode()).hexdigest())
-            return super().stream(messages)
-
-    with EventStore.open(sqlite_url) as store, begun(store) as conversation:
-        model = Listening(script.REPLIES, delay_s=0.0)
-        Agent(conversation, model, Workspace(tmp_path, script.PROJECT)).turn("Do the tests pass?")
-        requests = [event.data for event in store.read(conversation.id)]
-    digests = [each.digest for each in requests if isinstance(each, events.LlmRequest)]
-    assert sent == digests
-
-
-@pytest.mark.parametrize("path", ["../secret", "/etc/hostname"])
-def test_tools_cannot_leave_their_folder(tmp_path: Path, path: str) -> None:
-    """A path outside of the folder is refused."""
-    folder = tmp_path / "inside"
-    folder.mkdir()
-    (tmp_path / "secret").write_text("secret", encoding="utf-8")
-    status, content = Workspace(folder, {}).run("read_file", {"path": path})
-    assert ("failed", True) == (status, "is outside of the project" in content)
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"), [("no_such_tool", {}), ("read_file", {}), ("read_file", None)]
-)
-def test_wrong_calls_fail_as_results(
-    tmp_path: Path, name: str, arguments: dict[str, str] | None
-) -> None:
-    """Whatever a model asks for, a tool answers and never raises."""
-    assert "failed" == Workspace(tmp_path, {}).run(name, arguments)[0]
-
-
-def test_model_streams_as_the_provider_does() -> None:
-    """Every chunk is one of the chat endpoint's, and the arguments come in pieces of JSON."""
-    chunks = list(ScriptedModel(script.REPLIES, delay_s=0.0).stream([]))
-    calls = [
-        call
-        for chunk in chunks
-        for choice in chunk["choices"]
-        for call in choice["delta"].get("tool_calls", ())
-    ]
-    arguments = "".join(each["function"]["arguments"] for each in calls if each["index"] == 1)
-    assert {"chat.completion.chunk"} == {each["object"] for each in chunks}
-    assert {"path": "README.md"} == json.loads(arguments)
-    assert "tool_calls" == chunks[-2]["choices"][0]["finish_reason"]
-    assert [] == chunks[-1]["choices"]
-    assert chunks[-1]["usage"]["total_tokens"] > 0

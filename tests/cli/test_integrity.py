@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import subprocess
-from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url
 
-from tests.cli.program import run, start
+from tests.cli.program import call, run
 from tests.cli.samples import conversation_with
 
 
@@ -58,22 +56,21 @@ def test_verify_finds_one_byte_in_json(own: str) -> None:
     )
 
 
-def test_erase_leaves_a_receipt(database_url: str, transcripts: Path) -> None:
+def test_erase_leaves_a_receipt(own_anywhere: str) -> None:
     """Erased events show no text any more, and the store still verifies."""
-    run("import", str(transcripts), url=database_url)
-    cid = conversation_with(database_url, "How is the weather")
+    cid = conversation_with(own_anywhere, "How is the weather")
     arguments = ("--reason", "asked to", "--requested-by", "ada", "--yes", "--json")
-    receipt = run("erase", cid, *arguments, url=database_url).document
-    events = run("events", cid, "--json", url=database_url).document
+    receipt = run("erase", cid, *arguments, url=own_anywhere).document
+    events = run("events", cid, "--json", url=own_anywhere).document
     assert (cid, "asked to", 10) == (
         receipt["conversation_id"],
         receipt["reason"],
         receipt["version"],
     )
     assert {True, False} == {each["erased"] for each in events}
-    assert "(erased)" in run("events", cid, url=database_url).out
-    assert "Oslo" not in run("timeline", cid, "--full", url=database_url).out
-    assert 0 == run("verify", url=database_url).status
+    assert "(erased)" in run("events", cid, url=own_anywhere).out
+    assert "Oslo" not in run("timeline", cid, "--full", url=own_anywhere).out
+    assert 0 == run("verify", url=own_anywhere).status
 
 
 def test_erase_in_words(own: str) -> None:
@@ -95,17 +92,21 @@ def test_erase_needs_a_reason_and_a_yes(own: str, arguments: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize(("answer", "status"), [("n", 2), ("y", 0)])
-def test_erase_asks(own: str, tmp_path: Path, answer: str, status: int) -> None:
+def test_erase_asks(
+    own: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    status: int,
+) -> None:
     """At a terminal it asks, and erases only after a yes."""
     cid = conversation_with(own, "How is the weather")
     controller, terminal = os.openpty()
     os.write(controller, f"{answer}\n".encode())
-    arguments = ("--db", own, "erase", cid, "--reason", "asked to")
-    pipes = {"stdin": terminal, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with start(arguments, tmp_path, **pipes) as process:
-        _, err = process.communicate()
-    os.close(terminal)
+    with open(terminal, encoding="utf-8") as keyboard:
+        monkeypatch.setattr("sys.stdin", keyboard)
+        done = call("erase", cid, "--reason", "asked to", url=own)
     os.close(controller)
     erased = [each["erased"] for each in run("events", cid, "--json", url=own).document]
-    assert (status, status == 0) == (process.returncode, any(erased))
-    assert f"Erase the 9 events of {cid} for good?" in err
+    assert (status, status == 0) == (done, any(erased))
+    assert f"Erase the 9 events of {cid} for good?" in capsys.readouterr().err

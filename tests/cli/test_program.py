@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.program import run, start
+from tests.cli.program import call, run, start
 
 READERS = (
     ("list",),
@@ -153,26 +154,36 @@ def test_without_a_command_help_is_shown() -> None:
     assert (2, True) == (done.status, done.err.startswith("Usage: eventstore"))
 
 
-@pytest.mark.parametrize("more", [(), ("--json",)], ids=["table", "json"])
-def test_closed_pipe_is_quiet(own: str, tmp_path: Path, more: tuple[str, ...]) -> None:
-    """Whoever stops reading, as ``head`` does, ends the command without a word."""
+def test_closed_pipe_is_quiet(own: str, tmp_path: Path) -> None:
+    """Whoever stops reading, as ``head`` does, ends the program without a word."""
     reading, writing = os.pipe()
     os.close(reading)
     pipes = {"stdout": writing, "stderr": subprocess.PIPE}
-    with start(("--db", own, "list", *more), tmp_path, **pipes) as process:
+    with start(("--db", own, "list", "--json"), tmp_path, **pipes) as process:
         _, err = process.communicate()
     os.close(writing)
     assert (141, "") == (process.returncode, err)
 
 
-def test_terminal_of_another_encoding(own: str, tmp_path: Path) -> None:
+def test_closed_pipe_is_quiet_in_a_table(
+    own: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So does a table, of which nothing is left to be written when the program exits."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8") as pipe:
+        monkeypatch.setattr("sys.stdout", pipe)
+        status = call("list", url=own)
+        pipe.flush()
+    assert (141, "") == (status, capsys.readouterr().err)
+
+
+def test_terminal_of_another_encoding(
+    own: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What a terminal cannot show is escaped, and is no error."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.environ", environment)
-        process = start(("--db", own, "list"), tmp_path, **pipes)
-    with process:
-        out, err = process.communicate()
-    assert (0, "") == (process.returncode, err)
-    assert r"\u628a\u4f1a" in out
+    shown = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    status = call("list", url=own)
+    assert (0, "") == (status, capsys.readouterr().err)
+    assert rb"\u628a\u4f1a" in shown.getvalue()

@@ -6,13 +6,16 @@ import os
 import signal
 import sqlite3
 import threading
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from sqlalchemy import make_url
 
+from conversations.cli import projections
 from eventstore import EventStore
 from projections import PROJECTIONS, worker
+from projections.rebuild import RebuildReport, rebuild
 from tests.cli.program import run
 
 NAMES = [each.name for each in PROJECTIONS]
@@ -34,22 +37,20 @@ def test_status_before_anything_was_read(own: str) -> None:
     assert 0 == run("projections", "status", url=own).status
 
 
-def test_worker_once_leaves_nothing_behind(database_url: str, transcripts: Path) -> None:
+def test_worker_once_leaves_nothing_behind(own_anywhere: str) -> None:
     """``run --once`` catches up everything and ends."""
-    run("import", str(transcripts), url=database_url)
-    done = run("projections", "run", "--once", url=database_url)
-    found = run("projections", "status", "--json", url=database_url).document
+    done = run("projections", "run", "--once", url=own_anywhere)
+    found = run("projections", "status", "--json", url=own_anywhere).document
     assert 0 == done.status
     assert {0} == {each["behind"] for each in found}
 
 
-def test_rebuild_of_all(database_url: str, transcripts: Path) -> None:
+def test_rebuild_of_all(own_anywhere: str) -> None:
     """A rebuild makes a new generation of every projection, and changes nothing that is read."""
-    run("import", str(transcripts), url=database_url)
-    before = run("tools", "--json", url=database_url).document
-    report = run("projections", "rebuild", "--json", url=database_url).document
+    before = run("tools", "--json", url=own_anywhere).document
+    report = run("projections", "rebuild", "--json", url=own_anywhere).document
     assert (NAMES, 2, 12) == (report["projections"], report["conversations"], report["events"])
-    assert before == run("tools", "--json", url=database_url).document
+    assert before == run("tools", "--json", url=own_anywhere).document
 
 
 def test_rebuild_in_words(own: str) -> None:
@@ -58,9 +59,18 @@ def test_rebuild_in_words(own: str) -> None:
     assert done.out.startswith("rebuilt usage, timeline: 2 conversations, 12 events in ")
 
 
-def test_rebuild_with_workers(own: str) -> None:
-    """Several processes rebuild the same."""
+def test_rebuild_with_workers(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many processes as are asked for rebuild the same."""
+    asked: list[int] = []
+
+    def rebuilt(store: EventStore, names: Sequence[str] | None, **options: Any) -> RebuildReport:
+        asked.append(options.pop("workers"))
+        return rebuild(store, names, **options)
+
+    # What several processes make is for the tests of the rebuild; here it is told how many.
+    monkeypatch.setattr(projections, "rebuild_projections", rebuilt)
     run("projections", "rebuild", "--workers", "2", url=own)
+    assert [2] == asked
     assert 0 == run("projections", "rebuild", "--diff", url=own).status
 
 

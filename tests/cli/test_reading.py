@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
@@ -31,17 +32,23 @@ COMMANDS = (
     ("db", "current"),
 )
 
+find = cache(conversation_with)
+"""The stores of these tests stay as they are, and so do the ids in them."""
+
+show = cache(run)
+"""Runs a command whose text several tests look at."""
+
 
 @pytest.fixture
 def weather(imported: str) -> str:
     """Id of the conversation on the weather."""
-    return conversation_with(imported, "How is the weather")
+    return find(imported, "How is the weather")
 
 
 @pytest.fixture
 def meeting(imported: str) -> str:
     """Id of the conversation with Chinese and hostile text."""
-    return conversation_with(imported, CHINESE[:8])
+    return find(imported, CHINESE[:8])
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -57,7 +64,7 @@ def test_json_is_one_document(imported: str, weather: str, command: tuple[str, .
 def test_text_fits_80_columns(imported: str, meeting: str, command: tuple[str, ...]) -> None:
     """No line is wider than 80 cells, Chinese included; sentences alone may be."""
     arguments = [meeting if each == "CID" else each for each in command]
-    done = run(*arguments, url=imported)
+    done = show(*arguments, url=imported)
     lines = [line for line in done.out.splitlines() if not line.endswith("dropped")]
     assert 0 == done.status
     assert [] == [line for line in lines if cell_len(line.rstrip()) > 80]
@@ -67,7 +74,7 @@ def test_text_fits_80_columns(imported: str, meeting: str, command: tuple[str, .
 def test_text_is_harmless(imported: str, meeting: str, command: tuple[str, ...]) -> None:
     """No control character reaches the terminal, whatever a model wrote."""
     arguments = [meeting if each == "CID" else each for each in command]
-    done = run(*arguments, url=imported)
+    done = show(*arguments, url=imported)
     assert set() == set(done.out) & set(HOSTILE) & set("\x1b\x00\u202e")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from sqlalchemy import text
 
 from eventstore import NO_STREAM, EventStore, NewEvent, new_id
 from eventstore.errors import EventIdConflict, WrongExpectedVersion
+from tests.contract.emptied import EmptiedDatabase
 from tests.contract.facade import say, texts
 
 WAITING = """
@@ -21,11 +23,19 @@ WAITING = """
     """
 
 
+@pytest.fixture(scope="module")
+def emptied(postgres_server_url: str, upgraded_database: str) -> Iterator[EmptiedDatabase]:
+    """Give the database that these tests have for themselves, one after the other."""
+    with closing(EmptiedDatabase(postgres_server_url, upgraded_database)) as found:
+        yield found
+
+
 @pytest.fixture
-def store(postgres_url: str) -> Iterator[EventStore]:
+def store(emptied: EmptiedDatabase) -> Iterator[EventStore]:
     """Give a store on PostgreSQL, where writers of different streams run side by side."""
-    with EventStore.open(postgres_url) as store:
+    with EventStore.open(emptied.url(), migrate=False) as store:
         yield store
+    emptied.empty()
 
 
 @pytest.fixture

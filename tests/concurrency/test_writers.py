@@ -21,7 +21,7 @@ from tests.contract.facade import text_of
 
 WRITERS = 16
 KILLED = 5
-APPENDS = 25
+APPENDS = 15
 OTHER_SESSIONS = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
     AND backend_type = 'client backend' AND pid <> pg_backend_pid()

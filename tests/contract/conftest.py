@@ -8,16 +8,21 @@ their own (`store`). What concerns the whole store, or does harm, gets a databas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cache
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from eventstore import EventStore, new_id
+from tests.contract.emptied import EmptiedDatabase
 from tests.contract.facade import Access, opened
 from tests.contract.plain import PlainClient
 from tests.postgres import fresh_database
+
+HASTY: dict[str, Any] = {"synchronous": "NORMAL"}
+"""Options of stores whose tests are not about the disk."""
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +44,20 @@ def begin_upgraded() -> bool:
     return True
 
 
+@pytest.fixture(scope="session")
+def emptied(postgres_server_url: str, upgraded_database: str) -> Iterator[EmptiedDatabase]:
+    """Give the PostgreSQL database that tests have for themselves, one after the other."""
+    with closing(EmptiedDatabase(postgres_server_url, upgraded_database)) as found:
+        yield found
+
+
+@pytest.fixture
+def postgres_url(emptied: EmptiedDatabase) -> Iterator[str]:
+    """URL of an empty PostgreSQL database that belongs to this test."""
+    yield emptied.url()
+    emptied.empty()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def shared_url(request: pytest.FixtureRequest) -> str:
     """URL of the shared database, once for each backend."""
@@ -57,7 +76,7 @@ def access(request: pytest.FixtureRequest) -> Access:
 def open_stores() -> Iterator[Callable[[str, Access], EventStore]]:
     """Give a function that opens a store once, and returns the same to every test that asks."""
     with ExitStack() as stack:
-        yield cache(lambda url, access: stack.enter_context(opened(url, access)))
+        yield cache(lambda url, access: stack.enter_context(opened(url, access, **HASTY)))
 
 
 @pytest.fixture
@@ -71,7 +90,7 @@ def store(
 @pytest.fixture
 def fresh(database_url: str, access: Access) -> Iterator[EventStore]:
     """Give a store on a database of the test's own."""
-    with opened(database_url, access) as store:
+    with opened(database_url, access, migrate=False, **HASTY) as store:
         yield store
 
 

@@ -22,8 +22,11 @@ class Blocking:
 
     def __init__(self, url: str, **options: Any) -> None:
         self._runner = asyncio.Runner()
+        # Not the runner's own `run`, which exchanges the handler of SIGINT for each call: that
+        # writes a description of the last outcome, and costs more than most of what is called.
+        self._run = self._runner.get_loop().run_until_complete
         try:
-            self._store = self._runner.run(AsyncEventStore.open(url, **options))
+            self._store = self._run(AsyncEventStore.open(url, **options))
         except BaseException:
             self._runner.close()
             raise
@@ -34,14 +37,14 @@ class Blocking:
         def call(*args: Any, **kwargs: Any) -> Any:
             outcome = member(*args, **kwargs)
             if isinstance(outcome, AsyncIterator):
-                return iter(self._runner.run(_collected(outcome)))
-            return self._runner.run(outcome)
+                return iter(self._run(_collected(outcome)))
+            return self._run(outcome)
 
         return call
 
     def close(self) -> None:
         """Close the store and its loop."""
-        self._runner.run(self._store.close())
+        self._run(self._store.close())
         self._runner.close()
 
 

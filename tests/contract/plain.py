@@ -9,17 +9,15 @@ from typing import Any, Self
 import psycopg
 from sqlalchemy import make_url
 
-TRIGGERS = {
+UNPROTECTED = {
     "sqlite": (
         "DROP TRIGGER events_refuse_update",
         "DROP TRIGGER events_refuse_delete",
         "DROP TRIGGER events_refuse_replace",
     ),
-    "postgresql": (
-        "DROP TRIGGER events_refuse_change ON events",
-        "DROP TRIGGER events_refuse_truncate ON events",
-    ),
+    "postgresql": ("ALTER TABLE events DISABLE TRIGGER USER",),
 }
+"""How the owner of the tables takes away what protects the events."""
 REFUSED = (sqlite3.IntegrityError, psycopg.IntegrityError)
 """What a driver raises when a trigger refuses."""
 
@@ -47,9 +45,9 @@ class PlainClient:
         cursor = self._connection.execute(sql, values)
         return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
-    def drop_triggers(self) -> None:
-        """Take away what protects the events, as only the owner of the tables can."""
-        for statement in TRIGGERS[self.dialect]:
+    def disarm(self) -> None:
+        """Take the triggers away, as only the owner of the tables can."""
+        for statement in UNPROTECTED[self.dialect]:
             self.execute(statement)
 
     def tables(self) -> list[str]:

@@ -120,7 +120,7 @@ def test_transaction_ids_are_ordered_as_numbers(postgres_url: str, limit: int) -
     with EventStore.open(postgres_url) as store, PlainClient(postgres_url) as client:
         for number, conversation_id in enumerate(ids, start=9):
             store.append(conversation_id, say(str(number)))
-        client.drop_triggers()
+        client.disarm()
         for number, conversation_id in enumerate(ids, start=9):
             client.execute(
                 f"UPDATE events SET tx_id = '{number}' WHERE conversation_id = ?", conversation_id

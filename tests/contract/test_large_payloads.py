@@ -103,7 +103,8 @@ def test_a_blob_is_only_its_conversations(store: EventStore, cid: UUID) -> None:
 
 def test_a_tool_result_of_100_mb(database_url: str, cid: UUID) -> None:
     """It is appended, verified and read back to the byte."""
-    content = "".join(f"{number:099d}\n" for number in range(1_000_000))
+    million = "".join(f"{number:08d}\n" for number in range(111_110))
+    content = "".join(f"{number:09d}\n{million}" for number in range(100))
     with EventStore.open(database_url) as store:
         store.append(cid, [ToolResult(call_id="1.0", content=content)])
 

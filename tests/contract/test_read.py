@@ -53,7 +53,7 @@ def test_streams_are_read_apart(store: EventStore, cid: UUID) -> None:
     assert ["one", "two"] == texts(store.read(cid))
 
 
-@pytest.mark.parametrize("count", [1_000, 1_001, 2_345])
+@pytest.mark.parametrize("count", [1_000, 2_001])
 @pytest.mark.parametrize("backward", [False, True])
 def test_pages_join_without_a_seam(
     store: EventStore, cid: UUID, count: int, backward: bool

@@ -74,7 +74,7 @@ def test_a_payload_that_does_not_fit_its_class(
 ) -> None:
     """Reading does not fail on it, and says why it could not be understood."""
     fresh.append(cid, [ToolResult(call_id="1.0", content="x")])
-    plain.drop_triggers()
+    plain.disarm()
     plain.execute(f"UPDATE events SET {column} = ?", value)
 
     (event,) = fresh.read(cid)
@@ -87,7 +87,7 @@ def test_a_payload_that_does_not_fit_its_class(
 def test_metadata_of_the_future(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
     """Fields that this code does not know are left out; the others are kept."""
     fresh.append(cid, say("hello"))
-    plain.drop_triggers()
+    plain.disarm()
     future: Any = '{"turn":3,"aura":"blue"}'
     plain.execute("UPDATE events SET meta = ?", future)
 

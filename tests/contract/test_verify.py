@@ -21,7 +21,7 @@ def tampered(fresh: EventStore, plain: PlainClient, cid: UUID) -> PlainClient:
     events = [NewEvent(event, meta=Meta(turn=1)) for event in say("1", "2", "3", "4")]
     fresh.append(cid, [*events, ToolResult(call_id="1.0", content=LARGE)])
     fresh.append(new_id(), say("an innocent bystander"))
-    plain.drop_triggers()
+    plain.disarm()
     return plain
 
 
@@ -62,7 +62,7 @@ def test_long_conversations_are_verified_to_the_end(
 ) -> None:
     """A change beyond the first pages is found."""
     fresh.append(cid, say(*(str(number) for number in range(1_100))))
-    plain.drop_triggers()
+    plain.disarm()
     plain.execute(f"UPDATE events SET type = 'user_massage' {where(1_050)}", cid)
 
     assert [(1_050, "header_altered")] == problems(fresh, cid)
@@ -129,12 +129,10 @@ def test_data_and_its_digest(fresh: EventStore, tampered: PlainClient, cid: UUID
 def test_two_payloads_swapped(fresh: EventStore, tampered: PlainClient, cid: UUID) -> None:
     """Both places are named."""
     one, two = (f"(SELECT data FROM copies c WHERE c.version = {version})" for version in (2, 3))
+    # PostgreSQL takes no parameters here.
     tampered.execute(
-        "CREATE TABLE copies AS SELECT version, data FROM events WHERE conversation_id = ?"
-        if tampered.dialect == "sqlite"
-        else f"CREATE TABLE copies AS SELECT version, data FROM events "
-        f"WHERE conversation_id = '{cid}'",
-        *([cid] if tampered.dialect == "sqlite" else []),
+        "CREATE TEMPORARY TABLE copies AS SELECT version, data FROM events "
+        f"WHERE conversation_id = '{cid}'"
     )
     tampered.execute(
         f"UPDATE events SET data = CASE version WHEN 2 THEN {two} ELSE {one} END "
@@ -225,7 +223,7 @@ def test_bytes_that_are_no_text(sqlite_url: str, cid: UUID, column: str) -> None
     """SQLite takes any byte into a text column; verifying it reports that and does not fail."""
     with EventStore.open(sqlite_url) as store, PlainClient(sqlite_url) as client:
         store.append(cid, say("1", "2"))
-        client.drop_triggers()
+        client.disarm()
         spoiled = f"CAST(CAST({column} AS BLOB) || x'ff' AS TEXT)"
         client.execute(f"UPDATE events SET {column} = {spoiled} {where(2)}", cid)
 

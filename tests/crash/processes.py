@@ -1,22 +1,26 @@
-"""Agents' processes at little cost: each is forked from a server that has imported everything.
+"""Agents' processes at little cost: forked from a server that has lived such a life already.
 
 The server is a program of its own that reads what to run from its input, a line of JSON each, and
-answers with how the process ended. It opens no connection itself, so that none is inherited.
+answers with how the process ended. It forks when it has no thread and no connection of its own, so
+that none is inherited.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from tests.crash.world import Kill
 
@@ -61,12 +65,12 @@ def agents() -> Iterator[Agents]:
 
 
 def _serve() -> None:
-    import sqlalchemy.dialects.postgresql.psycopg  # noqa: F401 - before the fork, once for all
-
-    from tests.crash.agent import live
-
+    warm: set[str] = set()
     for line in sys.stdin:
         url, conversation_id, folder, kill = json.loads(line)
+        if url not in warm:
+            _warm_up(url)
+            warm.add(url)
         child = os.fork()
         if child == 0:
             try:
@@ -79,5 +83,20 @@ def _serve() -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201 - the answer
 
 
+def _warm_up(url: str) -> None:
+    """Live once unkilled, so that no child pays for what a process does only once."""
+    with TemporaryDirectory() as folder:
+        live(url, str(uuid4()), folder, Kill())
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join()
+    gc.collect()
+    # A collection in a child would copy all of the parent's memory.
+    gc.freeze()
+
+
 if __name__ == "__main__":
+    # Only in the server: the test has no use for them.
+    from tests.crash.agent import live
+
     _serve()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 import pytest
@@ -24,10 +24,9 @@ Takeover = Callable[[EventStore, UUID], None]
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[EventStore]:
-    """Give a store on a database of the test's own."""
-    with EventStore.open(database_url, synchronous="NORMAL", pool_size=2) as found:
-        yield found
+def store(shared_url: str, open_store: Callable[[str], EventStore]) -> EventStore:
+    """Give a store on the shared database."""
+    return open_store(shared_url)
 
 
 def open_again(store: EventStore, conversation_id: UUID) -> None:

@@ -9,83 +9,61 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
-from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from eventstore import EventStore, RecordedEvent, new_id
+from eventstore import RecordedEvent
 from eventstore.events import AssistantMessage, LlmError, TextPart, ToolResult
-from projections import Views
 from projections.runs import RUNS, RunState
 from tests.checkers import check_openai_messages
 from tests.crash.agent import IDEMPOTENT, carry_on
-from tests.crash.processes import KILLED, Agents, agents
+from tests.crash.places import Place
+from tests.crash.processes import KILLED
 from tests.crash.world import Kill, World
 from tests.unit.projections.history import apply, fold
 
 LARGEST_BATCH = 512 + 11
 """Characters: a batch is written once it has 512, and a piece has eleven."""
+SHARES = 7
+"""The appends are dealt out to so many tests, which can run side by side."""
 RANDOM_KILLS = 12
 
 
-@dataclass
-class Place:
-    """A database, and the processes that write to it."""
-
-    url: str
-    store: EventStore
-    views: Views
-    agents: Agents
-    folder: Path
-
-    def live(self, kill: Kill) -> tuple[UUID, World, int]:
-        """Let an agent live until it is killed; return its conversation, its files, its end."""
-        conversation_id = new_id()
-        folder = self.folder / str(conversation_id)
-        folder.mkdir()
-        code = self.agents.run(self.url, conversation_id, folder, kill)
-        return conversation_id, World(folder), code
-
-
-@pytest.fixture
-def place(database_url: str, tmp_path: Path) -> Iterator[Place]:
-    """Give a database with its schema, and a server of agents."""
-    with EventStore.open(database_url, synchronous="NORMAL") as store, agents() as found:
-        yield Place(database_url, store, Views(store), found, tmp_path)
-
-
-def test_killed_after_every_append(place: Place) -> None:
+@pytest.mark.parametrize("share", range(SHARES))
+def test_killed_after_every_append(place: Place, share: int) -> None:
     """At every boundary between events the log is whole, and the conversation goes on."""
-    _, world, code = place.live(Kill())
-    appends = len(world.acknowledged_appends)
-    assert (0, True) == (code, appends > 30)
+    appends = len(place.whole.acknowledged_appends)
+    assert appends > 30
 
-    for number in range(1, appends + 1):
+    for number in range(1 + share, appends + 1, SHARES):
         check(place, Kill(after_append=number))
 
 
 def test_killed_between_effect_and_result(place: Place) -> None:
     """What a tool did before the crash is neither forgotten nor done again unasked."""
-    _, world, _ = place.live(Kill())
-
-    for number in range(1, len(world.effects) + 1):
+    for number in range(1, len(place.whole.effects) + 1):
         _, outcome = check(place, Kill(after_effect=number))
         assert {"outcome_unknown"} == {result.status for result in outcome.sealed}
 
 
-def test_killed_inside_of_streams(place: Place) -> None:
+@pytest.mark.parametrize("share", range(2))
+def test_killed_inside_of_streams(place: Place, share: int) -> None:
     """Wherever a stream is cut off, all of its text but the last batch is there."""
-    _, world, _ = place.live(Kill())
-    choose = random.Random(5)  # noqa: S311 - the same moments in every run
-    chunks = world.chunks
+    for kill in kills_inside_of_streams(place.whole.chunks)[share::2]:
+        check(place, kill)
 
+
+def kills_inside_of_streams(chunks: int) -> list[Kill]:
+    """Return the same moments in every run, some of them between two chunks."""
+    choose = random.Random(5)  # noqa: S311 - seeded, and no secret
+    kills = []
     for _ in range(RANDOM_KILLS):
         delay = choose.choice([None, choose.uniform(0, 0.005)])
-        check(place, Kill(after_chunk=choose.randrange(1, chunks - 5), delay_s=delay))
+        kills.append(Kill(after_chunk=choose.randrange(1, chunks - 5), delay_s=delay))
+    return kills
 
 
 @dataclass

@@ -25,10 +25,19 @@ from tests.postgres import PostgresServer
 TEXT = "All work and no play makes Jack a dull boy. " * 40
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """Give a server to these tests alone, to be stopped and crashed at will."""
+    with PostgresServer() as found:
+        yield found
+
+
 @pytest.fixture
-def store(private_postgres: PostgresServer) -> Iterator[EventStore]:
-    """Give a store on the test's own server."""
-    with EventStore.open(private_postgres.url(), pool_size=2) as found:
+def store(server: PostgresServer) -> Iterator[EventStore]:
+    """Give a store on that server, which runs."""
+    if server.pid is None:
+        server.start()
+    with EventStore.open(server.url(), pool_size=2) as found:
         yield found
 
 
@@ -46,6 +55,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def record_with_restarts(store: EventStore, server: PostgresServer) -> UUID:
     """Record a turn while the server dies three times: before it, in mid-stream, in a tool."""
+    starting = threading.Thread(target=server.start)
     with Conversation.start(store) as conversation:
         server.restart("immediate")
         with conversation.turn("hello") as turn:
@@ -53,8 +63,10 @@ def record_with_restarts(store: EventStore, server: PostgresServer) -> UUID:
                 for number, chunk in enumerate(answer(pieces_of(TEXT, 40), [("save", {})])):
                     if number == 10:
                         server.stop("immediate")
-                        threading.Thread(target=server.start).start()
+                        starting.start()
                     call.feed(chunk)
+            # The server may be there before its starter has noticed, who must not lose it again.
+            starting.join()
             with turn.tool(call.tool_calls[0]) as tool:
                 server.restart("fast")
                 tool.result("saved")
@@ -63,6 +75,7 @@ def record_with_restarts(store: EventStore, server: PostgresServer) -> UUID:
 
 async def record_with_restarts_aio(store: EventStore, server: PostgresServer) -> UUID:
     """Do the same on an event loop."""
+    starting = threading.Thread(target=server.start)
     twin = AsyncEventStore(store)
     async with await AsyncConversation.start(twin) as conversation:
         await asyncio.to_thread(server.restart, "immediate")
@@ -71,8 +84,9 @@ async def record_with_restarts_aio(store: EventStore, server: PostgresServer) ->
                 for number, chunk in enumerate(answer(pieces_of(TEXT, 40), [("save", {})])):
                     if number == 10:
                         await asyncio.to_thread(server.stop, "immediate")
-                        threading.Thread(target=server.start).start()
+                        starting.start()
                     await call.feed(chunk)
+            await asyncio.to_thread(starting.join)
             async with turn.tool(call.tool_calls[0]) as tool:
                 await asyncio.to_thread(server.restart, "fast")
                 await tool.result("saved")
@@ -81,21 +95,19 @@ async def record_with_restarts_aio(store: EventStore, server: PostgresServer) ->
 
 @pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_server_that_comes_back(
-    store: EventStore, private_postgres: PostgresServer, kind: str
-) -> None:
+def test_server_that_comes_back(store: EventStore, server: PostgresServer, kind: str) -> None:
     """The recorder waits and repeats: the product notices nothing, every event is there once."""
     if kind == "sync":
-        cid = record_with_restarts(store, private_postgres)
+        cid = record_with_restarts(store, server)
     else:
-        cid = asyncio.run(record_with_restarts_aio(store, private_postgres))
+        cid = asyncio.run(record_with_restarts_aio(store, server))
 
     assert_whole(store, cid)
     assert ["ok"] == [e.data.status for e in store.read(cid) if e.type == "turn_end"]  # type: ignore[union-attr]
 
 
 @pytest.mark.usefixtures("impatience")
-def test_server_that_stays_away(store: EventStore, private_postgres: PostgresServer) -> None:
+def test_server_that_stays_away(store: EventStore, server: PostgresServer) -> None:
     """The caller is told; what had happened is written once the server is back, in order."""
     conversation = Conversation.start(store)
     turn = conversation.turn("hello").__enter__()
@@ -103,18 +115,18 @@ def test_server_that_stays_away(store: EventStore, private_postgres: PostgresSer
     chunks = answer(pieces_of(TEXT, 40), [("save", {})])
     for _ in range(3):
         call.feed(next(chunks))
-    private_postgres.stop("immediate")
+    server.stop("immediate")
 
     with pytest.raises(CannotConnect):
         feed(call, chunks)
-    private_postgres.start()
+    server.start()
     feed(call, chunks)
     call.__exit__(None, None, None)
     with turn.tool(call.tool_calls[0]) as tool:
-        private_postgres.stop("immediate")
+        server.stop("immediate")
         with pytest.raises(CannotConnect):
             tool.result("saved")
-        private_postgres.start()
+        server.start()
     turn.__exit__(None, None, None)
     conversation.close()
 
@@ -123,7 +135,7 @@ def test_server_that_stays_away(store: EventStore, private_postgres: PostgresSer
 
 @pytest.mark.usefixtures("impatience")
 def test_every_block_is_left_while_the_server_is_away(
-    store: EventStore, private_postgres: PostgresServer
+    store: EventStore, server: PostgresServer
 ) -> None:
     """An error that unwinds the whole turn loses nothing: the next turn writes it all first."""
     conversation = Conversation.start(store)
@@ -132,11 +144,11 @@ def test_every_block_is_left_while_the_server_is_away(
         for number, chunk in enumerate(answer(pieces_of(TEXT, 40))):
             yield chunk
             if number == 20:
-                private_postgres.stop("immediate")
+                server.stop("immediate")
 
     with pytest.raises(CannotConnect), conversation.turn("one") as turn, turn.llm_call() as call:
         feed(call, chunks())
-    private_postgres.start()
+    server.start()
 
     with conversation.turn("two"):
         pass
@@ -146,14 +158,14 @@ def test_every_block_is_left_while_the_server_is_away(
 
 
 @pytest.mark.usefixtures("impatience")
-def test_turn_that_could_not_begin(store: EventStore, private_postgres: PostgresServer) -> None:
+def test_turn_that_could_not_begin(store: EventStore, server: PostgresServer) -> None:
     """Entering the same turn again says the user's words once; what did not begin did not run."""
     conversation = Conversation.start(store)
     turn = conversation.turn("hello")
-    private_postgres.stop("immediate")
+    server.stop("immediate")
     with pytest.raises(CannotConnect), turn:
         pytest.fail("the turn began without a record")
-    private_postgres.start()
+    server.start()
 
     with turn:
         pass

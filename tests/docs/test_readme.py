@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,20 @@ from tests.docs.document import ROOT, blocks, questions, shown
 README = ROOT / "README.md"
 PROGRAM = ROOT / "examples" / "agent.py"
 
+Run = Callable[..., str]
+"""Runs the program with arguments; returns what it printed."""
+
 
 @pytest.fixture
-def environment() -> dict[str, str]:
-    """Give the environment of a program that is to import this checkout, installed or not."""
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Give what runs the program in this process, and returns what it printed."""
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", [str(PROGRAM), *arguments])
+        runpy.run_path(str(PROGRAM), run_name="__main__")["store"].close()
+        return capsys.readouterr().out
+
+    return run
 
 
 def test_the_program_shown_is_the_example() -> None:
@@ -31,29 +42,30 @@ def test_the_program_shown_is_the_example() -> None:
     assert [program] == blocks(README, "python")
 
 
-def test_the_program_prints_what_is_shown(tmp_path: Path, environment: dict[str, str]) -> None:
-    """Run in an empty directory and twice, the program prints what the README says."""
-    runs = [
-        subprocess.run(
-            [sys.executable, str(PROGRAM)],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        for _ in range(2)
-    ]
+def test_the_program_prints_what_is_shown(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run in an empty directory, and then once more, the program prints what the README says."""
+    first = subprocess.run(
+        [sys.executable, str(PROGRAM)],
+        cwd=tmp_path,
+        # This checkout is to be imported, installed or not.
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    monkeypatch.chdir(tmp_path)
 
-    assert [(0, ""), (0, "")] == [(run.returncode, run.stderr) for run in runs]
-    assert runs[0].stdout == runs[1].stdout
-    assert runs[0].stdout in blocks(README, "text")
+    assert (0, "") == (first.returncode, first.stderr)
+    assert first.stdout == run()
+    assert first.stdout in blocks(README, "text")
 
 
-def test_the_program_records_a_whole_turn(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_the_program_records_a_whole_turn(tmp_path: Path, run: Run) -> None:
     """What the program leaves behind is a conversation whose only tool call succeeded."""
     url = f"sqlite:///{tmp_path / 'chosen.db'}"
-    subprocess.run([sys.executable, str(PROGRAM), url], env=environment, check=True)
+    run(url)
     with EventStore.open(url) as store:
         [conversation] = store.list(user_id="ada")
         [call] = Views(store).tool_calls(conversation_id=conversation.conversation_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from sqlalchemy import make_url, text
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import CannotConnect, NotWritable, StoreUnavailable
 from tests.contract.facade import say, texts
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, fresh_database
 
 PASSWORD = "s3cret-and-right"
 
@@ -29,6 +30,13 @@ def administrator(url: str) -> psycopg.Connection:
 @pytest.fixture
 def role_url(postgres_url: str) -> Iterator[str]:
     """URL of the database for a role that may log in and read, and nothing else."""
+    with reader_of(postgres_url) as url:
+        yield url
+
+
+@contextmanager
+def reader_of(postgres_url: str) -> Iterator[str]:
+    """Make a role that may log in and read; yield the database's URL for it."""
     name = f"reader_{uuid4().hex}"
     role = sql.Identifier(name)
     with administrator(postgres_url) as connection:
@@ -88,9 +96,13 @@ def test_role_that_may_only_read(postgres_url: str, role_url: str) -> None:
         assert store.verify().ok
 
 
-def test_role_that_may_not_create_tables(role_url: str) -> None:
+def test_role_that_may_not_create_tables(postgres_server_url: str) -> None:
     """Opening a new database without the right to make tables is no driver's error either."""
-    with pytest.raises(NotWritable, match="permission denied"):
+    with (
+        fresh_database(postgres_server_url) as url,
+        reader_of(url) as role_url,
+        pytest.raises(NotWritable, match="permission denied"),
+    ):
         EventStore.open(role_url)
 
 

@@ -1,20 +1,28 @@
 """Recorders for the tests of what they promise: of both kinds, on both databases; and a provider.
 
-Each test makes a conversation of its own, so all share a database and, for each kind, a store.
+Each test makes a conversation of its own, so all share a database and, for each kind, a store. What
+concerns all conversations has a database for itself (`alone`), which begins with the tables of all
+views.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cache
+from pathlib import Path
 
+import httpx2
 import pytest
 from openai import OpenAI
+from sqlalchemy import make_url
 
 from conversations.clients import record
 from conversations.conversation import Conversation
 from eventstore import EventStore
+from projections import Views
+from tests.contract.emptied import EmptiedDatabase
+from tests.integration.products import TLS
 from tests.integration.recording import Access, Recorder, recorder
 from tests.integration.replay_server import ReplayServer
 from tests.postgres import fresh_database
@@ -42,6 +50,13 @@ def open_recorders() -> Iterator[Callable[[str, Access], Recorder]]:
                 recorder(url, access, synchronous="NORMAL", pool_size=4)
             )
         )
+
+
+@pytest.fixture(scope="session")
+def open_store() -> Iterator[Callable[[str], EventStore]]:
+    """Give a function that opens a store once, and returns the same to every test that asks."""
+    with ExitStack() as stack:
+        yield cache(lambda url: stack.enter_context(EventStore.open(url, synchronous="NORMAL")))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -76,10 +91,44 @@ def server() -> Iterator[ReplayServer]:
         yield running
 
 
+@pytest.fixture
+def common(recorded_url: str, open_store: Callable[[str], EventStore]) -> EventStore:
+    """Give a store on the shared database, once for each backend."""
+    return open_store(recorded_url)
+
+
+@pytest.fixture
+def alone(database_url: str) -> Iterator[EventStore]:
+    """Give a store on a database of the test's own, once for each backend."""
+    with EventStore.open(database_url, migrate=False, synchronous="NORMAL") as opened:
+        yield opened
+
+
 @pytest.fixture(scope="session")
-def begin_upgraded() -> bool:
-    """Have databases begin with the schema, which the tests here do not ask about."""
-    return True
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Path of a SQLite file with the tables of all views and nothing in them, to be copied."""
+    path = tmp_path_factory.mktemp("installed") / "store.db"
+    with EventStore.open(f"sqlite:///{path}") as opened:
+        Views(opened)
+    return path
+
+
+@pytest.fixture(scope="session")
+def emptied(postgres_server_url: str) -> Iterator[EmptiedDatabase]:
+    """Give the PostgreSQL database that tests have for themselves, one after the other."""
+    with fresh_database(postgres_server_url) as url:
+        with EventStore.open(url) as opened:
+            Views(opened)
+        name = str(make_url(url).database)
+        with closing(EmptiedDatabase(postgres_server_url, name)) as found:
+            yield found
+
+
+@pytest.fixture
+def postgres_url(emptied: EmptiedDatabase) -> Iterator[str]:
+    """URL of an empty PostgreSQL database that belongs to this test."""
+    yield emptied.url()
+    emptied.empty()
 
 
 @pytest.fixture
@@ -91,5 +140,7 @@ def conversation(shared_store: EventStore) -> Conversation:
 @pytest.fixture
 def client(server: ReplayServer) -> Iterator[OpenAI]:
     """Give a recorded client of OpenAI's."""
-    with record(OpenAI(base_url=server.url, api_key="test", max_retries=0)) as wrapped:
+    http = httpx2.Client(verify=TLS)
+    own = OpenAI(base_url=server.url, api_key="test", max_retries=0, http_client=http)
+    with record(own) as wrapped:
         yield wrapped

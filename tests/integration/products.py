@@ -23,7 +23,7 @@ from conversations.conversation import Conversation
 from eventstore import AsyncEventStore, EventStore
 from tests.integration.replay_server import ReplayServer
 
-__all__ = ["SURFACES", "AsyncProduct", "Product", "Surface", "ThreadProduct"]
+__all__ = ["SURFACES", "TLS", "AsyncProduct", "Product", "Surface", "ThreadProduct"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Surface:
 
 
 # Read once: each client would read all the system's certificates, which takes a tenth of a second.
-_TLS = ssl.create_default_context()
+TLS = ssl.create_default_context()
 _SAID = [{"role": "user", "content": "hello"}]
 SURFACES = {
     surface.specification: surface
@@ -137,7 +137,7 @@ class ThreadProduct:
             return work(client)
 
     def _client(self) -> Any:
-        http = httpx2.Client(verify=_TLS)
+        http = httpx2.Client(verify=TLS)
         if self.surface.specification == "anthropic_messages":
             return clients.record(Anthropic(base_url=self._url, http_client=http, **self.options))
         return clients.record(OpenAI(base_url=self._url, http_client=http, **self.options))
@@ -211,7 +211,7 @@ class AsyncProduct:
         return asyncio.run(run())
 
     def _client(self) -> Any:
-        http = httpx2.AsyncClient(verify=_TLS)
+        http = httpx2.AsyncClient(verify=TLS)
         if self.surface.specification == "anthropic_messages":
             own = AsyncAnthropic(base_url=self._url, http_client=http, **self.options)
             return clients.record(own)

@@ -28,28 +28,28 @@ _TWINS = (AsyncConversation, AsyncTurn, AsyncLlmCall, AsyncToolCall)
 class Blocking:
     """An object of the asynchronous recorder, on an event loop that runs while it is called."""
 
-    def __init__(self, runner: asyncio.Runner, inner: Any) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, inner: Any) -> None:
         self.inner = inner
-        self._runner = runner
+        self._loop = loop
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self.inner, name)
         return self._wrapped(member) if callable(member) else member
 
     def __enter__(self) -> Any:
-        self._runner.run(self.inner.__aenter__())
+        self._loop.run_until_complete(self.inner.__aenter__())
         return self
 
     def __exit__(self, *details: Any) -> None:
-        self._runner.run(self.inner.__aexit__(*details))
+        self._loop.run_until_complete(self.inner.__aexit__(*details))
 
     def _wrapped(self, member: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             bare = {key: getattr(value, "inner", value) for key, value in kwargs.items()}
             outcome = member(*args, **bare)
             if isawaitable(outcome):
-                outcome = self._runner.run(_awaited(outcome))
-            return Blocking(self._runner, outcome) if isinstance(outcome, _TWINS) else outcome
+                outcome = self._loop.run_until_complete(_awaited(outcome))
+            return Blocking(self._loop, outcome) if isinstance(outcome, _TWINS) else outcome
 
         return call
 
@@ -78,18 +78,21 @@ def recorder(url: str, access: Access, **options: Any) -> Iterator[Recorder]:
             yield Recorder(store, start, reopen)
             return
         with asyncio.Runner() as runner:
+            loop = runner.get_loop()
             twin = AsyncEventStore(store)
 
             def begin(**kwargs: Any) -> Conversation:
-                conversation = runner.run(AsyncConversation.start(twin, **kwargs))
-                return cast(Conversation, Blocking(runner, conversation))
+                starting = AsyncConversation.start(twin, **kwargs)
+                return cast(Conversation, Blocking(loop, loop.run_until_complete(starting)))
 
             def again(*args: Any, **kwargs: Any) -> Conversation:
-                conversation = runner.run(AsyncConversation.open(twin, *args, **kwargs))
-                return cast(Conversation, Blocking(runner, conversation))
+                conversation = loop.run_until_complete(
+                    AsyncConversation.open(twin, *args, **kwargs)
+                )
+                return cast(Conversation, Blocking(loop, conversation))
 
             yield Recorder(store, begin, again)
-            runner.run(twin.close())
+            loop.run_until_complete(twin.close())
 
 
 def ask(

@@ -163,6 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, body: dict[str, Any]) -> None:
         content = json.dumps(body).encode()
         self.send_response(status)
+        # The SDKs heed it, and so do not wait half a second before they try again.
+        self.send_header("retry-after-ms", "1")
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(content)))
         self.send_header("connection", "close")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from conversations.exporters import export_openai, export_session_jsonl
-from conversations.importers import ImportReport, load, read_transcripts
+from conversations.importers import ImportReport, Transcript, load, read_transcripts
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound, ImportFailed
@@ -25,10 +25,9 @@ MISSING = UUID(int=1)
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[EventStore]:
+def store(alone: EventStore) -> EventStore:
     """Give an empty store."""
-    with EventStore.open(database_url) as opened:
-        yield opened
+    return alone
 
 
 def _write(path: Path, content: Any) -> Path:
@@ -39,6 +38,11 @@ def _write(path: Path, content: Any) -> Path:
 def _write_lines(path: Path, lines: list[Any]) -> Path:
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
     return path
+
+
+@cache
+def _real_transcripts() -> list[Transcript]:
+    return [each for each in read_transcripts(TAU_BENCH) if not isinstance(each, ImportFailed)]
 
 
 def _import(store: EventStore, path: Path) -> tuple[ImportReport, list[UUID]]:
@@ -53,7 +57,8 @@ class TestRealTranscripts:
     def test_every_message_equals_its_original(self, store: EventStore) -> None:
         """Export gives back what was imported, and a second import adds nothing."""
         originals = [record["traj"] for record in json.loads(TAU_BENCH.read_text("utf-8"))]
-        first, ids = _import(store, TAU_BENCH)
+        first = load(store, _real_transcripts())
+        ids = [transcript.conversation_id for transcript in _real_transcripts()]
         assert ImportReport(conversations=100, events_added=2_626) == first
         assert originals == [export_openai(store, cid) for cid in ids]
         again, _ = _import(store, TAU_BENCH)
@@ -61,9 +66,9 @@ class TestRealTranscripts:
 
     def test_session_jsonl_carries_everything(self, store: EventStore, tmp_path: Path) -> None:
         """Exported to session JSONL and imported again, messages and lines are the same."""
-        transcripts = list(read_transcripts(TAU_BENCH))[:20]
+        transcripts = _real_transcripts()[:20]
         load(store, transcripts)
-        ids = [item.conversation_id for item in transcripts if not isinstance(item, ImportFailed)]
+        ids = [transcript.conversation_id for transcript in transcripts]
         lines = [list(export_session_jsonl(store, cid)) for cid in ids]
         path = _write_lines(tmp_path / "all.jsonl", [line for each in lines for line in each])
         report, copies = _import(store, path)

@@ -19,6 +19,7 @@ from projections.rebuild import rebuild
 from tests.checkers import check_openai_messages
 from tests.properties.test_context import transcripts
 from tests.properties.test_recovery import as_recorded
+from tests.settling import settled
 
 REQUESTS = tuple(
     e.ToolCallRequest(name=name, arguments_text="{}", arguments={}, provider_id="call_1")
@@ -49,10 +50,9 @@ ENDING: tuple[e.Payload, ...] = (
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[EventStore]:
-    """Give an empty store."""
-    with EventStore.open(database_url) as opened:
-        yield opened
+def store(common: EventStore) -> EventStore:
+    """Give a store that is shared, since most tests concern one conversation."""
+    return common
 
 
 @pytest.fixture
@@ -64,6 +64,11 @@ def views(store: EventStore) -> Views:
 @pytest.fixture
 def crashed(store: EventStore) -> UUID:
     """Give a conversation whose process has died."""
+    return crash(store)
+
+
+def crash(store: EventStore) -> UUID:
+    """Return a conversation whose process has died."""
     cid = new_id()
     store.append(cid, CRASHED, meta=e.Meta(session_id="s", turn=1))
     return cid
@@ -124,12 +129,8 @@ class TestRecover:
         recover(store, views, crashed)
         epoch = store.get(crashed).writer_epoch
         again = recover(store, views, crashed)
-        assert ((), (), 15, 15) == (
-            again.sealed,
-            again.re_executable,
-            again.version_before,
-            again.version_after,
-        )
+        assert ((), ()) == (again.sealed, again.re_executable)
+        assert (15, 15) == (again.version_before, again.version_after)
         assert (15, epoch) == (store.get(crashed).version, store.get(crashed).writer_epoch)
 
     def test_the_model_is_told_the_truth(
@@ -256,34 +257,31 @@ class TestRaces:
 class TestRecoverAll:
     """Every conversation that was left open, and no other."""
 
-    def test_only_those_with_loose_ends(
-        self, store: EventStore, views: Views, crashed: UUID
-    ) -> None:
+    def test_only_those_with_loose_ends(self, alone: EventStore) -> None:
         """Whole conversations and idle sessions stay as they are."""
-        ended, idle = new_id(), new_id()
-        store.append(ended, [*CRASHED, *ENDING])
-        store.append(idle, [e.SessionStart()])
+        crashed, ended, idle = crash(alone), new_id(), new_id()
+        alone.append(ended, [*CRASHED, *ENDING])
+        alone.append(idle, [e.SessionStart()])
         seen: list[tuple[int, int]] = []
-        done = recover_all(store, views, lambda *progress: seen.append(progress))
+        views = Views(settled(alone))
+        done = recover_all(alone, views, lambda *progress: seen.append(progress))
         assert [crashed] == [each.conversation_id for each in done]
-        assert ([(1, 1)], 15, 1) == (seen, store.get(ended).version, store.get(idle).version)
-        assert [] == recover_all(store, views)
+        assert ([(1, 1)], 15, 1) == (seen, alone.get(ended).version, alone.get(idle).version)
+        assert [] == recover_all(settled(alone), views)
 
-    def test_a_dry_run_of_all(self, store: EventStore, views: Views, crashed: UUID) -> None:
+    def test_a_dry_run_of_all(self, alone: EventStore) -> None:
         """It names them, and changes nothing."""
-        done = recover_all(store, views, dry_run=True)
-        assert ([crashed], 10) == (
-            [each.conversation_id for each in done],
-            store.get(crashed).version,
-        )
+        crashed = crash(alone)
+        done = recover_all(settled(alone), Views(alone), dry_run=True)
+        assert [crashed] == [each.conversation_id for each in done]
+        assert 10 == alone.get(crashed).version
 
-    def test_conversations_with_loose_ends_come_in_pages(
-        self, store: EventStore, views: Views
-    ) -> None:
+    def test_conversations_with_loose_ends_come_in_pages(self, alone: EventStore) -> None:
         """In order of id, each once."""
         ids = sorted(new_id() for _ in range(5))
         for cid in ids:
-            store.append(cid, [e.TurnStart()])
+            alone.append(cid, [e.TurnStart()])
+        views = Views(settled(alone))
         first = views.conversations_with_loose_ends(3)
         rest = views.conversations_with_loose_ends(3, after=first[-1])
         assert (ids[:3], ids[3:]) == (first, rest)
@@ -292,13 +290,13 @@ class TestRecoverAll:
 class TestFold:
     """The stored row says what the events say."""
 
-    def test_a_rebuild_finds_the_same(self, store: EventStore, views: Views) -> None:
+    def test_a_rebuild_finds_the_same(self, alone: EventStore) -> None:
         """Loose ends folded event by event equal those folded at once."""
-        cid = new_id()
+        views, cid = Views(alone), new_id()
         for payload in CRASHED:
-            store.append(cid, [payload])
+            alone.append(cid, [payload])
             found = views.loose_ends(cid)
-        rebuild(store, ["loose_ends"])
+        rebuild(settled(alone), ["loose_ends"])
         assert found == views.loose_ends(cid)
 
     def test_an_erased_conversation_is_recovered_without_words(
@@ -311,10 +309,10 @@ class TestFold:
         assert ["turn_end", "session_end"] == [event.data.type for event in done.sealed]
 
     def test_a_read_only_store_tells_what_would_be_done(
-        self, store: EventStore, views: Views, crashed: UUID, database_url: str
+        self, store: EventStore, views: Views, crashed: UUID, recorded_url: str
     ) -> None:
         """A dry run on a replica folds in memory."""
-        with EventStore.open(database_url, read_only=True) as replica:
+        with EventStore.open(recorded_url, read_only=True) as replica:
             planned = recover(replica, Views(replica), crashed, dry_run=True)
         assert planned.sealed == recover(store, views, crashed).sealed
 
@@ -336,16 +334,16 @@ def prefixes(messages: list[dict[str, Any]], count: int) -> Iterator[list[NewEve
 
 
 @pytest.mark.parametrize("number", [2, 50, 98])
-def test_prefixes_of_real_transcripts(store: EventStore, views: Views, number: int) -> None:
+def test_prefixes_of_real_transcripts(alone: EventStore, number: int) -> None:
     """Taken as crashes, all are recovered at once, valid, and nothing is sealed twice."""
-    ids = {}
-    for events in prefixes(transcripts()[number], 12):
+    views, ids = Views(alone), {}
+    for events in prefixes(transcripts()[number], 8):
         ids[cid := new_id()] = len(events)
-        store.append(cid, events)
-    for done in recover_all(store, views):
+        alone.append(cid, events)
+    for done in recover_all(settled(alone), views):
         assert ids[done.conversation_id] == done.version_before
-        assert done.version_after == store.get(done.conversation_id).version
-    assert [] == recover_all(store, views)
+        assert done.version_after == alone.get(done.conversation_id).version
+    assert [] == recover_all(settled(alone), views)
     for cid in ids:
         assert [] == check_openai_messages(views.context(cid).messages)
         assert not views.loose_ends(cid).any

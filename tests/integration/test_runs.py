@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -19,16 +18,9 @@ NODES = (e.RunNode(node_id="plan", brief="Plan it."), e.RunNode(node_id="write")
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[EventStore]:
-    """Give a store on an empty database, once for each backend."""
-    with EventStore.open(database_url) as store:
-        yield store
-
-
-@pytest.fixture
-def conversation(store: EventStore) -> Conversation:
+def conversation(common: EventStore) -> Conversation:
     """Give a conversation in Run mode."""
-    return Conversation.start(store, mode="run", base_instructions="Be brief.")
+    return Conversation.start(common, mode="run", base_instructions="Be brief.")
 
 
 def written(conversation: Conversation, kind: type[Any]) -> list[Any]:
@@ -38,8 +30,9 @@ def written(conversation: Conversation, kind: type[Any]) -> list[Any]:
 
 
 def said(messages: Any) -> list[str]:
-    """Return the first line of each message."""
-    return [message["content"].splitlines()[0] for message in messages]
+    """Return the first lines of messages, from the conversation's own instructions on."""
+    lines = [str(message["content"]).splitlines()[0] for message in messages]
+    return lines[lines.index("Be brief.") :]
 
 
 def crashed(store: EventStore, length: int) -> Conversation:
@@ -88,7 +81,7 @@ class TestRecording:
             raise error
         assert [status] == [end.status for end in written(conversation, e.RunStepEnd)]
 
-    def test_a_turn_of_a_run_says_so(self, conversation: Conversation, store: EventStore) -> None:
+    def test_a_turn_of_a_run_says_so(self, conversation: Conversation, common: EventStore) -> None:
         """Its events carry run and workflow, and are of Run mode in any mode."""
         conversation.switch_mode("chat")
         run = conversation.start_run("report")
@@ -96,7 +89,7 @@ class TestRecording:
             pass
         marks = {
             (event.meta.run_id, event.meta.workflow_id, event.meta.mode)
-            for event in store.read(conversation.id)
+            for event in common.read(conversation.id)
             if event.meta.turn == 1
         }
         assert {(run.run_id, "report", "run")} == marks
@@ -117,12 +110,12 @@ class TestRecording:
             (second.run_id, "write", "pending"),
         } == {(node.run_id, node.node_id, node.status) for node in state.nodes}
 
-    def test_an_event_loop_records_the_same(self, database_url: str) -> None:
+    def test_an_event_loop_records_the_same(self, recorded_url: str) -> None:
         """The asynchronous run writes what the synchronous one writes."""
 
         async def converse() -> list[str]:
             async with (
-                await AsyncEventStore.open(database_url) as store,
+                await AsyncEventStore.open(recorded_url) as store,
                 await AsyncConversation.start(store, mode="run") as conversation,
             ):
                 async with await conversation.start_run("report", nodes=NODES) as run:
@@ -160,7 +153,7 @@ class TestInjections:
         with conversation.turn("go") as turn:
             request = turn.context()
         assert ["Be brief.", "RUN_DIRECTIVE", "go"] == said(request.messages)
-        assert request.messages[1]["content"].endswith("POST_RUN_PROTOCOL\nAnswer questions.")
+        assert request.messages[-2]["content"].endswith("POST_RUN_PROTOCOL\nAnswer questions.")
 
     def test_another_mode_keeps_the_history_and_drops_the_run(
         self, conversation: Conversation
@@ -180,7 +173,7 @@ class TestInjections:
         run = conversation.start_run("report", directive="mine")
         conversation.start_run("other", directive="other")
         with run.turn("go") as turn:
-            assert f"- run: {run.run_id}\n" in turn.context().messages[1]["content"]
+            assert f"- run: {run.run_id}\n" in turn.context().messages[-2]["content"]
 
     def test_nothing_is_told_when_nothing_is_asked_for(self, conversation: Conversation) -> None:
         """``run=False`` leaves it to the product."""
@@ -199,11 +192,12 @@ class TestInjections:
 class TestResuming:
     """What a process is told that opens a conversation after a crash."""
 
-    def test_at_every_event(self, store: EventStore) -> None:
+    @pytest.mark.parametrize("share", range(3))
+    def test_at_every_event(self, common: EventStore, share: int) -> None:
         """The run, its node and its calls are those that a plain look at the events finds."""
-        for length in range(1, len(STORY) + 1):
+        for length in range(1 + share, len(STORY) + 1, 3):
             open_now = truth(data for data, _ in STORY[:length])
-            resumed = crashed(store, length).resume_run()
+            resumed = crashed(common, length).resume_run()
             if not open_now.runs:
                 assert resumed is None, length
                 continue
@@ -225,10 +219,11 @@ class TestResuming:
                 length
             )
 
-    def test_every_crash_can_be_gone_on_from(self, store: EventStore) -> None:
+    @pytest.mark.parametrize("first", [4, 7])
+    def test_every_crash_can_be_gone_on_from(self, common: EventStore, first: int) -> None:
         """Doing what is said next, again and again, completes each run whose nodes can be done."""
-        for length in range(4, len(STORY) + 1, 3):
-            conversation = crashed(store, length)
+        for length in range(first, len(STORY) + 1, 6):
+            conversation = crashed(common, length)
             while (resumed := conversation.resume_run()) and resumed.todo != "decide":
                 if resumed.node:
                     with resumed.run.step(resumed.node.node_id):
@@ -241,15 +236,15 @@ class TestResuming:
             else:
                 assert "second" == resumed.row.run_id, length
 
-    def test_artifacts_of_ended_steps_are_there(self, store: EventStore) -> None:
+    def test_artifacts_of_ended_steps_are_there(self, common: EventStore) -> None:
         """A later node finds what an earlier one produced."""
-        resumed = crashed(store, 36).resume_run()
+        resumed = crashed(common, 36).resume_run()
         assert resumed is not None
         assert [("plan", "outline.md")] == [(each.node_id, each.path) for each in resumed.artifacts]
 
-    def test_an_idempotent_call_runs_again_under_its_key(self, store: EventStore) -> None:
+    def test_an_idempotent_call_runs_again_under_its_key(self, common: EventStore) -> None:
         """Its result takes the place of the seal, and the call is no longer named."""
-        conversation = crashed(store, 12)
+        conversation = crashed(common, 12)
         resumed = conversation.resume_run()
         assert resumed is not None
         (left, other) = resumed.calls
@@ -268,9 +263,9 @@ class TestResuming:
         assert again is not None
         assert (other.call.call_id,) == tuple(each.call.call_id for each in again.calls)
 
-    def test_a_completed_node_settles_what_it_left_behind(self, store: EventStore) -> None:
+    def test_a_completed_node_settles_what_it_left_behind(self, common: EventStore) -> None:
         """Who completes the node has looked; the call is not named for ever."""
-        conversation = crashed(store, 12)
+        conversation = crashed(common, 12)
         resumed = conversation.resume_run()
         assert resumed is not None
         with resumed.run.step("plan"):
@@ -279,31 +274,31 @@ class TestResuming:
         assert again is not None
         assert ("begin", ()) == (again.todo, again.calls)
 
-    def test_a_second_crash_forgets_nothing(self, store: EventStore) -> None:
+    def test_a_second_crash_forgets_nothing(self, common: EventStore) -> None:
         """Calls that an earlier recovery has sealed are named again."""
-        first = crashed(store, 12)
-        resumed = Conversation.open(store, first.id).resume_run()
+        first = crashed(common, 12)
+        resumed = Conversation.open(common, first.id).resume_run()
         assert resumed is not None
         assert ["10.0", "10.1"] == [left.call.call_id for left in resumed.calls]
 
-    def test_a_run_can_be_named(self, store: EventStore) -> None:
+    def test_a_run_can_be_named(self, common: EventStore) -> None:
         """Another open run than the active one."""
-        resumed = crashed(store, 28).resume_run("first")
+        resumed = crashed(common, 28).resume_run("first")
         assert resumed is not None
         assert ("begin", "write") == (resumed.todo, resumed.node and resumed.node.node_id)
 
-    def test_a_run_that_has_ended_is_not_resumed(self, store: EventStore) -> None:
+    def test_a_run_that_has_ended_is_not_resumed(self, common: EventStore) -> None:
         """Not even by its name."""
-        assert crashed(store, len(STORY)).resume_run("first") is None
+        assert crashed(common, len(STORY)).resume_run("first") is None
 
     def test_an_unknown_run_is_an_error(self, conversation: Conversation) -> None:
         """A typing error is not taken for a run that has ended."""
         with pytest.raises(ValueError, match="has no run 'nobody'"):
             conversation.resume_run("nobody")
 
-    def test_a_visit_after_the_crash_is_a_second_one(self, store: EventStore) -> None:
+    def test_a_visit_after_the_crash_is_a_second_one(self, common: EventStore) -> None:
         """The log tells that the node was begun again, under the brief that it had."""
-        conversation = crashed(store, 12)
+        conversation = crashed(common, 12)
         resumed = conversation.resume_run()
         assert resumed is not None
         with resumed.run.step("plan"):

@@ -31,10 +31,10 @@ def test_upgraded_schema_equals_the_declared_one(engine: Engine, inspected: Conn
     assert [] == differences(inspected, metadata)
 
 
-def copied(engine: Engine) -> MetaData:
+def copied(connection: Connection) -> MetaData:
     """Return a copy of the declared metadata that a test may spoil."""
     copy = MetaData()
-    for table in metadata_for(engine.dialect.name).tables.values():
+    for table in metadata_for(connection.dialect.name).tables.values():
         table.to_metadata(copy)
     return copy
 
@@ -75,23 +75,18 @@ def without_table(metadata: MetaData) -> None:
 @pytest.mark.parametrize(
     "spoil", [without_column, with_column, other_type, nullable, with_index, without_table]
 )
-def test_the_comparison_can_fail(
-    engine: Engine, inspected: Connection, spoil: Callable[[MetaData], None]
-) -> None:
+def test_the_comparison_can_fail(upgraded: Connection, spoil: Callable[[MetaData], None]) -> None:
     """Any difference between declaration and database is seen, by both comparisons."""
-    metadata = copied(engine)
+    metadata = copied(upgraded)
     spoil(metadata)
-    upgrade(engine)
 
-    assert declared(inspected, metadata) != described(inspected)
-    assert [] != differences(inspected, metadata)
+    assert declared(upgraded, metadata) != described(upgraded)
+    assert [] != differences(upgraded, metadata)
 
 
-def test_an_untouched_copy_is_equal(engine: Engine, inspected: Connection) -> None:
+def test_an_untouched_copy_is_equal(upgraded: Connection) -> None:
     """The comparison fails for what was spoiled, not for being given a copy."""
-    upgrade(engine)
-
-    assert [] == differences(inspected, copied(engine))
+    assert [] == differences(upgraded, copied(upgraded))
 
 
 def by_alembic(url: str) -> None:

@@ -1,18 +1,20 @@
-"""Processes that tests start and kill: ``python -m tests.projections.children WHAT URL ...``."""
+"""What processes do that tests start and kill.
+
+One that starts workers is a program: ``python -m tests.projections.children URL WORKERS``.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from eventstore import EventStore, new_id
 from projections import generations, rebuild, worker
 from tests.projections.support import turn
 
-__all__ = ["PAGE_EVENTS"]
+__all__ = ["PAGE_EVENTS", "rebuild_and_die", "work", "write"]
 
 PAGE_EVENTS = 14
 """How small the pages of these rebuilds are: two turns."""
@@ -23,29 +25,29 @@ def die(*_: Any, **__: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def rebuild_and_die(url: str, where: str, workers: str) -> None:
+def rebuild_and_die(url: str, where: str, workers: int = 1) -> None:
     """Begin a rebuild, and die after its first page, or before its cut-over or its cleaning up."""
     rebuild._PAGE_EVENTS = PAGE_EVENTS
     if where != "progress":
         setattr(generations, where, die)
     with EventStore.open(url) as store:
         progress = die if where == "progress" else None
-        rebuild.rebuild(store, workers=int(workers), on_progress=progress)
+        rebuild.rebuild(store, workers=workers, on_progress=progress)
 
 
-def write(url: str, conversations: str, turns: str) -> None:
+def write(url: str, conversations: int, turns: int) -> None:
     """Append to conversations in turns, event by event."""
     with EventStore.open(url) as store:
-        cids = [new_id() for _ in range(int(conversations))]
-        for number in range(int(turns)):
+        cids = [new_id() for _ in range(conversations)]
+        for number in range(turns):
             for cid in cids:
                 for payload in turn(7 * number, f"w{number}"):
                     store.append(cid, [payload])
 
 
-def work(url: str, rounds_until_death: str) -> None:
+def work(url: str, rounds_until_death: int) -> None:
     """Run the worker until nothing is behind, or until it has done that many rounds."""
-    left = int(rounds_until_death)
+    left = rounds_until_death
 
     def after_round(_count: int) -> None:
         nonlocal left
@@ -58,9 +60,4 @@ def work(url: str, rounds_until_death: str) -> None:
 
 
 if __name__ == "__main__":
-    commands: dict[str, Callable[..., None]] = {
-        "rebuild": rebuild_and_die,
-        "write": write,
-        "work": work,
-    }
-    commands[sys.argv[1]](*sys.argv[2:])
+    rebuild_and_die(sys.argv[1], "progress", int(sys.argv[2]))

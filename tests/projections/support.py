@@ -54,8 +54,8 @@ def turn(after: int, word: str, *, model: str = "gpt-4o", tool: str = "search") 
 def converse(store: EventStore, turns: int, *, user: str | None = None, word: str = "x") -> UUID:
     """Append a conversation of that many turns, and return its id."""
     cid = new_id()
-    for number in range(turns):
-        store.append(cid, turn(7 * number, f"{word}{number}"), user_id=user)
+    told = [payload for n in range(turns) for payload in turn(7 * n, f"{word}{n}")]
+    store.append(cid, told, user_id=user)
     return cid
 
 

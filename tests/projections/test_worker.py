@@ -13,24 +13,26 @@ from projections import Views, worker
 from projections.catalogue import PROJECTIONS
 from projections.diff import compare
 from projections.status import status
-from tests.projections.support import converse, everything, expected, live_of, statements, stored
-from tests.projections.test_killed import start, with_group_gone
+from tests.projections.children import work, write
+from tests.projections.processes import kill, start
+from tests.projections.support import converse, everything, expected, statements, stored
+from tests.settling import settled
 
 
 def test_workers_and_writers_of_many_processes(store: EventStore, database_url: str) -> None:
     """Workers beside writers, one of them killed, leave what a fresh fold gives."""
     Views(store)
-    writers = [start("write", database_url, "2", "2") for _ in range(2)]
-    workers = [start("work", database_url, rounds) for rounds in ("3", "0", "0")]
+    writers = [start(write, database_url, 2, 2) for _ in range(2)]
+    workers = [start(work, database_url, rounds) for rounds in (3, 0, 0)]
     try:
-        assert [0, 0] == [child.wait(120) for child in writers]
-        assert -signal.SIGKILL == workers[0].wait(60)
+        for child in (*writers, workers[0]):
+            child.join(120)
+        assert [0, 0, -signal.SIGKILL] == [child.exitcode for child in (*writers, workers[0])]
         worker.run(store, once=True)
-        assert [None, None] == [child.poll() for child in workers[1:]]
+        assert [None, None] == [child.exitcode for child in workers[1:]]
     finally:
         for child in (*writers, *workers):
-            with_group_gone(child)
-            child.wait(60)
+            kill(child)
     worker.run(store, once=True)
     infos = store.list()
     assert [14] * 4 == [info.version for info in infos]
@@ -48,7 +50,7 @@ def test_an_idle_round_costs_the_same_however_many_conversations(
     """A round that finds nothing runs the same few statements, and writes nothing."""
     for _ in range(many):
         store.append(new_id(), [e.UserMessage.text("hello")])
-    settle(store)
+    worker.run(settled(store), once=True)
     before = everything(store)["projections"]
     with statements(store) as seen:
         worker.run(store, once=True)
@@ -57,18 +59,6 @@ def test_an_idle_round_costs_the_same_however_many_conversations(
     assert len(ran) <= 2 * len(PROJECTIONS) + 1
     assert [] == [sql for sql in ran if not sql.startswith("SELECT")]
     assert before == everything(store)["projections"]
-
-
-def settle(store: EventStore) -> None:
-    """Let the worker pass every event, also those that were not yet safe to pass.
-
-    On PostgreSQL other tests' transactions, on the same server, hold the feed's cursor back.
-    """
-    while True:
-        worker.run(store, once=True)
-        cursors = {live_of(store, projection).cursor for projection in PROJECTIONS}
-        if cursors == {store.read_all(limit=10_000).cursor}:
-            return
 
 
 def test_the_worker_stops_when_it_is_told(store: EventStore) -> None:

@@ -108,11 +108,22 @@ def test_stopped_server_has_no_process(own_server: PostgresServer) -> None:
     assert (True, None) == (isinstance(running, int), stopped)
 
 
-def test_closed_server_leaves_no_files(private_postgres: PostgresServer) -> None:
-    """A server takes its directory with it, and closing it again is harmless."""
+def test_whoever_knows_its_directory_closes_a_server(private_postgres: PostgresServer) -> None:
+    """What a killed worker of pytest leaves is ended by the controller: process and files."""
+    with connect(private_postgres.url()) as connection:
+        PostgresServer(directory=private_postgres.directory).close()
+
+        with pytest.raises(psycopg.OperationalError, match=r"terminat|closed"):
+            connection.execute("SELECT 1")
+    assert not private_postgres.directory.exists()
+
+
+def test_closed_server_is_closed_again(private_postgres: PostgresServer) -> None:
+    """Closing what has been closed is harmless."""
+    private_postgres.close()
     private_postgres.close()
 
-    assert not private_postgres.directory.exists()
+    assert private_postgres.pid is None
 
 
 @pytest.mark.parametrize("url", [NOWHERE, "no URL at all"])
