@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import Connection, column, delete, insert, select, table, text, update
+from sqlalchemy import (
+    Connection,
+    column,
+    delete,
+    func,
+    insert,
+    inspect,
+    select,
+    table,
+    text,
+    update,
+)
 from sqlalchemy import Table as SqlTable
 
 from eventstore.blobs import stub_of
@@ -29,9 +40,12 @@ from eventstore.sql.requests import ANY, Append, prepare
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.types import Id
 
-__all__ = ["ErasureReceipt", "erase", "erasure_lock"]
+__all__ = ["ErasureReceipt", "erase", "erasure_count", "erasure_lock"]
 
 _DIGEST = re.compile("[0-9a-f]{64}")
+_SHARED = ("token_counts", "search_rows", "search_vectors", "search_heads")
+"""The tables of projections that no generation owns, and no registry row names; the heads last,
+as deleting one clears what an index may still hold of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,13 @@ def erasure_lock(connection: Connection, conversation_id: UUID, *, exclusive: bo
     connection.execute(
         text(f"SELECT {function}(hashtextextended(:key, 7))"), {"key": str(conversation_id)}
     )
+
+
+def erasure_count(connection: Connection, conversations: Sequence[UUID]) -> int:
+    """Return how often any of these was erased: the same as before, if nothing is gone since."""
+    erasures = metadata_for(connection.dialect.name).tables["erasures"]
+    query = select(func.count()).where(erasures.c.conversation_id.in_(conversations))
+    return int(connection.execute(query).scalar_one())
 
 
 def erase(
@@ -196,7 +217,10 @@ def _erase_projected(
 ) -> None:
     heads, projections = tables["projection_heads"], tables["projections"]
     connection.execute(delete(heads).where(heads.c.conversation_id == conversation_id))
-    for names in connection.execute(select(projections.c.tables)).scalars():
-        for name in json.loads(names):
-            rows = table(name, column("conversation_id", Id))
-            connection.execute(delete(rows).where(rows.c.conversation_id == conversation_id))
+    registered = connection.execute(select(projections.c.tables)).scalars().all()
+    derived = [name for names in registered for name in json.loads(names)]
+    inspector = inspect(connection)
+    derived += [name for name in _SHARED if inspector.has_table(name)]
+    for name in derived:
+        rows = table(name, column("conversation_id", Id))
+        connection.execute(delete(rows).where(rows.c.conversation_id == conversation_id))

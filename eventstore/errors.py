@@ -15,7 +15,11 @@
     ├── UnknownAlias              no tool result has this alias             (also LookupError)
     ├── UnknownProjection         no projection has this name               (also LookupError)
     ├── EncodingNotBundled        a tokenizer that is not carried along     (also LookupError)
+    ├── UnknownStrategy           no compression strategy of this name      (also LookupError)
+    ├── RequestNotReproducible    the log no longer gives the messages that were sent
     ├── BudgetInfeasible          the mandatory messages alone exceed the budget
+    ├── InvalidSettings           unknown or contradictory settings         (also ValueError)
+    ├── InvalidPrompt             a product's prompt text cannot be used    (also ValueError)
     ├── ProjectionFailed          a fold raised, at a conversation and version
     ├── ImportFailed              a record of a foreign file cannot be read (also ValueError)
     └── StoreUnavailable          the database cannot be opened or used
@@ -49,16 +53,20 @@ __all__ = [
     "ImportFailed",
     "InvalidCursor",
     "InvalidEvent",
+    "InvalidPrompt",
+    "InvalidSettings",
     "InvalidUrl",
     "NotADatabase",
     "NotWritable",
     "OwnerMismatch",
     "ProjectionFailed",
+    "RequestNotReproducible",
     "SchemaOutdated",
     "SchemaTooNew",
     "StoreUnavailable",
     "UnknownAlias",
     "UnknownProjection",
+    "UnknownStrategy",
     "WriterFenced",
     "WrongExpectedVersion",
 ]
@@ -183,6 +191,28 @@ class EncodingNotBundled(EventStoreError, LookupError):
         super().__init__(f"encoding {encoding!r} is not bundled: choose {' or '.join(choices)}")
 
 
+class UnknownStrategy(EventStoreError, LookupError):
+    """There is no compression strategy of this name."""
+
+    def __init__(self, name: str, choices: tuple[str, ...]) -> None:
+        self.name = name
+        self.choices = choices
+        super().__init__(f"there is no strategy {name!r}: choose from {', '.join(choices)}")
+
+
+class RequestNotReproducible(EventStoreError):
+    """The log no longer gives the messages that were sent with a request."""
+
+    def __init__(self, conversation_id: UUID, version: int, reason: str) -> None:
+        self.conversation_id = conversation_id
+        self.version = version
+        self.reason = reason
+        super().__init__(
+            f"the messages of the request at version {version} of conversation {conversation_id} "
+            f"cannot be given back: {reason}"
+        )
+
+
 class BudgetInfeasible(EventStoreError):
     """The messages that must be sent are larger than the budget."""
 
@@ -194,6 +224,23 @@ class BudgetInfeasible(EventStoreError):
             f"the budget of {max_tokens} tokens cannot hold what must be sent "
             f"({sum(mandatory.values())} tokens: {sizes}): raise it or shorten these"
         )
+
+
+class InvalidSettings(EventStoreError, ValueError):
+    """Settings are unknown, out of range, or contradict each other; ``problems`` has one a line."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        self.problems = problems
+        super().__init__(f"invalid settings: {'; '.join(problems)}")
+
+
+class InvalidPrompt(EventStoreError, ValueError):
+    """A text of the product's for the system part cannot be read; ``source`` says which."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        self.source = source
+        self.reason = reason
+        super().__init__(f"prompt text {source}: {reason}")
 
 
 class ProjectionFailed(EventStoreError):

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Table
 
+from projections import row_statements
 from projections.base import Change, Patch, Projection, Put, ReadTable
 
 __all__ = ["RowBuffer"]
@@ -67,11 +67,13 @@ class RowBuffer:
                         {"conversation_id": conversation_id, **row}
                         for row in self.complete_rows(name)
                     ]
-                    connection.execute(tables[name].insert(), complete)
+                    row_statements.insert(connection, tables[name], complete)
         else:
             for step in (*self._earlier, self._rows):
                 if isinstance(step, Patch):
-                    _update(connection, tables[step.table], conversation_id, step)
+                    within = (step.column, step.first, step.last)
+                    table = tables[step.table]
+                    row_statements.patch(connection, table, conversation_id, within, step.values)
                 else:
                     self._upsert_all(connection, tables, conversation_id, step)
         self._earlier = []
@@ -93,7 +95,6 @@ class RowBuffer:
         conversation_id: UUID,
         batch: _Rows,
     ) -> None:
-        insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
         for name, rows in batch.items():
             keys = self._declared[name].key
             # Rows that set the same columns share a statement.
@@ -102,20 +103,4 @@ class RowBuffer:
                 row = {"conversation_id": conversation_id, **dict(zip(keys, key, strict=True))}
                 groups.setdefault(tuple(sorted(values)), []).append(row | values)
             for columns, group in groups.items():
-                statement = insert(tables[name])
-                index = ["conversation_id", *keys]
-                if columns:
-                    changed = {column: statement.excluded[column] for column in columns}
-                    upsert = statement.on_conflict_do_update(index_elements=index, set_=changed)
-                else:
-                    upsert = statement.on_conflict_do_nothing(index_elements=index)
-                connection.execute(upsert, group)
-
-
-def _update(connection: Connection, table: Table, conversation_id: UUID, patch: Patch) -> None:
-    in_range = table.c[patch.column].between(patch.first, patch.last)
-    connection.execute(
-        update(table)
-        .where(table.c.conversation_id == conversation_id, in_range)
-        .values(patch.values)
-    )
+                row_statements.upsert(connection, tables[name], columns, group)

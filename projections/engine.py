@@ -8,21 +8,22 @@ those that the feed names, and the rebuild for all; so they cannot differ.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, and_, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection
 
 from eventstore.erasure import erasure_lock
 from eventstore.errors import ProjectionFailed
-from eventstore.events import RecordedEvent, codec
+from eventstore.events import RecordedEvent
 from eventstore.sql.read import END, read_page
-from eventstore.sql.schema import metadata_for
+from projections import heads
 from projections.base import Projection, State
 from projections.changes import RowBuffer
 from projections.generations import Generation
+from projections.heads import Head
+from projections.token_counts import TokenCounts
 
 __all__ = [
     "Fold",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 _PAGE = 1_000
+_FEW = 64  # events; of so few new ones no message has been counted before
 
 
 @dataclass(slots=True)
@@ -70,25 +72,9 @@ def begin(generation: Generation) -> Fold:
     return Fold(generation, 0, projection.initial(), RowBuffer(projection, fresh=True))
 
 
-def is_current(
-    connection: Connection, generation: Generation, conversation_id: UUID
-) -> bool | None:
-    """Whether the generation has folded every event of the conversation; None if there is none."""
-    tables = metadata_for(connection.dialect.name).tables
-    streams, heads = tables["conversations"], tables["projection_heads"]
-    head = (
-        select(heads.c.version)
-        .where(
-            heads.c.conversation_id == conversation_id,
-            heads.c.projection == generation.projection.name,
-            heads.c.generation == generation.number,
-        )
-        .scalar_subquery()
-    )
-    row = connection.execute(
-        select(streams.c.version, head).where(streams.c.conversation_id == conversation_id)
-    ).first()
-    return None if row is None else bool(row[0] == row[1])
+def is_current(connection: Connection, generation: Generation, conversation_id: UUID) -> bool:
+    """Whether the generation has folded every event of the conversation, which exists."""
+    return not heads.behind(connection, [generation], conversation_id)
 
 
 def catch_up(
@@ -108,16 +94,25 @@ def catch_up(
         ProjectionFailed: A fold raised; the caller's transaction must be rolled back.
     """
     erasure_lock(connection, conversation_id)
-    folds = _lock_folds(connection, generations, conversation_id)
+    folds = [_fold(head) for head in heads.lock(connection, generations, conversation_id)]
     after, count = min(fold.version for fold in folds), 0
+    counts = TokenCounts(conversation_id)
     while page := read_page(connection, conversation_id, after=after, before=before, limit=_PAGE):
-        for event in page:
-            for fold in folds:
-                fold.feed(event)
+        if count == 0 and (after == 0 or len(page) > _FEW):
+            # Another generation may have folded them.
+            counts.look_in(connection)
+            counts.read_ahead()
+        with counts.active():
+            for event in page:
+                for fold in folds:
+                    fold.feed(event)
         save_folds(connection, folds, conversation_id)
         after, count = page[-1].version, count + len(page)
+        if counts.is_full:
+            counts.write(connection)
         if len(page) < _PAGE:
             break
+    counts.write(connection)
     return count
 
 
@@ -127,22 +122,29 @@ def fold_anew(
     conversation_id: UUID,
     *,
     before: int = END,
+    counts: TokenCounts | None = None,
 ) -> list[Fold]:
     """Return folds of the whole conversation, or of the versions below ``before``, in memory.
 
-    Reads events alone, in the caller's transaction, and writes nothing.
+    Reads events alone, in the caller's transaction, and writes nothing. Tokens are taken from
+    ``counts``, which then holds what was counted; without it they are counted anew.
 
     Raises:
         ProjectionFailed: A fold raised.
     """
     folds, after = [begin(generation) for generation in generations], 0
-    while page := read_page(connection, conversation_id, after=after, before=before, limit=_PAGE):
-        for event in page:
-            for fold in folds:
-                fold.feed(event)
-        after = page[-1].version
-        if len(page) < _PAGE:
-            break
+    if counts is not None:
+        counts.read_ahead()
+    with counts.active() if counts else nullcontext():
+        while page := read_page(
+            connection, conversation_id, after=after, before=before, limit=_PAGE
+        ):
+            for event in page:
+                for fold in folds:
+                    fold.feed(event)
+            after = page[-1].version
+            if len(page) < _PAGE:
+                break
     return folds
 
 
@@ -151,21 +153,26 @@ def resume(
     projection: Projection,
     live: Generation | None,
     conversation_id: UUID,
+    counts: TokenCounts,
 ) -> Fold:
     """Return the fold of a conversation, from where ``live`` stands to the end, in memory.
 
     Locks and writes nothing: for connections that may only read. Run it in a snapshot.
+    Tokens are taken from ``counts``.
 
     Raises:
         ProjectionFailed: The fold raised.
     """
     fold = begin(live or Generation(projection, 0, None))
     if live is not None:
-        row = connection.execute(_head_query(connection, [live], conversation_id)).first()
-        fold = _fold(live, row)
+        for head in heads.read(connection, [live], conversation_id).values():
+            fold = _fold(head)
     while page := read_page(connection, conversation_id, after=fold.version, limit=_PAGE):
-        for event in page:
-            fold.feed(event)
+        if fold.version == 0 or len(page) > _FEW:
+            counts.read_ahead()
+        with counts.active():
+            for event in page:
+                fold.feed(event)
     return fold
 
 
@@ -173,93 +180,19 @@ def untouched(
     connection: Connection, generations: Sequence[Generation], conversation_id: UUID
 ) -> bool:
     """Lock the conversation's heads; return whether none of the generations holds any of it."""
-    return all(fold.version == 0 for fold in _lock_folds(connection, generations, conversation_id))
-
-
-def _lock_folds(
-    connection: Connection, generations: Sequence[Generation], conversation_id: UUID
-) -> list[Fold]:
-    """Return the folds at their heads, locked against others until the transaction ends."""
-    query = _head_query(connection, generations, conversation_id).with_for_update()
-    rows = connection.execute(query).all()
-    if len(rows) < len(generations) and connection.dialect.name == "postgresql":
-        # A row that does not exist cannot be locked: make it, and wait for who made it first.
-        _insert_heads(connection, generations, conversation_id)
-        rows = connection.execute(query).all()
-    found = {(row[0], row[1]): row for row in rows}
-    return [_fold(generation, found.get(_key(generation))) for generation in generations]
-
-
-def _head_query(
-    connection: Connection, generations: Sequence[Generation], conversation_id: UUID
-) -> Select[Any]:
-    heads = metadata_for(connection.dialect.name).tables["projection_heads"]
-    wanted = or_(
-        *(
-            and_(
-                heads.c.projection == generation.projection.name,
-                heads.c.generation == generation.number,
-            )
-            for generation in generations
-        )
-    )
-    return (
-        select(heads.c.projection, heads.c.generation, heads.c.version, heads.c.state)
-        .where(heads.c.conversation_id == conversation_id, wanted)
-        .order_by(heads.c.projection, heads.c.generation)
-    )
+    return all(head.version == 0 for head in heads.lock(connection, generations, conversation_id))
 
 
 def save_folds(connection: Connection, folds: Sequence[Fold], conversation_id: UUID) -> None:
     """Write the rows, states and heads of folds, in the caller's transaction."""
-    heads = metadata_for(connection.dialect.name).tables["projection_heads"]
     for fold in folds:
         fold.buffer.write(connection, fold.generation.tables, conversation_id)
-    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    statement = insert(heads)
-    connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["conversation_id", "projection", "generation"],
-            set_={"version": statement.excluded.version, "state": statement.excluded.state},
-        ),
-        [
-            {
-                "conversation_id": conversation_id,
-                "projection": fold.generation.projection.name,
-                "generation": fold.generation.number,
-                "version": fold.version,
-                "state": codec.dumps(fold.state),
-            }
-            for fold in folds
-        ],
-    )
+    reached = [Head(fold.generation, fold.version, fold.state) for fold in folds]
+    heads.save(connection, conversation_id, reached)
 
 
-def _insert_heads(
-    connection: Connection, generations: Sequence[Generation], conversation_id: UUID
-) -> None:
-    heads = metadata_for(connection.dialect.name).tables["projection_heads"]
-    connection.execute(
-        postgresql.insert(heads).on_conflict_do_nothing(),
-        [
-            {
-                "conversation_id": conversation_id,
-                "projection": generation.projection.name,
-                "generation": generation.number,
-                "version": 0,
-                "state": "{}",
-            }
-            for generation in sorted(generations, key=_key)
-        ],
-    )
-
-
-def _key(generation: Generation) -> tuple[str, int]:
-    return generation.projection.name, generation.number
-
-
-def _fold(generation: Generation, row: Any) -> Fold:
-    if row is None or row[2] == 0:
-        return begin(generation)
-    buffer = RowBuffer(generation.projection, fresh=False)
-    return Fold(generation, row[2], codec.loads(row[3]), buffer)
+def _fold(head: Head) -> Fold:
+    if head.version == 0:
+        return begin(head.generation)
+    buffer = RowBuffer(head.generation.projection, fresh=False)
+    return Fold(head.generation, head.version, head.state, buffer)

@@ -17,9 +17,10 @@ from eventstore import EventStore
 from eventstore.errors import ProjectionFailed
 from eventstore.sql import feed
 from eventstore.sql.schema import metadata_for
+from projections import heads
 from projections.base import Projection
 from projections.engine import catch_up, is_current
-from projections.generations import Generation, find_live
+from projections.generations import Generation, find_all_live
 
 __all__ = ["catch_up_behind", "late"]
 
@@ -36,7 +37,7 @@ def catch_up_behind(store: EventStore, projections: Sequence[Projection]) -> int
         ProjectionFailed: A fold raised; the conversations before it stay caught up.
     """
     with store.reading() as connection:
-        found = [find_live(connection, projection) for projection in projections]
+        found = find_all_live(connection, projections)
     by_cursor: dict[str | None, list[Generation]] = {}
     for generation in found:
         if generation is not None:
@@ -53,7 +54,7 @@ def _follow(store: EventStore, generations: list[Generation], cursor: str | None
             late = [
                 (conversation, behind)
                 for conversation in page.conversations
-                if (behind := _behind(connection, generations, conversation))
+                if (behind := heads.behind(connection, generations, conversation))
             ]
         for start in range(0, len(late), _TOGETHER):
             # In one order everywhere, so that two followers cannot wait for each other.
@@ -104,16 +105,6 @@ def late(connection: Connection, generation: Generation | None) -> list[UUID]:
         looked_at = page.seen
         if not page.more:
             return list(found)
-
-
-def _behind(
-    connection: Connection, generations: Sequence[Generation], conversation: UUID
-) -> list[Generation]:
-    return [
-        generation
-        for generation in generations
-        if not is_current(connection, generation, conversation)
-    ]
 
 
 def _advance(

@@ -14,14 +14,17 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from eventstore import EventStore
-from eventstore.errors import ConversationNotFound
+from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.errors import ConversationNotFound, DatabaseBusy
 from eventstore.sql.streams import get_stream
+from projections import heads
 from projections.base import Projection
-from projections.engine import catch_up, is_current
+from projections.engine import catch_up
 from projections.following import catch_up_behind, late
-from projections.generations import Generation, GenerationGone, find_live, gone
-from projections.replica import Copy, as_of, in_memory
+from projections.generations import Generation, GenerationGone, find_all_live, find_live, gone
+from projections.replica import Copy, as_of, in_memory, known_counts
 from projections.setup import install_all
+from projections.token_counts import TokenCounts
 
 __all__ = ["Reading", "read_current", "read_past"]
 
@@ -77,7 +80,8 @@ def read_past(
                 f"conversation {conversation_id} has no version {version}: "
                 f"ask for one from 0 to {current}"
             )
-        with as_of(connection, projections, conversation_id, version) as copies:
+        counts = known_counts(connection, conversation_id)
+        with as_of(connection, projections, conversation_id, version) as copies, counts.active():
             return read(copies)
 
 
@@ -91,23 +95,56 @@ def _read_once(
         return _read_replica(store, projections, conversation_id, read)
     if conversation_id is None:
         return _read_across(store, projections, read)
+    counts = TokenCounts(conversation_id)
+    erasures = 0
     # A snapshot, since what a view reads in several queries must be of one version.
     with store.reading(snapshot=True) as connection:
-        generations = [_live(connection, projection) for projection in projections]
-        if all(_known(connection, each, conversation_id) for each in generations):
-            return read([(connection, each) for each in generations])
+        standing = _standing(connection, projections, conversation_id)
+        generations = _all_live(projections, [each.generation for each in standing])
+        current = all(each.current for each in standing)
+        if current:
+            answer = _answer(connection, generations, counts, read)
+            if not counts.has_new:
+                return answer
+            erasures = erasure_count(connection, [conversation_id])
+    if current:
+        _keep(store, conversation_id, counts, erasures)
+        return answer
     with store.writing(durable=False) as connection:
-        generations = [_live(connection, projection) for projection in projections]
+        generations = _all_live(projections, find_all_live(connection, projections))
         catch_up(connection, generations, conversation_id)
+        answer = _answer(connection, generations, counts, read)
+        counts.write(connection)
+        return answer
+
+
+def _answer(
+    connection: Connection,
+    generations: Sequence[Generation],
+    counts: TokenCounts,
+    read: Reading[T],
+) -> T:
+    counts.look_in(connection)
+    with counts.active():
         return read([(connection, each) for each in generations])
+
+
+def _keep(store: EventStore, conversation_id: UUID, counts: TokenCounts, erasures: int) -> None:
+    """Store what a read has counted; a busy database is no reason for the read to fail."""
+    with suppress(DatabaseBusy), store.writing(durable=False) as connection:
+        erasure_lock(connection, conversation_id)
+        # What was erased since it was read must leave nothing.
+        if erasure_count(connection, [conversation_id]) == erasures:
+            counts.write(connection)
 
 
 def _read_across(store: EventStore, projections: Sequence[Projection], read: Reading[T]) -> T:
     with store.reading() as connection:
-        before = [_live(connection, projection).number for projection in projections]
+        found = _all_live(projections, find_all_live(connection, projections))
+        before = [each.number for each in found]
     catch_up_behind(store, projections)
     with store.reading(snapshot=True) as connection:
-        generations = [_live(connection, projection) for projection in projections]
+        generations = _all_live(projections, find_all_live(connection, projections))
         if before != [each.number for each in generations]:
             # The new one may lack what was appended while it was built.
             raise GenerationGone(", ".join(each.projection.name for each in generations))
@@ -121,24 +158,23 @@ def _read_replica(
     read: Reading[T],
 ) -> T:
     with store.reading(snapshot=True) as connection, ExitStack() as stack:
-        return read(
-            [
-                _replica_copy(stack, connection, projection, conversation_id)
-                for projection in projections
-            ]
-        )
+        copies = [
+            _replica_copy(stack, connection, projection, conversation_id)
+            for projection in projections
+        ]
+        if conversation_id is not None:
+            stack.enter_context(known_counts(connection, conversation_id).active())
+        return read(copies)
 
 
 def _replica_copy(
     stack: ExitStack, connection: Connection, projection: Projection, conversation_id: UUID | None
 ) -> Copy:
-    live = find_live(connection, projection)
     if conversation_id is not None:
-        get_stream(connection, conversation_id)
-        behind = [conversation_id]
-        if live is not None and is_current(connection, live, conversation_id):
-            behind = []
+        [standing] = _standing(connection, [projection], conversation_id)
+        live, behind = standing.generation, [] if standing.current else [conversation_id]
     else:
+        live = find_live(connection, projection)
         behind = late(connection, live)
     if live is not None and not behind:
         return connection, live
@@ -148,16 +184,20 @@ def _replica_copy(
     )
 
 
-def _live(connection: Connection, projection: Projection) -> Generation:
-    found = find_live(connection, projection)
+def _standing(
+    connection: Connection, projections: Sequence[Projection], conversation_id: UUID
+) -> list[heads.Standing]:
+    found = heads.standing(connection, projections, conversation_id)
     if found is None:
-        raise GenerationGone(projection.name)
+        raise ConversationNotFound(conversation_id)
     return found
 
 
-def _known(connection: Connection, generation: Generation, conversation_id: UUID) -> bool:
-    """Whether the conversation is caught up; raise if there is none of this id."""
-    current = is_current(connection, generation, conversation_id)
-    if current is None:
-        raise ConversationNotFound(conversation_id)
-    return current
+def _all_live(
+    projections: Sequence[Projection], found: Sequence[Generation | None]
+) -> list[Generation]:
+    live = [each for each in found if each is not None]
+    if len(live) < len(found):
+        lacking = [each.name for each, one in zip(projections, found, strict=True) if one is None]
+        raise GenerationGone(", ".join(lacking))
+    return live

@@ -21,7 +21,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, select
 
 from eventstore import EventStore
-from eventstore.erasure import erasure_lock
+from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.log import get_logger
 from eventstore.sql import feed
 from eventstore.sql.engines import open_engine
@@ -32,6 +32,7 @@ from projections.catalogue import named
 from projections.engine import catch_up, fold_anew, save_folds, untouched
 from projections.generations import Generation
 from projections.setup import install_all
+from projections.token_counts import TokenCounts
 
 __all__ = ["RebuildReport", "rebuild"]
 
@@ -177,19 +178,25 @@ def _rebuild_page(
     Short conversations are folded before the transaction for writing begins, so that several
     processes fold at the same time also where only one can write.
     """
+    ids = [conversation_id for conversation_id, _ in page]
     with store.reading() as connection:
-        erasures = _erasures(connection, page)
-        folded = {
-            conversation_id: fold_anew(connection, targets, conversation_id)
+        erasures = erasure_count(connection, ids)
+        counts = {
+            conversation_id: TokenCounts(conversation_id, connection)
             for conversation_id, version in page
             if version <= _PAGE_EVENTS
         }
+        folded = {
+            conversation_id: fold_anew(connection, targets, conversation_id, counts=known)
+            for conversation_id, known in counts.items()
+        }
+    _save_counts(store, ids, list(counts.values()), erasures)
     with store.writing(durable=False) as connection:
-        for conversation_id, _ in page:
+        for conversation_id in ids:
             erasure_lock(connection, conversation_id)
         # What was erased since it was folded must not be written.
-        stale = _erasures(connection, page) != erasures
-        for conversation_id, _ in page:
+        stale = erasure_count(connection, ids) != erasures
+        for conversation_id in ids:
             folds = folded.get(conversation_id)
             if folds is None or stale or not untouched(connection, targets, conversation_id):
                 catch_up(connection, targets, conversation_id)
@@ -198,11 +205,22 @@ def _rebuild_page(
     return len(page), sum(version for _, version in page)
 
 
-def _erasures(connection: Connection, page: Sequence[Pending]) -> int:
-    table = metadata_for(connection.dialect.name).tables["erasures"]
-    ids = [conversation_id for conversation_id, _ in page]
-    query = select(func.count()).where(table.c.conversation_id.in_(ids))
-    return int(connection.execute(query).scalar_one())
+def _save_counts(
+    store: EventStore, ids: Sequence[UUID], counts: Sequence[TokenCounts], erasures: int
+) -> None:
+    """Store what was counted, before the rows and apart from them.
+
+    A reader that counts the same message waits for whoever came first, and must not have to wait
+    for the page's rows.
+    """
+    if not any(known.has_new for known in counts):
+        return
+    with store.writing(durable=False) as connection:
+        for conversation_id in ids:
+            erasure_lock(connection, conversation_id)
+        if erasure_count(connection, ids) == erasures:
+            for known in counts:
+                known.write(connection)
 
 
 def _in_memory(store: EventStore) -> bool:

@@ -21,8 +21,9 @@ from projections import tables
 from projections.base import Projection
 from projections.engine import fold_anew, resume
 from projections.generations import Generation
+from projections.token_counts import TokenCounts, is_there
 
-__all__ = ["Copy", "as_of", "in_memory"]
+__all__ = ["Copy", "as_of", "in_memory", "known_counts"]
 
 Copy = tuple[Connection, Generation]
 
@@ -57,7 +58,8 @@ def in_memory(
         if live is not None:
             _copy_rows(connection, memory, live, copy, None if everything else conversations)
         for conversation_id in conversations:
-            fold = resume(connection, projection, live, conversation_id)
+            counts = known_counts(connection, conversation_id)
+            fold = resume(connection, projection, live, conversation_id, counts)
             fold.buffer.write(memory, copy.tables, conversation_id)
         yield memory, copy
 
@@ -77,10 +79,18 @@ def as_of(
         conversation_id: The conversation.
         version: The last one that is folded; 0 for none.
     """
+    counts = known_counts(connection, conversation_id)
     with _memory(projections) as (memory, copies):
-        for fold in fold_anew(connection, copies, conversation_id, before=version + 1):
+        for fold in fold_anew(
+            connection, copies, conversation_id, before=version + 1, counts=counts
+        ):
             fold.buffer.write(memory, fold.generation.tables, conversation_id)
         yield [(memory, copy) for copy in copies]
+
+
+def known_counts(connection: Connection, conversation_id: UUID) -> TokenCounts:
+    """Return the stored token counts of a conversation, on a connection that may lack the table."""
+    return TokenCounts(conversation_id, connection if is_there(connection) else None)
 
 
 @contextmanager

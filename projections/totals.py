@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, case, func, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, case, func, select
 
 from eventstore.sql.schema import metadata_for
 
@@ -24,6 +24,10 @@ class UsageTotal:
     Turns and steps are told apart by conversation: their keys are ``<conversation>/<turn>`` and
     ``<conversation>/<turn>/<step>``. Tokens are as reported, estimates stand apart; a sum is
     None where no call of the group has a value. ``latency_ms_avg`` is over calls that ended.
+
+    The ``compared`` ones are those of which both is known, what was estimated before sending and
+    what was reported; ``estimate_error_percent`` is how much more was estimated, in percent of
+    what was reported.
     """
 
     key: str | None
@@ -38,6 +42,10 @@ class UsageTotal:
     estimated_completion_tokens: int | None
     cost_usd: float | None
     latency_ms_avg: float | None
+    compared_calls: int
+    compared_estimated_tokens: int | None
+    compared_prompt_tokens: int | None
+    estimate_error_percent: float | None
 
 
 _SUMS = (
@@ -88,6 +96,7 @@ def usage_totals(
             func.sum(failed),
             *(func.sum(table.c[name]) for name in _SUMS),
             func.avg(table.c.latency_ms),
+            *_compared(table),
         )
         .select_from(table.join(streams, streams.c.conversation_id == table.c.conversation_id))
         .group_by(*columns)
@@ -103,17 +112,30 @@ def usage_totals(
     return [_total(row, len(columns)) for row in connection.execute(query)]
 
 
+def _compared(table: Table) -> list[ColumnElement[Any]]:
+    """Return how many calls have both figures, and the sums of each over these."""
+    estimated, reported = table.c.estimated_prompt_tokens, table.c.prompt_tokens
+    both = and_(estimated > 0, reported > 0)
+    return [
+        func.sum(case((both, 1), else_=0)),
+        func.sum(case((both, estimated))),
+        func.sum(case((both, reported))),
+    ]
+
+
 def _total(row: Any, keys: int) -> UsageTotal:
     parts = row[:keys]
     key = None if all(part is None for part in parts) else "/".join(map(str, parts))
     # PostgreSQL adds integers up to Decimal.
     numbers = [None if value is None else float(value) for value in row[keys:]]
-    names = [field.name for field in fields(UsageTotal)][1:]
+    names = [field.name for field in fields(UsageTotal)][1:-1]
     values: dict[str, Any] = {
         name: number if name in ("cost_usd", "latency_ms_avg") else _integer(number)
         for name, number in zip(names, numbers, strict=True)
     }
-    return UsageTotal(key=key, **values)
+    estimated, reported = values["compared_estimated_tokens"], values["compared_prompt_tokens"]
+    error = 100.0 * (estimated / reported - 1.0) if reported else None
+    return UsageTotal(key=key, **values, estimate_error_percent=error)
 
 
 def _integer(number: float | None) -> int | None:

@@ -24,7 +24,7 @@ from eventstore.events import (
     RecordedEvent,
     TokenUsage,
 )
-from projections import folding
+from projections import folding, token_counts
 from projections.base import Change, ReadTable, State
 from projections.folding import CLOSED_LIMIT, Draft, Row
 
@@ -264,7 +264,7 @@ def _estimate(pieces: Sequence[str], model: str | None) -> int:
         tokenizer = tokenizer_for(model or _ESTIMATING_MODEL)
     except EncodingNotBundled:
         tokenizer = tokenizer_for(_ESTIMATING_MODEL)
-    return sum(tokenizer.count(piece).tokens for piece in pieces if piece)
+    return sum(token_counts.count_text(piece, tokenizer).tokens for piece in pieces if piece)
 
 
 def cost_usd(

@@ -110,20 +110,26 @@ class SafeJson(JsonText):
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         """Write the value as JSON text."""
-        if value is None:
-            return None
-        text = dumps(value)
-        if "\\u0000" in text or "\\ud" in text or _ESCAPE in text:
-            return dumps(_walk(value, escape))
-        return text
+        return None if value is None else json_in(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         """Return the value of the JSON text."""
-        if value is None:
-            return None
-        # What was written holds neither NaN nor lone surrogates, so that the fast reader will do.
-        parsed = from_json(value)
-        return _walk(parsed, unescape) if _ESCAPE in value else parsed
+        return None if value is None else json_out(value)
+
+
+def json_in(value: Any) -> str:
+    """Return a JSON value as the text that `SafeJson` writes."""
+    text = dumps(value)
+    if "\\u0000" in text or "\\ud" in text or _ESCAPE in text:
+        return dumps(_walk(value, escape))
+    return text
+
+
+def json_out(text: str) -> Any:
+    """Return the value of a JSON text as `SafeJson` has written it."""
+    # What was written holds neither NaN nor lone surrogates, so that the fast reader will do.
+    parsed = from_json(text)
+    return _walk(parsed, unescape) if _ESCAPE in text else parsed
 
 
 class Timestamp(TypeDecorator[datetime]):

@@ -23,6 +23,7 @@ _ALL_FUNCTIONS = 12
 
 _MARGIN_BEYOND_COOKBOOK = 0.15
 _MARGIN_OF_BUILT_IN = 0.5
+_SCHEMAS = ("parameters", "input_schema", "inputSchema")  # OpenAI, Anthropic, MCP
 _DEEPEST = 32  # a schema may be of any depth; below this its JSON is counted as text
 
 
@@ -30,8 +31,10 @@ def count_tools(tools: Iterable[Mapping[str, Any]], tokenizer: Tokenizer) -> Cou
     """Return the tokens that the declarations of tools add to a request; none for no tools.
 
     Args:
-        tools: Declarations of OpenAI's chat format (``{"type": "function", "function": {...}}``)
-            or of its Responses format, where name and parameters stand at the top.
+        tools: Declarations of OpenAI's chat format (``{"type": "function", "function": {...}}``),
+            of its Responses format, where name and parameters stand at the top, or of Anthropic's
+            (``input_schema``). The same function costs the same in each. Anything else is a tool
+            of the provider's own, and an estimate.
         tokenizer: What to count with; see ``tokenizer_for``.
     """
     counts = [_count_tool(tool, tokenizer.plain) for tool in tools]
@@ -40,19 +43,31 @@ def count_tools(tools: Iterable[Mapping[str, Any]], tokenizer: Tokenizer) -> Cou
     return tokenizer.widen(sum(counts, Count(_ALL_FUNCTIONS)))
 
 
-def _count_tool(tool: Mapping[str, Any], tokenizer: Tokenizer) -> Count:
-    function = tool.get("function", tool)
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+def _count_tool(tool: object, tokenizer: Tokenizer) -> Count:
+    function = _function(tool)
+    if function is None:
         return _inexact(tokenizer.count(_json(tool)), _MARGIN_OF_BUILT_IN)
     description = _described(function)
     total = Count(_FUNCTION[tokenizer.name])
     total += tokenizer.count(f"{function['name']}:{description or ''}")
     if description is None:
         total = _inexact(total)
-    parameters = function.get("parameters")
+    parameters = next((function[key] for key in _SCHEMAS if function.get(key)), None)
     if isinstance(parameters, Mapping):
         total += _count_properties(parameters, tokenizer, depth=0)
     return total
+
+
+def _function(tool: object) -> Mapping[str, Any] | None:
+    """Return where a declaration has name and parameters; None if it declares no function."""
+    if not isinstance(tool, Mapping):
+        return None
+    function = tool.get("function", tool)
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        return None
+    # Anthropic calls functions "custom", as OpenAI calls tools that take free text.
+    kind = tool.get("type") or "function"
+    return function if kind == "function" or "input_schema" in function else None
 
 
 def _count_properties(schema: Mapping[str, Any], tokenizer: Tokenizer, depth: int) -> Count:
