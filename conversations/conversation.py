@@ -19,6 +19,7 @@ from conversations.journal import Journal
 from conversations.opening import first_events, next_turn, session_start
 from conversations.recorder import Said, Turn
 from conversations.recovery import Recovery, recover
+from conversations.requests import SystemTexts
 from conversations.resuming import ResumedRun, resume
 from conversations.runs import Run
 from conversations.scripts import TurnScript, add_usage
@@ -67,6 +68,7 @@ class Conversation:
         self._journal = journal
         self._meta = meta
         self._next_turn = next_turn_number
+        self._systems = SystemTexts()
         self.outputs = ToolOutputs(state_directory)
         self._started_at = time.monotonic()
         self._usage: TokenUsage | None = None
@@ -271,7 +273,8 @@ class Conversation:
         where = {"turn": number, "run_id": run_id, "workflow_id": workflow_id}
         if run_id is not None:
             where["mode"] = "run"
-        return TurnScript(self._meta.model_copy(update=where), time.monotonic())
+        meta = self._meta.model_copy(update=where)
+        return TurnScript(meta, time.monotonic(), systems=self._systems)
 
     def run_script(self, run_id: str, workflow_id: str | None) -> RunScript:
         """Return the script of a run, to begin it or to go on with it."""

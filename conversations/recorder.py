@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 from conversations.artifacts import ToolOutputs
 from conversations.current import OpenTurn
 from conversations.journal import Journal
-from conversations.requests import Request, request_of
+from conversations.requests import Request, failed_summary, request_of, summary_of
 from conversations.scripts import CallFacts, CallScript, Executable, ToolScript, TurnScript
 from conversations.stalls import Stalls
 from conversations.upkeep import Upkeep
@@ -26,6 +26,8 @@ from eventstore import Appended, NewEvent
 from eventstore.events import ContentPart, Sections, TokenUsage, UserMessage
 from eventstore.events.values import Mode
 from projections import Views
+from projections.compression import LlmSummary, Strategy
+from projections.context import ContextSettings, ContextView
 
 __all__ = ["LlmCall", "ToolCall", "Turn"]
 
@@ -94,33 +96,64 @@ class Turn(OpenTurn["LlmCall"]):
     def context(
         self,
         *,
-        max_tokens: int | None = None,
-        max_messages: int | None = None,
         model: str = "gpt-4o",
+        max_tokens: int | None = None,
+        reserve_for_response: int | None = None,
+        max_messages: int | None = None,
         mode: Mode | None = None,
+        agent: str | None = None,
+        tools: Sequence[dict[str, Any]] = (),
         run: bool | str | None = None,
+        settings: ContextSettings | None = None,
+        strategy: Strategy | str | None = None,
+        format: str = "openai_chat",
+        provider: str | None = None,
     ) -> Request:
-        """Return the messages of the next request; see `Views.context`.
+        """Return the messages of the next request; see `Views.context` for what each argument does.
 
         Args:
-            max_tokens: Upper limit for the prompt, by the project's own count.
-            max_messages: Upper limit for the number of messages.
             model: Decides how tokens are counted.
+            max_tokens: Tokens of the call, by the project's own count.
+            reserve_for_response: How many of them are kept free for the response.
+            max_messages: Upper limit for the number of messages.
             mode: By default the turn's.
+            agent: Whose persona is told; by default the conversation's agent.
+            tools: The tool declarations that are sent along.
             run: Of which run a request in Run mode is told; by default of the turn's, or of the
                 active one.
+            settings: Limits and choices.
+            strategy: What loses detail first.
+            format: The provider's format.
+            provider: Who will be asked.
 
         Raises:
             BudgetInfeasible: What must be sent exceeds a limit.
         """
-        view = self._views.context(
-            self._journal.conversation_id,
-            max_tokens=max_tokens,
-            max_messages=max_messages,
-            model=model,
-            **self._script.rendering(mode, run),
-        )
-        self._script.rendered = request_of(view, model, max_tokens)
+
+        def read() -> ContextView:
+            return self._views.context(
+                self._journal.conversation_id,
+                model=model,
+                max_tokens=max_tokens,
+                reserve_for_response=reserve_for_response,
+                max_messages=max_messages,
+                tools=tools,
+                settings=settings,
+                strategy=strategy,
+                format=format,
+                provider=provider,
+                **self._script.rendering(mode, run, agent),
+            )
+
+        view, note = read(), ""
+        if view.due is not None and isinstance(strategy, LlmSummary):
+            written = strategy.write(view.due)
+            note = written.failure and failed_summary(written.failure, strategy)
+            if written.text:
+                summary = summary_of(view.due, written.text, strategy)
+                self._journal.write([self._script.event(summary)])
+                view = read()
+        self._script.rendered = request_of(view, self._journal.version, tools, note)
         return self._script.rendered
 
     def llm_call(
@@ -209,9 +242,8 @@ class LlmCall(CallFacts):
 
     def __enter__(self) -> Self:
         """Write the request."""
-        self._journal.write(self._script.begin())
-        # What follows is timed, not the write.
-        self._script.started_at = time.monotonic()
+        done = self._journal.write(self._script.begin())
+        self._script.begun(done, time.monotonic())
         return self
 
     def feed(self, chunk: Any) -> None:

@@ -17,7 +17,7 @@ from conversations.batching import BATCH_S
 from conversations.current import OpenTurn
 from conversations.journal import AsyncJournal, finish
 from conversations.recorder import Said
-from conversations.requests import Request, request_of
+from conversations.requests import Request, failed_summary, request_of, summary_of
 from conversations.scripts import CallFacts, CallScript, Executable, ToolScript, TurnScript
 from conversations.upkeep import Upkeep
 from eventstore import Appended, NewEvent
@@ -25,6 +25,8 @@ from eventstore.errors import StoreUnavailable
 from eventstore.events import ContentPart, Sections, TokenUsage
 from eventstore.events.values import Mode
 from projections import Views
+from projections.compression import LlmSummary, Strategy
+from projections.context import ContextSettings, ContextView
 
 __all__ = ["AsyncLlmCall", "AsyncToolCall", "AsyncTurn"]
 
@@ -47,9 +49,8 @@ class AsyncLlmCall(CallFacts):
 
     async def __aenter__(self) -> Self:
         """Write the request."""
-        await self._journal.write(self._script.begin())
-        # What follows is timed, not the write.
-        self._script.started_at = time.monotonic()
+        done = await self._journal.write(self._script.begin())
+        self._script.begun(done, time.monotonic())
         return self
 
     async def feed(self, chunk: Any) -> None:
@@ -252,25 +253,45 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
     async def context(
         self,
         *,
-        max_tokens: int | None = None,
-        max_messages: int | None = None,
         model: str = "gpt-4o",
+        max_tokens: int | None = None,
+        reserve_for_response: int | None = None,
+        max_messages: int | None = None,
         mode: Mode | None = None,
+        agent: str | None = None,
+        tools: Sequence[dict[str, Any]] = (),
         run: bool | str | None = None,
+        settings: ContextSettings | None = None,
+        strategy: Strategy | str | None = None,
+        format: str = "openai_chat",
+        provider: str | None = None,
     ) -> Request:
         """Return the messages of the next request; see `Views.context`."""
 
-        def read() -> Request:
-            view = self._views.context(
+        def read() -> ContextView:
+            return self._views.context(
                 self._journal.conversation_id,
-                max_tokens=max_tokens,
-                max_messages=max_messages,
                 model=model,
-                **self._script.rendering(mode, run),
+                max_tokens=max_tokens,
+                reserve_for_response=reserve_for_response,
+                max_messages=max_messages,
+                tools=tools,
+                settings=settings,
+                strategy=strategy,
+                format=format,
+                provider=provider,
+                **self._script.rendering(mode, run, agent),
             )
-            return request_of(view, model, max_tokens)
 
-        self._script.rendered = await asyncio.to_thread(read)
+        view, note = await asyncio.to_thread(read), ""
+        if view.due is not None and isinstance(strategy, LlmSummary):
+            written = await asyncio.to_thread(strategy.write, view.due)
+            note = written.failure and failed_summary(written.failure, strategy)
+            if written.text:
+                summary = summary_of(view.due, written.text, strategy)
+                await self._journal.write([self._script.event(summary)])
+                view = await asyncio.to_thread(read)
+        self._script.rendered = request_of(view, self._journal.version, tools, note)
         return self._script.rendered
 
     def llm_call(

@@ -2,57 +2,115 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from eventstore.events import VersionRange
-from eventstore.events.codec import dumps
+from eventstore.events import Summary, VersionRange
 from eventstore.tokens import Count
-from projections.context import POLICY, ContextView, LedgerEntry
+from projections.compression import ContextUsage, LlmSummary, SummaryRequest, strategy_of
+from projections.context import ContextView, LedgerEntry
+from projections.context.builder import digest_of
 
-__all__ = ["Request", "digest_of", "request_of"]
+__all__ = ["Request", "SystemTexts", "digest_of", "failed_summary", "request_of", "summary_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """What `Turn.context` returns: ``messages`` to send, and the account of them.
 
-    ``digest`` is the SHA-256 of the messages' JSON; ``versions`` are the events they were made of.
+    Attributes:
+        messages: In the format that was asked for.
+        system: The system part, for formats that want it apart; None where it is in ``messages``.
+        tools: The tool declarations that were counted; sent along unless others are given.
+        view: The messages[] view that it was made of.
+        tokens: Of the whole request, by this project's count.
+        usage: How much of the budget that is; None without a budget.
+        model: What was counted for.
+        format: The provider's format.
+        versions: The events that the messages were made of.
+        digest: SHA-256 of the JSON of what is sent.
+        policy: What the log keeps of how the messages were chosen.
+        notes: What did not go as it was asked, such as a summary that the model failed to write.
     """
 
     messages: list[dict[str, Any]]
-    ledger: tuple[LedgerEntry, ...]
+    system: str | None
+    tools: tuple[dict[str, Any], ...]
+    view: ContextView = field(repr=False)
     tokens: Count
+    usage: ContextUsage | None
     model: str
-    max_tokens: int | None
+    format: str
     versions: tuple[VersionRange, ...]
     digest: str
+    policy: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
     @property
-    def policy(self) -> dict[str, Any]:
-        """What the log keeps of how the messages were chosen."""
-        return {**POLICY, "max_tokens": self.max_tokens}
+    def ledger(self) -> tuple[LedgerEntry, ...]:
+        """What became of each group of messages."""
+        return self.view.ledger
 
 
-def request_of(view: ContextView, model: str, max_tokens: int | None) -> Request:
-    """Make a request of a messages[] view."""
-    messages = list(view.messages)
+def request_of(
+    view: ContextView, at: int, tools: Iterable[dict[str, Any]] = (), note: str = ""
+) -> Request:
+    """Make a request of a messages[] view that was read at a version of the conversation."""
     return Request(
-        messages=messages,
-        ledger=view.ledger,
+        messages=list(view.messages),
+        system=view.system,
+        tools=tuple(tools),
+        view=view,
         tokens=view.tokens,
-        model=model,
-        max_tokens=max_tokens,
+        usage=view.usage,
+        model=view.policy["model"],
+        format=view.format,
         versions=tuple(ranges(view.versions)),
-        digest=digest_of(messages),
+        digest=view.digest,
+        policy={**view.policy, "at": at},
+        notes=(note,) if note else (),
     )
 
 
-def digest_of(prompt: Any) -> str:
-    """Return the SHA-256 of the messages' JSON text, keys in the order in which they are sent."""
-    return hashlib.sha256(dumps(prompt).encode()).hexdigest()
+def summary_of(due: SummaryRequest, text: str, strategy: LlmSummary) -> Summary:
+    """Return the event of a summary that a model has written."""
+    return Summary(
+        text=text,
+        versions=tuple(ranges(due.versions)),
+        strategy=strategy.name,
+        strategy_version=str(strategy.version),
+    )
+
+
+def failed_summary(why: str, strategy: LlmSummary) -> str:
+    """Return the note on a summary that was not written."""
+    base = strategy_of(strategy.base).name
+    return f"no summary was written ({why}): the strategy {base} stands in for it"
+
+
+@dataclass(slots=True)
+class SystemTexts:
+    """Where in the log the composed system parts of requests stand, so that each stands there once.
+
+    Attributes:
+        versions: Of the request that holds it, by the texts.
+    """
+
+    versions: dict[str, int] = field(default_factory=dict)
+
+    def shared(self, policy: dict[str, Any]) -> dict[str, Any]:
+        """Return the policy with a reference in place of texts that the log has already."""
+        version = self.versions.get(str(policy.get("system")))
+        if version is None:
+            return policy
+        rest = {name: value for name, value in policy.items() if name != "system"}
+        return {**rest, "system_of": version}
+
+    def stored(self, policy: dict[str, Any], version: int) -> None:
+        """Remember the request that a policy's texts stand in."""
+        if "system" in policy:
+            self.versions.setdefault(str(policy["system"]), version)
 
 
 def ranges(versions: Iterable[int]) -> list[VersionRange]:

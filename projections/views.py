@@ -8,9 +8,9 @@ so is the past, which is asked for by ``at``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection, select
@@ -21,7 +21,18 @@ from eventstore.ids import to_uuid
 from eventstore.sql.schema import metadata_for
 from eventstore.store import StreamId
 from projections.base import Projection
-from projections.context import CONTEXT, ContextView, Injection, build
+from projections.calibration import Calibration, calibration_of
+from projections.compression.strategy import Strategy, strategy_of
+from projections.context import (
+    CONTEXT,
+    ContextSettings,
+    ContextView,
+    Injection,
+    build,
+    compose,
+)
+from projections.context.requests import recorded_request
+from projections.context.search import SearchableRows
 from projections.context.sql_source import SqlRowSource
 from projections.directory import DIRECTORY, DirectoryEntry
 from projections.generations import Generation
@@ -31,6 +42,7 @@ from projections.reading import Reading, read_current, read_past
 from projections.replica import Copy
 from projections.run_mode import injections, read_run_state
 from projections.runs import RUNS, RunState
+from projections.searching import searched
 from projections.setup import install_all
 from projections.timeline import TIMELINE
 from projections.timeline_items import TimelineItem
@@ -101,57 +113,143 @@ class Views:
         self,
         conversation_id: StreamId,
         *,
-        max_tokens: int | None = None,
-        max_messages: int | None = None,
         model: str = "gpt-4o",
+        max_tokens: int | None = None,
+        reserve_for_response: int | None = None,
+        max_messages: int | None = None,
         mode: Mode | None = None,
+        agent: str | None = None,
+        tools: Collection[Any] = (),
         run: bool | str | None = None,
+        settings: ContextSettings | None = None,
+        strategy: Strategy | str | None = None,
+        format: str = "openai_chat",
+        provider: str | None = None,
         at: int | None = None,
     ) -> ContextView:
-        """Return the messages[] of the next request, valid for OpenAI's chat format.
+        """Return the messages[] of the next request, valid for its provider, within its budget.
 
         Costs what the window costs and what is new, however long the conversation is; without a
-        limit the window is the whole of it.
+        limit the window is the whole of it. See ``docs/context.md`` for what is promised.
 
         Args:
             conversation_id: The conversation.
-            max_tokens: Upper limit for the prompt, by the project's own count.
-            max_messages: Upper limit for the number of messages.
             model: Decides how tokens are counted.
-            mode: The mode that the request is made in. In ``run`` mode it is told of the active
-                run behind the system part: its directive and the active node's brief or, once it
-                is completed, its directive and post-run protocol.
+            max_tokens: Tokens of the call, by the project's own count; by default the settings'.
+            reserve_for_response: How many of them are kept free for the response.
+            max_messages: Upper limit for the number of messages.
+            mode: The mode that the request is made in: composes the system part for it. In ``run``
+                mode the request is told of the active run: its directive and the active node's
+                brief or, once it is completed, its directive and post-run protocol. Without a
+                mode, the conversation's own instructions are all that is in front.
+            agent: Whose persona is told, in agent and run mode.
+            tools: The tool declarations that are sent along, which count too.
             run: Of which run instead: of the one of this id, or of none (False). Without a mode,
                 True asks for the active one all the same.
+            settings: Limits and choices; the arguments go before them.
+            strategy: What loses detail first, instead of the one that the settings name.
+            format: ``openai_chat``, ``openai_responses``, ``anthropic_messages`` or ``neutral``.
+            provider: Who will be asked: gets back what it made for itself, such as signed thoughts.
             at: As it was at this version, by replay: costs what its events cost.
 
         Raises:
             ConversationNotFound: There is none of this id.
-            ValueError: The conversation has not come to the version ``at``.
+            ValueError: The conversation has not come to the version ``at``; no such mode, run or
+                format.
             BudgetInfeasible: What must be sent exceeds a limit.
             EncodingNotBundled: The model's tokenizer is not carried along.
+            InvalidPrompt: A text of the system part cannot be read.
+            UnknownStrategy: No strategy of that name is registered.
         """
         stream = to_uuid(conversation_id)
-
+        settings = settings or ContextSettings()
+        limit = settings.budget(max_tokens, reserve_for_response)
         if run is None:
             run = mode == "run"
         in_run = bool(run) and mode in ("run", None)
+        projections = (CONTEXT, RUNS) if in_run else (CONTEXT,)
+        if strategy is None:
+            strategy = strategy_of(settings.strategy, **settings.strategy_options)
+        chosen, excluded = strategy_of(strategy), settings.include_collapsed_ui_events
 
-        def read(copies: Sequence[Copy]) -> ContextView:
+        def read(copies: Sequence[Copy], patient: bool) -> ContextView:
             connection, generation = copies[0]
             told: tuple[Injection, ...] = ()
             if in_run:
                 state = read_run_state(*copies[1], stream)
+                if isinstance(run, str) and all(each.run_id != run for each in state.runs):
+                    raise ValueError(f"conversation {stream} has no run {run!r}")
                 told = injections(state, run if isinstance(run, str) else None)
-            return build(
-                SqlRowSource(connection, generation.tables["context_messages"], stream),
-                max_tokens=max_tokens,
+            view = build(
+                SearchableRows(connection, generation, stream, patient=patient, excluded=excluded),
+                max_tokens=limit,
                 max_messages=max_messages,
                 model=model,
-                injections=told,
+                injections=compose(
+                    mode, texts=settings.prompts, agent=agent, tools=tools, runs=told
+                ),
+                tools=tools,
+                settings=settings,
+                strategy=chosen,
+                format=format,
+                provider=provider,
+            )
+            return view if not in_run else replace(view, policy={**view.policy, "run": run})
+
+        def attempt(patient: bool) -> ContextView:
+            return self._read_all(projections, stream, lambda copies: read(copies, patient), at)
+
+        # The past is folded in memory, and searched there.
+        return attempt(True) if at is not None else searched(self.store, stream, chosen, attempt)
+
+    def context_of(
+        self,
+        conversation_id: StreamId,
+        request_version: int,
+        *,
+        strategy: Strategy | None = None,
+    ) -> ContextView:
+        """Return the messages[] of a request that was made, byte for byte as it was sent.
+
+        By replay of the events before it, with what the ``llm_request`` at that version records
+        of how its messages were chosen: costs what these events cost.
+
+        Args:
+            conversation_id: The conversation.
+            request_version: The version of an ``llm_request`` whose messages came from `context`.
+            strategy: The strategy that it was made with, if none of its name is registered.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+            ValueError: There is no such request at this version.
+            UnknownStrategy: No strategy of the recorded name is registered.
+            RequestNotReproducible: What comes out is not what was sent: something was erased
+                since, or the request was made by another version of this project.
+        """
+        stream = to_uuid(conversation_id)
+        request = recorded_request(self.store, stream, request_version)
+
+        def read(copies: Sequence[Copy]) -> ContextView:
+            connection, generation = copies[0]
+            told: tuple[Injection, ...] = ()
+            if request.run:
+                state = read_run_state(*copies[1], stream)
+                told = injections(state, request.run if isinstance(request.run, str) else None)
+            return build(
+                SqlRowSource(
+                    connection,
+                    generation.tables["context_messages"],
+                    stream,
+                    excluded=request.options["settings"].include_collapsed_ui_events,
+                ),
+                injections=(*request.system, *told),
+                strategy=strategy,
+                **request.options,
             )
 
-        return self._read_all((CONTEXT, RUNS) if in_run else (CONTEXT,), stream, read, at)
+        projections = (CONTEXT, RUNS) if request.run else (CONTEXT,)
+        view = self._read_all(projections, stream, read, request.at)
+        return request.checked(view)
 
     def usage(
         self,
@@ -178,6 +276,19 @@ class Views:
                 tenant_id=tenant_id,
                 user_id=user_id,
             )
+
+        return self._read(USAGE, stream, read)
+
+    def calibration(self, model: str, *, conversation_id: StreamId | None = None) -> Calibration:
+        """Return what reported usage says of the token estimates for a model.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+        """
+        stream = None if conversation_id is None else to_uuid(conversation_id)
+
+        def read(connection: Connection, generation: Generation) -> Calibration:
+            return calibration_of(connection, generation.tables["usage_by_call"], model, stream)
 
         return self._read(USAGE, stream, read)
 

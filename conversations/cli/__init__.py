@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import click
 
-from conversations.cli import db, demo, integrity, projections, reading, recovery, transfer
+from conversations.cli import (
+    context,
+    db,
+    demo,
+    integrity,
+    projections,
+    reading,
+    recovery,
+    transfer,
+)
 from conversations.cli.options import URL_VARIABLE, Target, configure
 from conversations.cli.program import NAME, Program
 
@@ -28,15 +37,15 @@ __all__ = ["cli", "main"]
 @click.option("-v", "--verbose", is_flag=True, help="Show on stderr what is going on.")
 @click.version_option(package_name="agent-eventstore", prog_name=NAME)
 @click.pass_context
-def cli(context: click.Context, url: str | None, read_only: bool, verbose: bool) -> None:
+def cli(called: click.Context, url: str | None, read_only: bool, verbose: bool) -> None:
     """Store, read and rebuild the conversations of agents.
 
     Every command that lists takes --json: one JSON document on stdout. Conversations are named by
     their id or by its beginning. Exit status: 0 done; 1 the check found something; 2 wrong use or
     a missing thing.
     """
-    by_hand = context.get_parameter_source("url") is click.core.ParameterSource.COMMANDLINE
-    context.obj = Target(url, by_hand=by_hand, read_only=read_only)
+    by_hand = called.get_parameter_source("url") is click.core.ParameterSource.COMMANDLINE
+    called.obj = Target(url, by_hand=by_hand, read_only=read_only)
     configure(verbose)
 
 
@@ -47,7 +56,7 @@ for command in (
     reading.list_conversations,
     reading.events,
     reading.timeline,
-    reading.context,
+    context.context,
     reading.usage,
     reading.tools,
     recovery.recover,

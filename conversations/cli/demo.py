@@ -14,8 +14,9 @@ from rich.console import Console
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from conversations.cli import render
+from conversations.cli import render, render_context
 from conversations.cli.console import say, stdout
+from conversations.cli.context import show_budget
 from conversations.cli.demo_deaths import Scene, show_deaths, waiting_agents
 from conversations.cli.demo_narrator import Narrator, heading
 from conversations.cli.integrity import said
@@ -27,7 +28,7 @@ from conversations.conversation import Conversation
 from conversations.demo import script
 from conversations.demo.agent import Agent
 from conversations.demo.model import MODEL, ScriptedModel
-from conversations.demo.tools import Workspace
+from conversations.demo.tools import DEFINITIONS, Workspace
 from eventstore import EventStore
 from eventstore.errors import NotADatabase, SchemaOutdated, SchemaTooNew
 from projections import Views
@@ -46,7 +47,7 @@ _USER = "ada"
 _MANY = 10_000
 _MEMORY = (None, "", ":memory:")
 _FRAME = frozenset({"conversation", "session", "turn"})
-_SMALL_BUDGET = 300  # tokens: about a quarter of the conversation
+_SMALL_BUDGET = 1_300  # tokens: about half of the whole request
 
 
 @click.command()
@@ -113,7 +114,7 @@ def _hold(store: EventStore, url: str) -> tuple[UUID, bool]:
     ):
         folder = Path(name)
         workspace = Workspace(folder, script.PROJECT)
-        model = ScriptedModel(script.REPLIES, delay_s=DELAY_S)
+        model = ScriptedModel(script.REPLIES, delay_s=DELAY_S, tools=DEFINITIONS)
         with Conversation.start(
             store,
             mode="agent",
@@ -150,12 +151,13 @@ def _wanted(item: TimelineItem) -> bool:
 
 
 def _show_context(console: Console, views: Views, conversation_id: UUID) -> None:
-    whole = views.context(conversation_id)
-    small = views.context(conversation_id, max_tokens=_SMALL_BUDGET)
-    heading(console, "4. messages[]", "what a model would be sent next, and within a small budget")
-    say(f"whole: {render.context_summary(whole)}")
-    say(f"small: {render.context_summary(small, _SMALL_BUDGET)}")
-    console.print(render.messages_table(small.messages))
+    told = "what the next request would hold, within a small budget, and why"
+    heading(console, "4. messages[]", told)
+    view = views.context(conversation_id, mode="agent", tools=DEFINITIONS, max_tokens=_SMALL_BUDGET)
+    console.print(render_context.messages_table(view))
+    console.print()
+    console.print(render_context.runs_table(view.ledger))
+    show_budget(console, view, DEFINITIONS)
 
 
 def _prove(console: Console, store: EventStore) -> bool:

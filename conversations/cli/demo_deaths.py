@@ -21,7 +21,7 @@ from conversations.demo.agent import Agent
 from conversations.demo.child import Order
 from conversations.demo.killing import AgentProcess, Killed
 from conversations.demo.model import ScriptedModel
-from conversations.demo.tools import Workspace
+from conversations.demo.tools import DEFINITIONS, Workspace
 from conversations.recovery import Recovery
 from eventstore import EventStore
 from eventstore.events import AssistantMessage, ToolResult, TurnEnd
@@ -81,7 +81,7 @@ def _go_on(console: Console, narrator: Narrator, scene: Scene, name: str, killed
         recovery = conversation.recovery
         assert recovery is not None  # noqa: S101 - opened, not started
         _show_recovery(console, narrator, conversation, recovery)
-        model = ScriptedModel(death.then, delay_s=scene.delay_s)
+        model = ScriptedModel(death.then, delay_s=scene.delay_s, tools=DEFINITIONS)
         Agent(conversation, model, scene.workspace, narrator.tell).turn(_GO_ON)
     claims = [*_claims_of(scene, name, killed, recovery), _completed(scene)]
     for claim, kept in claims:

@@ -24,7 +24,7 @@ from eventstore.events.values import ToolStatus
 from projections import Views
 from projections.totals import UsageBy
 
-__all__ = ["context", "events", "list_conversations", "timeline", "tools", "usage"]
+__all__ = ["events", "list_conversations", "timeline", "tools", "usage"]
 
 _TOOL_STATUSES = ("requested", "running", *get_args(ToolStatus))
 
@@ -121,47 +121,6 @@ def timeline(
 
 
 @click.command()
-@conversation_argument
-@click.option("--max-tokens", metavar="N", type=click.IntRange(min=1), help="The prompt's limit.")
-@click.option("--max-messages", metavar="N", type=click.IntRange(min=1), help="The most messages.")
-@click.option("--model", metavar="NAME", default="gpt-4o", show_default=True, help="Whose tokens.")
-@click.option("--explain", is_flag=True, help="Show what became of each message, and why.")
-@click.option("--full", is_flag=True, help="Whole contents instead of their beginnings.")
-@json_option
-@common
-@with_target
-def context(
-    target: Target,
-    conversation: str,
-    max_tokens: int | None,
-    max_messages: int | None,
-    model: str,
-    explain: bool,
-    full: bool,
-    as_json: bool,
-) -> None:
-    """Show the messages[] of the next model call.
-
-    Within a budget, by whole groups from the newest backwards; system part, first and latest user
-    message are always there. Exit status 2 if these alone are over the budget.
-    """
-    with target.open() as store:
-        view = Views(store).context(
-            find_conversation(store, conversation),
-            max_tokens=max_tokens,
-            max_messages=max_messages,
-            model=model,
-        )
-    if as_json:
-        print_document(view)
-        return
-    stdout().print(render.messages_table(view.messages, full=full))
-    if explain:
-        stdout().print(render.ledger_table(view.ledger))
-    say(render.context_summary(view, max_tokens))
-
-
-@click.command()
 @click.option(
     "--by",
     type=click.Choice(get_args(UsageBy)),
@@ -185,7 +144,8 @@ def usage(
 ) -> None:
     """Add up tokens, cost, latency and errors.
 
-    Tokens are those that the provider reported; a ~ marks estimates where it reported none.
+    Tokens are those that the provider reported; a ~ marks estimates where it reported none. Prompts
+    that were both counted before sending and reported are compared below, with the error.
     """
     with target.open() as store:
         stream = None if conversation is None else find_conversation(store, conversation)
@@ -194,8 +154,12 @@ def usage(
         )
     if as_json:
         print_document(totals)
-    else:
-        stdout().print(render.usage_table(totals, by))
+        return
+    stdout().print(render.usage_table(totals, by))
+    compared = render.estimates_table(totals, by)
+    if compared is not None:
+        say("Prompt tokens, estimated and reported:")
+        stdout().print(compared)
 
 
 @click.command()

@@ -12,10 +12,9 @@ from rich.text import Text
 
 from conversations.cli import briefs
 from conversations.cli.tables import cell, fixed, flexible, grid, number, status_cell, wrapped
-from conversations.cli.text import call, cost, count, duration, moment, one_line, plural, shown
+from conversations.cli.text import call, cost, count, duration, moment, one_line, shown
 from eventstore import Problem, RecordedEvent
 from projections import ConversationEntry
-from projections.context import ContextView, LedgerEntry
 from projections.diff import Difference
 from projections.status import ProjectionStatus
 from projections.timeline_items import TimelineItem
@@ -23,12 +22,10 @@ from projections.tool_calls import ToolCallRow
 from projections.totals import UsageTotal
 
 __all__ = [
-    "context_summary",
     "conversations_table",
     "differences_table",
+    "estimates_table",
     "events_table",
-    "ledger_table",
-    "messages_table",
     "problems_table",
     "status_table",
     "timeline_table",
@@ -110,53 +107,6 @@ def _item_lines(item: TimelineItem, full: bool) -> list[Text]:
     return [cell(told, "dim" if item.collapsed else "")]
 
 
-def messages_table(messages: Sequence[Mapping[str, Any]], *, full: bool = False) -> Table:
-    """Return the messages of a request; contents in short unless ``full``."""
-    table = grid(number("#"), fixed("role"), flexible("content", fold=full))
-    for place, message in enumerate(messages, start=1):
-        role = str(message["role"])
-        said = _content(message.get("content"))
-        lines = [cell(said if full else one_line(said))] if said else []
-        for each in message.get("tool_calls", ()):
-            function = each["function"]
-            called = f"→ {function['name']} {function['arguments']}"
-            lines.append(cell(called if full else one_line(called), "yellow"))
-        table.add_row(cell(place), cell(role, _ROLES.get(role, "")), Text("\n").join(lines))
-    return table
-
-
-def _content(content: Any) -> str:
-    if not isinstance(content, list):
-        return "" if content is None else str(content)
-    return " ".join(part.get("text") or f"[{part.get('type')}]" for part in content)
-
-
-def context_summary(view: ContextView, max_tokens: int | None = None) -> str:
-    """Return a sentence on a request: messages, tokens, and whether anything is missing."""
-    tokens = plural(view.tokens.tokens, "token")
-    if max_tokens is not None:
-        tokens = f"{tokens} of at most {max_tokens:,}"
-    how = "exact" if view.tokens.exact else f"counted to within {view.tokens.margin:.0%}"
-    whole = "nothing was dropped" if view.complete else "older messages were dropped"
-    return f"{plural(len(view.messages), 'message')}, {tokens} ({view.encoding}, {how}); {whole}"
-
-
-def ledger_table(ledger: Sequence[LedgerEntry]) -> Table:
-    """Return the account of a request: what became of each group of messages, and why."""
-    columns = (number("#"), fixed("kind"), fixed("action"), number("before"), number("after"))
-    table = grid(*columns, flexible("why", fold=True))
-    for entry in ledger:
-        table.add_row(
-            cell(entry.version),
-            cell(entry.kind),
-            status_cell(entry.action),
-            cell("?" if entry.tokens_before is None else count(entry.tokens_before)),
-            cell(count(entry.tokens_after)),
-            cell(entry.reason),
-        )
-    return table
-
-
 def usage_table(totals: Sequence[UsageTotal], by: str) -> Table:
     """Return usage by group; ``~`` marks tokens that were estimated, where none were reported.
 
@@ -165,11 +115,7 @@ def usage_table(totals: Sequence[UsageTotal], by: str) -> Table:
     columns = (number("calls"), number("errors"), number("prompt"), number("cached"))
     more = (number("completion"), number("cost"), number("latency"))
     table = grid(wrapped(by), *columns, *more)
-    ids = _short_ids({found for total in totals if (found := _conversation(total.key))})
-    named = [(_usage_key(total.key, by, ids), total) for total in totals]
-    if by in ("day", "turn", "step"):
-        named.sort(key=lambda pair: [part.zfill(9) for part in pair[0].split(".")])
-    for name, total in named:
+    for name, total in _by_name(totals, by):
         table.add_row(
             cell(name),
             cell(count(total.calls)),
@@ -181,6 +127,32 @@ def usage_table(totals: Sequence[UsageTotal], by: str) -> Table:
             cell(duration(total.latency_ms_avg), "dim"),
         )
     return table
+
+
+def estimates_table(totals: Sequence[UsageTotal], by: str) -> Table | None:
+    """Return estimated beside reported prompt tokens, of calls that have both; None without any."""
+    if not any(total.compared_calls for total in totals):
+        return None
+    columns = (number("calls"), number("estimated"), number("reported"), number("error"))
+    table = grid(wrapped(by), *columns)
+    for name, total in _by_name(totals, by):
+        if total.estimate_error_percent is not None:
+            table.add_row(
+                cell(name),
+                cell(count(total.compared_calls)),
+                cell(count(total.compared_estimated_tokens)),
+                cell(count(total.compared_prompt_tokens)),
+                cell(f"{total.estimate_error_percent:+.1f}%"),
+            )
+    return table
+
+
+def _by_name(totals: Sequence[UsageTotal], by: str) -> list[tuple[str, UsageTotal]]:
+    ids = _short_ids({found for total in totals if (found := _conversation(total.key))})
+    named = [(_usage_key(total.key, by, ids), total) for total in totals]
+    if by in ("day", "turn", "step"):
+        named.sort(key=lambda pair: [part.zfill(9) for part in pair[0].split(".")])
+    return named
 
 
 def _conversation(key: str | None) -> UUID | None:

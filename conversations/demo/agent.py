@@ -22,6 +22,7 @@ Listener = Callable[[str, str], None]
 """Told as it happens, with a text: user, text, said, call, result or error."""
 
 _MAX_TOKENS = 8_000
+_RESERVE = 1_000  # of these, for the answer
 _MAX_STEPS = 10
 _ATTEMPTS = 3
 _RETRY_AFTER_S = 0.05
@@ -64,13 +65,18 @@ class Agent:
         """Call the model until it has answered."""
         failed: LlmCall | None = None
         for _ in range(_ATTEMPTS):
-            request = turn.context(max_tokens=_MAX_TOKENS, model=MODEL)
+            # In the turn's mode, which gives the rules of the system part.
+            request = turn.context(
+                model=MODEL,
+                max_tokens=_MAX_TOKENS,
+                reserve_for_response=_RESERVE,
+                tools=DEFINITIONS,
+            )
             call = turn.llm_call(
                 request,
                 provider="openai",
                 specification="openai_chat",
                 parameters=_PARAMETERS,
-                tools=DEFINITIONS,
                 retry_of=failed,
             )
             try:

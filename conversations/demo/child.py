@@ -18,7 +18,7 @@ from conversations.conversation import Conversation
 from conversations.demo import script
 from conversations.demo.agent import Agent
 from conversations.demo.model import Reply, ScriptedModel
-from conversations.demo.tools import Outcome, Workspace
+from conversations.demo.tools import DEFINITIONS, Outcome, Workspace
 from eventstore import EventStore
 from eventstore.events import JsonObject
 
@@ -61,7 +61,7 @@ class _StoppingModel(ScriptedModel):
     """Stops in the middle of its stream, or never."""
 
     def __init__(self, replies: Sequence[Reply], delay_s: float, after: int | None) -> None:
-        super().__init__(replies, delay_s=delay_s)
+        super().__init__(replies, delay_s=delay_s, tools=DEFINITIONS)
         self._after = after
 
     def stream(self, messages: Sequence[JsonObject]) -> Iterator[JsonObject]:

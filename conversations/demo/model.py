@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eventstore.events import JsonObject
-from eventstore.tokens import count_messages, tokenizer_for
+from eventstore.tokens import count_messages, count_tools, tokenizer_for
 
 __all__ = ["MODEL", "Reply", "ScriptedModel", "Wanted", "text_of"]
 
@@ -53,10 +53,18 @@ class ScriptedModel:
     Args:
         replies: What to say.
         delay_s: How long a piece takes, in seconds.
+        tools: The declarations that it is sent along with the messages, which it bills too.
     """
 
-    def __init__(self, replies: Sequence[Reply], *, delay_s: float = 0.004) -> None:
+    def __init__(
+        self,
+        replies: Sequence[Reply],
+        *,
+        delay_s: float = 0.004,
+        tools: Sequence[JsonObject] = (),
+    ) -> None:
         self._replies = iter(replies)
+        self._tools = tools
         self._delay_s = delay_s
         self._answers = 0
 
@@ -78,7 +86,7 @@ class ScriptedModel:
         if reply.breaks_off is not None:
             raise ConnectionError(reply.breaks_off)
         yield self._chunk({}, finish_reason="tool_calls" if reply.calls else "stop")
-        yield {**self._chunk({}), "choices": [], "usage": _usage(messages, reply)}
+        yield {**self._chunk({}), "choices": [], "usage": _usage(messages, self._tools, reply)}
 
     def _call_deltas(self, index: int, wanted: Wanted) -> list[JsonObject]:
         digest = hashlib.sha256(f"{self._answers}.{index}".encode()).hexdigest()
@@ -111,10 +119,10 @@ def _arguments(wanted: Wanted) -> str:
     return json.dumps(wanted.arguments, ensure_ascii=False)
 
 
-def _usage(messages: Sequence[JsonObject], reply: Reply) -> JsonObject:
+def _usage(messages: Sequence[JsonObject], tools: Sequence[JsonObject], reply: Reply) -> JsonObject:
     tokenizer = tokenizer_for(MODEL)
     written = (reply.text, *(f"{each.name}{_arguments(each)}" for each in reply.calls))
-    prompt = count_messages(messages, tokenizer).tokens
+    prompt = (count_messages(messages, tokenizer) + count_tools(tools, tokenizer)).tokens
     completion = sum(tokenizer.count(text).tokens for text in written)
     return {
         "prompt_tokens": prompt,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conversations.batching import Batcher
-from conversations.requests import Request
+from conversations.requests import Request, SystemTexts
 from conversations.scripts.words import milliseconds
 from conversations.streams import StreamParser, classify, parser_for, read_response
 from eventstore import Appended, NewEvent, new_id
@@ -72,6 +72,7 @@ class CallScript:
     attempt: int = 1
     retry_of: str | None = None
     llm_call_id: str = field(default_factory=lambda: str(new_id()))
+    systems: SystemTexts = field(default_factory=SystemTexts)
     message: AssistantMessage | None = None
     error: LlmError | None = None
     tool_calls: tuple[RequestedCall, ...] = ()
@@ -97,13 +98,21 @@ class CallScript:
             self._begun = [self._event(self._asked())]
         return self._begun
 
+    def begun(self, done: Appended | None, now: float) -> None:
+        """Take note that the request is durable; what follows is timed, not the write."""
+        self.started_at = now
+        if done is not None and self._begun is not None:
+            asked = self._begun[0].data
+            if isinstance(asked, LlmRequest):
+                self.systems.stored(asked.policy, done.version)
+
     def _asked(self) -> LlmRequest:
         request = self.request
         return LlmRequest(
             llm_call_id=self.llm_call_id,
             invocation=self.invocation,
             versions=request.versions if request else (),
-            policy=request.policy if request else {},
+            policy=self.systems.shared(request.policy) if request else {},
             digest=request.digest if request else self.digest,
             tools=self.tools,
             parameters=self.parameters,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from conversations.requests import Request, digest_of
+from conversations.requests import Request, SystemTexts, digest_of
 from conversations.scripts.calls import CallFacts, CallScript, RequestedCall
 from conversations.scripts.tools import Executable, ToolScript
 from conversations.scripts.words import milliseconds, told
@@ -39,6 +39,7 @@ class TurnScript:
     usage: TokenUsage | None = None
     ended: bool = False
     rendered: Request | None = None
+    systems: SystemTexts = field(default_factory=SystemTexts)
     _sent: dict[str, CallScript] = field(default_factory=dict)
     _begun: list[NewEvent] | None = None
 
@@ -60,10 +61,15 @@ class TurnScript:
         """Add a model call's tokens to the turn's."""
         self.usage = add_usage(self.usage, usage)
 
-    def rendering(self, mode: Mode | None, run: bool | str | None) -> dict[str, Any]:
-        """Return in which mode, and of which run, the turn's next request is rendered."""
-        own = self.meta.mode if run is None else None
-        return {"mode": mode or own, "run": self.meta.run_id if run is None else run}
+    def rendering(
+        self, mode: Mode | None, run: bool | str | None, agent: str | None
+    ) -> dict[str, Any]:
+        """Return in which mode, of which run and by which agent the next request is rendered."""
+        return {
+            "mode": mode or self.meta.mode,
+            "run": self.meta.run_id if run is None else run,
+            "agent": agent or self.meta.agent_id,
+        }
 
     def end(
         self, now: float, status: str = "ok", error: BaseException | str | None = None
@@ -127,7 +133,8 @@ class TurnScript:
             digest=digest,
             invocation=Invocation(provider=provider, specification=specification, model=model),
             parameters=parameters or {},
-            tools=tuple(tools),
+            tools=tuple(tools) or (request.tools if request else ()),
+            systems=self.systems,
             attempt=before.attempt + 1 if before else 1,
             retry_of=before.llm_call_id if before else None,
         )

@@ -1,33 +1,40 @@
 """The messages[] view: rows that a fold keeps, and requests that a builder makes of them.
 
-``fold`` turns events into rows (`rows`), ``source`` reads them, ``budget`` chooses whole groups,
-``wire`` writes them in a provider's format, ``ledger`` accounts for it, ``builder`` puts all of
-that together. Every text that stands for something missing is in ``prompts``.
+``fold`` turns events into rows (``rows``, at every level of ``detail``), ``source`` reads them,
+``past`` groups them, newest first, ``planning`` chooses what fits the ``budget``, ``wire`` writes
+it in a provider's format, ``ledger`` accounts for it, ``system_part`` composes what stands in
+front, ``settings`` has the limits, ``builder`` puts all of that together, and ``requests`` gives
+back what was sent. Every text that stands for something missing is in ``prompts``.
 """
 
-from projections.context.budget import Group, Selection, select
-from projections.context.builder import POLICY, ContextView, Injection, build
+from projections.context.budget import Budget, Group
+from projections.context.builder import ContextView, build
 from projections.context.fold import CONTEXT, ContextProjection
+from projections.context.injections import Injection
 from projections.context.ledger import LedgerEntry
+from projections.context.prompt_texts import PromptTexts
 from projections.context.rows import CONTEXT_MESSAGES, ContextRow
+from projections.context.settings import ContextSettings
 from projections.context.source import Head, ListRowSource, RowSource
+from projections.context.system_part import compose
 from projections.context.wire import openai_chat
 
 __all__ = [
     "CONTEXT",
     "CONTEXT_MESSAGES",
-    "POLICY",
+    "Budget",
     "ContextProjection",
     "ContextRow",
+    "ContextSettings",
     "ContextView",
     "Group",
     "Head",
     "Injection",
     "LedgerEntry",
     "ListRowSource",
+    "PromptTexts",
     "RowSource",
-    "Selection",
     "build",
+    "compose",
     "openai_chat",
-    "select",
 ]

@@ -1,65 +1,109 @@
-"""The messages of one request: reads the rows that it needs, chooses, and puts them in order.
+"""The messages of one request: reads the rows that it needs, plans, and writes them in a format.
 
-Pure but for the row source. The plain policy: system part, what is injected behind it, first and
-latest user message always; beside them the newest whole groups that fit. The same rows, injections,
-budget and model give the same bytes.
+Pure but for the row source: the same rows, injections, tools, settings and model give the same
+bytes, now and in a year. What is sent is the system part, what is told besides, and of the history
+what `projections.context.planning` chose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from eventstore.tokens import Count, Tokenizer, count_message, count_messages, tokenizer_for
-from projections.context.budget import Group, Selection, groups_of, select
-from projections.context.ledger import LedgerEntry, entries
-from projections.context.rows import ContextRow
+from eventstore.errors import BudgetInfeasible
+from eventstore.events.codec import dumps
+from eventstore.tokens import Count, Tokenizer, count_messages, count_tools, tokenizer_for
+from projections import token_counts
+from projections.compression.llm_summary import LlmSummary, SummaryRequest
+from projections.compression.monitor import ContextUsage, Thresholds, usage_of
+from projections.compression.strategy import Strategy, strategy_of
+from projections.context import counts
+from projections.context.budget import Budget, Group, groups_of
+from projections.context.detail import shortened, without_result
+from projections.context.digest import digest_row
+from projections.context.injections import Injection
+from projections.context.ledger import Account, LedgerEntry
+from projections.context.past import within
+from projections.context.planning import Plan, plan
+from projections.context.recall import recall_for
+from projections.context.rows import ENCODING, ContextRow
+from projections.context.settings import ContextSettings
 from projections.context.source import Head, RowSource
-from projections.context.wire import openai_chat
+from projections.context.wire import Wire, format_named
+from projections.context.wire.base import native_for
 
-__all__ = ["POLICY", "ContextView", "Injection", "build"]
-
-POLICY = {"name": "newest_groups", "version": 1}
-"""What an ``llm_request`` records of how its messages were chosen."""
+__all__ = ["ContextView", "build", "digest_of"]
 
 _PAGE = 64
+_NATIVE_MARGIN = 0.3  # much of what only its maker can read is encrypted
 
 
-@dataclass(frozen=True, slots=True)
-class Injection:
-    """A system message that is made for one request, and stored nowhere.
-
-    Attributes:
-        label: What it is, for errors and the ledger.
-        text: Its content.
-        versions: The events that it was made of. In the ledger it stands before all events, at 0.
-    """
-
-    label: str
-    text: str
-    versions: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ContextView:
     """The messages of one request, and the account of how they were chosen.
 
     Attributes:
-        messages: In OpenAI's chat format, ready to be sent.
-        ledger: What became of each group of messages.
-        tokens: Of the whole request, as ``eventstore.tokens.count_messages`` counts it.
+        messages: In the format that was asked for, ready to be sent.
+        system: The system part, for formats that want it apart; None where it is in ``messages``.
+        tokens: Of the whole request, tool declarations included, as this project counts it.
+        usage: How much of the budget is used; None without a budget.
         encoding: The encoding that was counted with.
-        complete: Whether nothing visible was dropped.
+        complete: Whether nothing visible lost detail.
         versions: The events that the messages were made of, ascending.
+        account: What became of each group of messages; ``ledger`` tells it in words.
+        policy: How they were chosen, as an ``llm_request`` records it: with it, the events before
+            give the same bytes again.
+        format: The provider's format.
+        due: With the strategy ``llm_summary``, the summary that the dropped part should get.
     """
 
     messages: tuple[dict[str, Any], ...]
-    ledger: tuple[LedgerEntry, ...]
+    system: str | None
     tokens: Count
+    usage: ContextUsage | None
     encoding: str
     complete: bool
     versions: tuple[int, ...]
+    account: Account
+    policy: dict[str, Any]
+    format: str
+    due: SummaryRequest | None = None
+
+    @cached_property
+    def ledger(self) -> tuple[LedgerEntry, ...]:
+        """What became of each group of messages; made when it is first asked for."""
+        return self.account.entries()
+
+    @property
+    def step(self) -> tuple[int, int] | None:
+        """The place of the newest message before the last step; None if none fell."""
+        return self.account.history.step
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What can be said of the view as one JSON object."""
+        told = ("messages", "system", "ledger", "tokens", "usage", "encoding", "complete")
+        more = ("versions", "step", "policy", "format", "digest")
+        return {name: getattr(self, name) for name in (*told, *more)}
+
+    @property
+    def prompt(self) -> Any:
+        """What is digested: the messages; with the system part, where that stands apart."""
+        listed = list(self.messages)
+        return listed if self.system is None else {"system": self.system, "messages": listed}
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the prompt's JSON, as an ``llm_request`` records it."""
+        return digest_of(self.prompt)
+
+
+def digest_of(prompt: Any) -> str:
+    """Return the SHA-256 of a prompt's JSON text, keys in the order in which they are sent."""
+    return hashlib.sha256(dumps(prompt).encode()).hexdigest()
 
 
 def build(
@@ -69,88 +113,252 @@ def build(
     max_messages: int | None = None,
     model: str = "gpt-4o",
     injections: Sequence[Injection] = (),
+    tools: Collection[Any] = (),
+    settings: ContextSettings | None = None,
+    strategy: Strategy | None = None,
+    format: str = "openai_chat",
+    provider: str | None = None,
 ) -> ContextView:
     """Build the messages of a request; costs what the window costs, however long the history.
 
     Args:
         source: The rows of the conversation.
-        max_tokens: Upper limit for the prompt's tokens, by this project's own count.
+        max_tokens: Upper limit for the prompt's tokens, by this project's own count; by default
+            that of the settings.
         max_messages: Upper limit for the messages, those of the system part included.
         model: Decides how tokens are counted; stored counts serve all models of their encoding.
-        injections: What follows the system part, in this order; mandatory as that is.
+        injections: What stands before the conversation's own system part, or behind it if it was
+            made of events; in this order, and mandatory as that is.
+        tools: The tool declarations that are sent along.
+        settings: All other choices.
+        strategy: What loses detail first, instead of the strategy that the settings name.
+        format: The provider's format.
+        provider: Who will be asked: gets back what it made for itself.
 
     Raises:
         BudgetInfeasible: What must be sent is over a limit; it names the items and their sizes.
         EncodingNotBundled: The model needs an encoding that is not carried along.
+        UnknownStrategy: No strategy of that name is registered.
+        ValueError: There is no such format.
     """
-    tokenizer = tokenizer_for(model)
-    head = source.head()
-    front = [
-        *(_group((row,), tokenizer, "system part") for row in _system_part(head)),
-        *(_injected(place, each, tokenizer) for place, each in enumerate(injections)),
-    ]
-    mandatory = front + _user_messages(head, source.latest_user(), tokenizer)
-    newest = (_group(rows, tokenizer) for rows in groups_of(source.newest(_PAGE)))
-    selection = select(
-        mandatory,
-        newest,
-        overhead=count_messages((), tokenizer),
-        max_tokens=max_tokens,
-        max_messages=max_messages,
+    settings = settings or ContextSettings()
+    limit = settings.budget() if max_tokens is None else max_tokens
+    builder = _Builder(
+        source,
+        Budget(
+            max_tokens=limit,
+            max_messages=settings.max_messages if max_messages is None else max_messages,
+            max_chars=settings.max_chars,
+            thresholds=Thresholds(settings.trigger, settings.target) if settings.steps else None,
+        ),
+        model,
+        tokenizer_for(settings.tokenizer or model),
+        strategy or strategy_of(settings.strategy, **settings.strategy_options),
+        settings.include_tool_results,
+        format,
+        provider,
     )
-    kept = _in_order(selection, len(front))
-    rows = [row for group in kept for row in group.rows]
-    return ContextView(
-        messages=openai_chat(rows),
-        ledger=entries(selection, kept),
-        tokens=selection.tokens,
-        encoding=tokenizer.name,
-        complete=selection.first_dropped is None,
-        versions=tuple(sorted({version for row in rows for version in row.source_versions})),
-    )
+    return builder.view(tuple(injections), tools, settings)
 
 
-def _system_part(head: Head) -> tuple[ContextRow, ...]:
-    return (*head.system, head.notebook) if head.notebook else head.system
+class _Builder:
+    """One request in the making; see `build` for what it is made of."""
 
+    def __init__(
+        self,
+        source: RowSource,
+        budget: Budget,
+        model: str,
+        tokenizer: Tokenizer,
+        strategy: Strategy,
+        with_results: bool,
+        format: str,
+        provider: str | None,
+    ) -> None:
+        self._source = source
+        self._model = model
+        self._budget = budget
+        self._tokenizer = tokenizer
+        self._strategy = strategy
+        self._with_results = with_results
+        self._format = format
+        self._provider = provider
+        self._write = format_named(format)
+        self._recall = recall_for(strategy, source, self._group)
 
-def _in_order(selection: Selection, in_front: int) -> tuple[Group, ...]:
-    rest = sorted(selection.mandatory[in_front:] + selection.window, key=lambda group: group.key)
-    return (*selection.mandatory[:in_front], *rest)
+    def view(
+        self,
+        injections: Sequence[Injection],
+        tools: Collection[Any],
+        settings: ContextSettings,
+    ) -> ContextView:
+        head = self._source.head()
+        front = self._front(head, injections)
+        mandatory = self._user_messages(head)
+        summaries = [self._group((row,)) for row in head.summaries]
+        declared = count_tools(tools, self._tokenizer) if tools else Count(0)
+        overhead = count_messages((), self._tokenizer) + declared
+        standing = (*front, *mandatory[:1], *summaries)
+        fixed = overhead.tokens + sum(group.tokens for group in standing)
+        # What a format adds, and what a count of the whole is above the sum of its parts, is
+        # known only once the request is written: then it is planned again with that much less.
+        extra, limit = 0, self._budget.max_tokens
+        while True:
+            chosen, ended = self._plan(front, mandatory, summaries, overhead.tokens + extra)
+            rows = self._rows(front, chosen)
+            wire = self._write(rows, provider=self._provider)
+            tokens = self._count(rows, wire, overhead)
+            if limit is None or tokens.tokens <= limit:
+                break
+            extra += tokens.tokens - limit
+        return ContextView(
+            messages=wire.messages,
+            system=wire.system,
+            tokens=tokens,
+            usage=self._usage(tokens, fixed, chosen, settings),
+            encoding=self._tokenizer.name,
+            complete=not chosen.trimmed and not ended,
+            versions=tuple(sorted({v for row in rows for v in row.source_versions})),
+            account=Account(tuple(front), chosen, tuple(ended)),
+            policy=self._policy(settings, injections),
+            format=self._format,
+            due=self._due(chosen),
+        )
 
+    def _due(self, chosen: Plan) -> SummaryRequest | None:
+        if not isinstance(self._strategy, LlmSummary) or not chosen.trimmed:
+            return None
+        items = [each.item for each in chosen.groups if each.item is not None]
+        levels = [each.level for each in chosen.groups if each.item is not None]
+        return self._strategy.due(items, levels)
 
-def _injected(place: int, injection: Injection, tokenizer: Tokenizer) -> Group:
-    message = {"role": "system", "content": injection.text}
-    count = count_message(message, tokenizer)
-    row = ContextRow(
-        version=0,
-        part=place,
-        role="system",
-        kind="system",
-        message=message,
-        tokens=count.tokens,
-        tokens_exact=count.exact,
-        tokens_margin=count.margin,
-        encoding=tokenizer.name,
-        source_versions=list(injection.versions),
-    )
-    return Group((row,), count, injection.label)
+    def _policy(self, settings: ContextSettings, injections: Sequence[Injection]) -> dict[str, Any]:
+        chosen = settings.model_dump(mode="json", exclude_defaults=True, exclude={"prompts"})
+        policy: dict[str, Any] = {
+            "name": self._strategy.name,
+            "version": self._strategy.version,
+            "model": self._model,
+            "max_tokens": self._budget.max_tokens,
+        }
+        optional = {
+            "max_messages": self._budget.max_messages,
+            "settings": chosen,
+            "format": None if self._format == "openai_chat" else self._format,
+            "provider": self._provider,
+            # What was composed from files is nowhere else in the log.
+            "system": [[each.label, each.text] for each in injections if not each.versions],
+        }
+        return policy | {name: value for name, value in optional.items() if value}
 
+    def _plan(
+        self,
+        front: Sequence[Group],
+        mandatory: Sequence[Group],
+        summaries: Sequence[Group],
+        overhead: int,
+    ) -> tuple[Plan, list[str]]:
+        rows = self._source.newest(_PAGE)
+        if not self._with_results:
+            rows = map(without_result, rows)
+        if self._tokenizer.name != ENCODING:
+            rows = counts.ahead(rows, self._tokenizer, _PAGE)
+        newest, ended = within(
+            (self._group(each) for each in groups_of(rows)), front, mandatory, self._budget
+        )
+        fixed = overhead + sum(group.tokens for group in front)
+        try:
+            chosen = plan(
+                newest,
+                mandatory,
+                self._budget,
+                fixed=fixed,
+                strategy=self._strategy,
+                tokenizer=self._tokenizer,
+                summaries=summaries,
+                recall=self._recall,
+            )
+        except BudgetInfeasible as error:
+            sizes = {f"{group.label} (version {group.key[0]})": group.tokens for group in front}
+            held = {name: size for name, size in error.mandatory.items() if name != "fixed part"}
+            sizes |= held | {"tools and request overhead": overhead}
+            raise BudgetInfeasible(error.max_tokens, sizes) from None
+        return chosen, ended
 
-def _user_messages(head: Head, latest: ContextRow | None, tokenizer: Tokenizer) -> list[Group]:
-    groups: list[Group] = []
-    if head.first_user:
-        groups.append(_group((head.first_user,), tokenizer, "first user message"))
-    if latest and (head.first_user is None or latest.key != head.first_user.key):
-        groups.append(_group((latest,), tokenizer, "latest user message"))
-    return groups
+    def _rows(self, front: Sequence[Group], chosen: Plan) -> list[ContextRow]:
+        rows = [row for group in front for row in group.rows]
+        digest = digest_row(chosen, self._tokenizer)
+        for planned in chosen.groups:
+            if planned.level == "gist" and digest is not None:
+                rows.append(digest)
+                digest = None
+            elif planned.level == "live":
+                rows += planned.group.rows
+            elif planned.level == "summary":
+                rows += map(shortened, planned.group.rows)
+        return rows
 
+    def _count(self, rows: Sequence[ContextRow], wire: Wire, overhead: Count) -> Count:
+        total = sum(counts.of(rows, self._tokenizer), overhead)
+        if native := self._native(rows):
+            total += Count(native, exact=False, margin=_NATIVE_MARGIN)
+        added = (token_counts.count_text(text, self._tokenizer) for text in wire.added)
+        return sum(added, total)
 
-def _group(rows: tuple[ContextRow, ...], tokenizer: Tokenizer, label: str = "") -> Group:
-    return Group(rows, sum((_tokens(row, tokenizer) for row in rows), Count(0)), label)
+    def _usage(
+        self, tokens: Count, fixed: int, chosen: Plan, settings: ContextSettings
+    ) -> ContextUsage | None:
+        if self._budget.max_tokens is None:
+            return None
+        return usage_of(
+            tokens.tokens,
+            self._budget.max_tokens,
+            fixed=fixed,
+            thresholds=Thresholds(settings.trigger, settings.target),
+            warn_tokens=settings.warn_prompt_tokens,
+            compressed=chosen.trimmed,
+        )
 
+    def _front(self, head: Head, injections: Sequence[Injection]) -> list[Group]:
+        own = [self._group((row,), "system part") for row in head.system]
+        if head.notebook:
+            own.append(self._group((head.notebook,), "notebook"))
+        composed = [self._injected(n, each) for n, each in enumerate(injections)]
+        before = [group for group in composed if not group.source_versions]
+        return [*before, *own, *(group for group in composed if group.source_versions)]
 
-def _tokens(row: ContextRow, tokenizer: Tokenizer) -> Count:
-    if row.encoding == tokenizer.name:
-        return tokenizer.widen(row.count)
-    return count_message(row.message, tokenizer)
+    def _injected(self, place: int, injection: Injection) -> Group:
+        message = {"role": "system", "content": injection.text}
+        count = token_counts.count(message, self._tokenizer)
+        row = ContextRow(
+            version=0,
+            part=place,
+            role="system",
+            kind="system",
+            message=message,
+            tokens=count.tokens,
+            tokens_exact=count.exact,
+            tokens_margin=count.margin,
+            encoding=self._tokenizer.name,
+            source_versions=list(injection.versions),
+        )
+        return Group((row,), count.tokens, injection.label)
+
+    def _user_messages(self, head: Head) -> list[Group]:
+        first, latest = head.first_user, self._source.latest_user()
+        groups = [] if first is None else [self._group((first,), "first user message")]
+        if latest and (first is None or latest.key != first.key):
+            groups.append(self._group((latest,), "latest user message"))
+        return groups
+
+    def _group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
+        return Group(rows, counts.total(rows, self._tokenizer) + self._native(rows), label)
+
+    def _native(self, rows: Sequence[ContextRow]) -> int:
+        return sum(row.native_tokens for row in rows if row.native_tokens and self._carries(row))
+
+    def _carries(self, row: ContextRow) -> bool:
+        if row.native is None:
+            return False
+        if "specification" not in row.native:
+            return self._format != "openai_chat"
+        return native_for(row, self._format, self._provider) is not None

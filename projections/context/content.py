@@ -29,13 +29,28 @@ from eventstore.events import (
 )
 from projections.context import prompts
 
-__all__ = ["Message", "assistant", "error", "scrub", "system", "tool", "user", "wire_name"]
+__all__ = [
+    "Message",
+    "assistant",
+    "error",
+    "scrub",
+    "system",
+    "tool",
+    "user",
+    "user_parts",
+    "wire_name",
+]
 
 Message = dict[str, Any]
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME = 64
 _DETAILS = ("auto", "low", "high")
+_OPENAI_PARTS = {
+    "image_url": (("url",), ("detail",)),
+    "input_audio": (("data", "format"), ()),
+    "file": (("file_id", "file_data"), ("filename",)),
+}
 
 
 def system(text: str, *, role: str = "system", name: str | None = None) -> Message:
@@ -52,7 +67,7 @@ def user(payload: UserMessage) -> Message:
     elif len(parts) == 1 and isinstance(parts[0], TextPart):
         content = parts[0].text
     else:
-        content = [_user_part(part) for part in parts]
+        content = user_parts(parts)
     return _message(_named({"role": "user", "content": content}, payload.name))
 
 
@@ -99,6 +114,11 @@ def error(payload: LlmError) -> Message:
         partial_tools=tuple(call.name or "unnamed" for call in payload.partial_tool_calls),
     )
     return _message({"role": "assistant", "content": content})
+
+
+def user_parts(parts: Sequence[ContentPart]) -> list[Message]:
+    """Return the parts as those of a user message, which alone may hold images and files."""
+    return [scrub(_user_part(p)) for p in parts if not isinstance(p, ReasoningPart)]
 
 
 def wire_name(name: str) -> str:
@@ -157,16 +177,21 @@ def _user_part(part: ContentPart) -> Message:
 
 
 def _is_openai_part(raw: object) -> bool:
+    """Whether a part of another maker is one that OpenAI takes, as far as its fields tell."""
     if not isinstance(raw, dict):
         return False
     kind = raw.get("type")
     if kind == "text":
         return isinstance(raw.get("text"), str)
-    wanted = {"image_url": ("url",), "input_audio": ("data", "format"), "file": ()}
-    inner = raw.get(kind) if isinstance(kind, str) and kind in wanted else None
-    if not isinstance(kind, str) or not isinstance(inner, dict) or not inner:
+    required, optional = _OPENAI_PARTS.get(kind, ((), ())) if isinstance(kind, str) else ((), ())
+    inner = raw.get(kind) if required else None
+    if not isinstance(inner, dict) or not {*inner} <= {*required, *optional}:
         return False
-    return all(isinstance(inner.get(field), str) for field in wanted[kind])
+    return all(isinstance(value, str) for value in inner.values()) and (
+        bool(inner.get("file_id") or inner.get("file_data"))
+        if kind == "file"
+        else all(field in inner for field in required)
+    )
 
 
 def _as_text(parts: Sequence[ContentPart]) -> str:

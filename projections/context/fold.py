@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from eventstore.blobs import alias_of
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,
@@ -41,11 +42,14 @@ from eventstore.events import (
 from projections.base import Change, Patch, Put, State
 from projections.context import content, prompts
 from projections.context import state as memory
-from projections.context.rows import CONTEXT_MESSAGES, Kind, counted
+from projections.context.detail import detailed, plain
+from projections.context.rows import CONTEXT_MESSAGES, Kind
+from projections.context.wire import native
 
 __all__ = ["CONTEXT", "ContextProjection"]
 
 _TABLE = CONTEXT_MESSAGES.name
+_NUMBERED = ("user", "assistant", "error")
 _UNCERTAIN = ("not_started", "outcome_unknown")
 _Folded = tuple[State, list[Change]]
 
@@ -54,7 +58,7 @@ class ContextProjection:
     """One row a message of the messages[] view, with its tokens; see the module for the rules."""
 
     name = "context"
-    version = 1
+    version = 2
     tables = (CONTEXT_MESSAGES,)
 
     def initial(self) -> State:
@@ -64,15 +68,29 @@ class ContextProjection:
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and the rows that it adds, completes or hides."""
         folded = _FOLDS.get(type(event.data))
-        return folded(state, event, event.data) if folded else (state, [])
+        if folded is None:
+            return state, []
+        state, changes = folded(state, event, event.data)
+        return _numbered(state, changes)
+
+
+def _numbered(state: State, changes: list[Change]) -> _Folded:
+    """Give a new message its number."""
+    for change in changes:
+        if isinstance(change, Put) and change.values.get("kind") in _NUMBERED:
+            state = {**state, "messages": state["messages"] + 1}
+            change.values["ordinal"] = state["messages"]
+    return state, changes
 
 
 def _user(state: State, event: RecordedEvent, data: UserMessage) -> _Folded:
-    return state, [_row(event, "user", counted(content.user(data)))]
+    return state, [_row(event, "user", detailed(content.user(data), data.sections))]
 
 
 def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> _Folded:
-    changes: list[Change] = [_row(event, "assistant", counted(content.assistant(data)))]
+    held = detailed(content.assistant(data))
+    kept = native.columns(native.of_assistant(data))
+    changes: list[Change] = [_row(event, "assistant", held, **kept)]
     changes += [
         _row(event, "tool", _placeholder(prompts.NO_RESULT), part=index + 1, sealed=True)
         for index in range(len(data.tool_calls))
@@ -101,7 +119,7 @@ def _request(state: State, event: RecordedEvent, data: LlmRequest) -> _Folded:
 def _error(state: State, event: RecordedEvent, data: LlmError) -> _Folded:
     call = data.llm_call_id
     late = call is not None and call == state["answered"]
-    row = _row(event, "error", counted(content.error(data)))
+    row = _row(event, "error", plain(content.error(data)))
     if late:
         return state, [row, _hide(event.version, "superseded")]
     if call is None:
@@ -136,7 +154,11 @@ def _result(state: State, event: RecordedEvent, data: ToolResult) -> _Folded:
     if known is None or known["settled"] or (uncertain and known["result"] is not None):
         return state, []
     shown = event.meta.in_context
-    values = counted(content.tool(data)) if shown else _placeholder(prompts.EXCLUDED_RESULT)
+    values = _placeholder(prompts.EXCLUDED_RESULT)
+    if shown:
+        values = detailed(
+            content.tool(data), data.sections, alias_of(data.call_id)
+        ) | native.columns(native.of_tool(data))
     change = _result_row(
         data.call_id,
         (known["started"], event.version),
@@ -165,7 +187,7 @@ def _notebook(state: State, event: RecordedEvent, data: Notebook) -> _Folded:
 
 
 def _latest(state: State, event: RecordedEvent, kind: Kind, message: content.Message) -> _Folded:
-    changes: list[Change] = [_row(event, kind, counted(message))]
+    changes: list[Change] = [_row(event, kind, plain(message))]
     if not event.meta.in_context:
         return state, changes
     changes += [_hide(version, "superseded") for version in state[kind][-1:]]
@@ -178,7 +200,7 @@ def _summary(state: State, event: RecordedEvent, data: Summary) -> _Folded:
     row = _row(
         event,
         "summary",
-        counted(content.system(prompts.summary(data.text))),
+        plain(content.system(prompts.summary(data.text))),
         version=place,
         part=-event.version,
         summary_version=event.version,
@@ -236,6 +258,7 @@ def _row(
     columns = {
         "role": held["message"]["role"],
         "kind": kind,
+        **native.columns(None),
         **held,
         "sealed": False,
         "hidden": None if meta.in_context else "excluded",
@@ -258,12 +281,12 @@ def _result_row(call_id: str, sources: Sequence[int | None], **values: Any) -> P
 
 @cache
 def _counted_placeholder(text: str) -> tuple[tuple[str, Any], ...]:
-    return tuple(counted({"role": "tool", "content": text}).items())
+    return tuple(plain({"role": "tool", "content": text}).items())
 
 
 def _placeholder(text: str) -> dict[str, Any]:
     values = dict(_counted_placeholder(text))
-    return {**values, "message": dict(values["message"])}
+    return {**values, "message": dict(values["message"]), **native.columns(None)}
 
 
 def _hide(version: int, reason: str | None) -> Put:

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from projections.context.budget import Group, Selection
+from projections.compression.items import Level
+from projections.context.budget import Group
+from projections.context.planning import Plan, Planned
 
-__all__ = ["LedgerEntry", "entries"]
+__all__ = ["Account", "Action", "LedgerEntry"]
 
-Action = Literal["kept", "dropped"]
+Action = Literal["kept", "shortened", "summarised", "dropped"]
+
+_ACTIONS: dict[Level, Action] = {
+    "live": "kept",
+    "summary": "shortened",
+    "gist": "summarised",
+    "dropped": "dropped",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What became of one group of messages, or of all that is older than the window.
+    """What became of one group of messages, or of all that nobody has looked at.
 
     Attributes:
         version: The version that the group stands at; None for all that is older.
-        kind: Kind of the group's first row; ``older`` for all that is older.
-        action: Whether the request holds it.
+        kind: Kind of the group's first message; ``older`` for all that is older.
+        action: ``kept`` as it is; ``shortened`` to less detail; ``summarised`` to its facts, in
+            the digest; or ``dropped``.
         tokens_before: In full; None where nobody has looked.
         tokens_after: In the request.
         reason: Why, in a few words.
-        source_versions: The events that it was made of.
+        source_versions: The events that it was made of: there, the full text is.
         full_aliases: Paths of the outputs that it shows shortened.
     """
 
@@ -37,40 +48,55 @@ class LedgerEntry:
     full_aliases: tuple[str, ...] = ()
 
 
-def entries(selection: Selection, kept: tuple[Group, ...]) -> tuple[LedgerEntry, ...]:
-    """Return the account of a selection.
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What became of everything that a request could have held.
 
-    What was dropped comes first, as it is older: one entry for all that nobody has looked at, one
-    for the group that did not fit. Then what is kept, in the order of the request.
+    Attributes:
+        front: The groups of the system part.
+        history: What became of the history.
+        ended: The limits on messages and characters that nothing older has passed.
     """
-    account = [_entry(group, "kept", group.tokens.tokens, _why(group)) for group in kept]
-    dropped = selection.first_dropped
-    if dropped is None:
-        return tuple(account)
-    older = LedgerEntry(
-        version=None,
-        kind="older",
-        action="dropped",
-        tokens_before=None,
-        tokens_after=0,
-        reason=f"older than version {dropped.rows[0].version}, which did not fit",
-    )
-    return (older, _entry(dropped, "dropped", 0, f"over {selection.reason}"), *account)
+
+    front: tuple[Group, ...]
+    history: Plan
+    ended: tuple[str, ...]
+
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """Return the account in words.
+
+        What nobody has looked at comes first, as it is older: one entry for all of it. Then the
+        system part, then the history, each in the order of the request.
+        """
+        account = [_entry(Planned.whole(group)) for group in self.front]
+        recalled = self.history.recalled
+        account += [_entry(each, each.group.key in recalled) for each in self.history.groups]
+        if self.history.all_read and not self.ended:
+            return tuple(account)
+        groups = (each.group for each in self.history.groups)
+        oldest = next((g for g in groups if not g.label and g.key not in recalled), None)
+        until = "what must be sent" if oldest is None else f"version {oldest.key[0]}"
+        limit = f"over {self.ended[0]}" if self.ended else "does not fit whole"
+        reason = f"older than {until}: {limit}"
+        return (LedgerEntry(None, "older", "dropped", None, 0, reason), *account)
 
 
-def _why(group: Group) -> str:
-    return f"mandatory: {group.label}" if group.label else "within the window"
-
-
-def _entry(group: Group, action: Action, tokens_after: int, reason: str) -> LedgerEntry:
-    first = group.rows[0]
+def _entry(planned: Planned, recalled: bool = False) -> LedgerEntry:
+    group = planned.group
+    kept = f"mandatory: {group.label}" if group.label else "fits whole"
+    if recalled:
+        kept = "retrieved: answers the latest user message"
     return LedgerEntry(
-        version=first.version,
-        kind=first.kind,
-        action=action,
-        tokens_before=group.tokens.tokens,
-        tokens_after=tokens_after,
-        reason=reason,
-        source_versions=tuple(sorted({v for row in group.rows for v in row.source_versions})),
-        full_aliases=tuple(row.full_alias for row in group.rows if row.full_alias),
+        version=group.key[0],
+        kind=group.kind,
+        action=_ACTIONS[planned.level],
+        tokens_before=group.tokens,
+        tokens_after=planned.tokens,
+        reason=planned.why or kept,
+        source_versions=group.source_versions,
+        full_aliases=tuple(_aliases(group)),
     )
+
+
+def _aliases(group: Group) -> Iterable[str]:
+    return (row.full_alias for row in group.rows if row.full_alias)

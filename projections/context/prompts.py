@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 __all__ = [
+    "DIGEST_HEADER",
     "EXCLUDED_RESULT",
     "NO_RESULT",
     "STARTED",
@@ -27,6 +28,12 @@ __all__ = [
 ]
 
 UNNAMED_TOOL = "unnamed_tool"
+
+DIGEST_HEADER = (
+    "CONVERSATION_DIGEST\n"
+    "What earlier messages named, by version. Full output of a tool call: "
+    "@state/logs/tool-results/<version>.<index of the call>.json"
+)
 
 NO_RESULT = "TOOL_RESULT_MISSING\nNo result of this tool call is recorded."
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from eventstore.tokens import Count, count_message, tokenizer_for
+from eventstore.tokens import Count, tokenizer_for
+from projections import token_counts
 from projections.base import Column, ReadTable
 
-__all__ = ["CONTEXT_MESSAGES", "ContextRow", "Kind", "counted"]
+__all__ = ["CONTEXT_MESSAGES", "ENCODING", "ContextRow", "Kind", "counted"]
 
 Kind = Literal["user", "assistant", "tool", "summary", "error", "system", "notebook"]
 
@@ -44,6 +45,14 @@ CONTEXT_MESSAGES = ReadTable(
         Column("result_version", "integer"),
         Column("summary_version", "integer"),
         Column("full_alias", "text"),
+        Column("ordinal", "integer"),
+        Column("shorter", "json"),
+        Column("shorter_tokens", "integer"),
+        Column("facts", "text"),
+        Column("names", "text"),
+        Column("gist", "text"),
+        Column("native", "json"),
+        Column("native_tokens", "integer"),
     ),
     # The first serves the newest visible rows, the second the first and the latest of a kind.
     indexes=(
@@ -52,10 +61,13 @@ CONTEXT_MESSAGES = ReadTable(
     ),
 )
 
-_TOKENIZER = tokenizer_for("o200k_base")
+ENCODING = "o200k_base"
+"""What the tokens of rows are counted with."""
+
+_TOKENIZER = tokenizer_for(ENCODING)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ContextRow:
     """One row of ``context_messages``.
 
@@ -71,6 +83,17 @@ class ContextRow:
         result_version: Of a tool row, the version of the result.
         summary_version: Of a summary row, the version of the summary event.
         full_alias: The path under which a model may ask for the whole output.
+        ordinal: The how-manieth message of the conversation it is; None for results and for what
+            is rendered apart (system part, notebook, summaries).
+        shorter: The message at less detail; None if there is no shorter form.
+        shorter_tokens: Of that, counted as ``tokens`` are.
+        facts: What a gist of the message may hold, a line each, behind the letter of its kind.
+        names: Of the tools that the message calls, with blanks between.
+        gist: What a gist says instead, if the product wrote one.
+        native: What the message cannot carry, for the format that can: of an assistant what its
+            maker wants back verbatim, of a tool its status and images; see
+            `projections.context.wire.native`. None in a row that stands for a shortened one.
+        native_tokens: What ``native`` adds to a request that carries it; an estimate.
     """
 
     version: int
@@ -93,11 +116,33 @@ class ContextRow:
     result_version: int | None = None
     summary_version: int | None = None
     full_alias: str | None = None
+    ordinal: int | None = None
+    shorter: dict[str, Any] | None = None
+    shorter_tokens: int | None = None
+    facts: str | None = None
+    names: str | None = None
+    gist: str | None = None
+    native: dict[str, Any] | None = None
+    native_tokens: int = 0
 
     @classmethod
     def of(cls, values: Mapping[Any, Any]) -> ContextRow:
         """Make a row of its columns; those that it does not know are ignored."""
         return cls(**{name: values[name] for name in _FIELDS if name in values})
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all columns are equal, however the rows were made."""
+        if not isinstance(other, ContextRow):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
+
+    def __hash__(self) -> int:
+        """Return the hash of the place."""
+        return hash(self.key)
+
+    def with_(self, **changes: Any) -> ContextRow:
+        """Return the row with other values in some columns."""
+        return ContextRow(**{name: getattr(self, name) for name in _FIELDS} | changes)
 
     @property
     def key(self) -> tuple[int, int]:
@@ -119,8 +164,8 @@ _FIELDS = tuple(field.name for field in fields(ContextRow))
 
 
 def counted(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns that hold a message: itself and its tokens, counted here and only here."""
-    count = count_message(message, _TOKENIZER)
+    """Return the columns that hold a message: itself and its tokens."""
+    count = token_counts.count(message, _TOKENIZER)
     return {
         "message": message,
         "tokens": count.tokens,

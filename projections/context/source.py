@@ -6,13 +6,15 @@ what no window can hold. `ListRowSource` serves the rows of a list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from projections.compression.vector_search import Embedding
 from projections.context.rows import ContextRow
+from projections.context.search_memory import search_in_memory
 
-__all__ = ["Head", "ListRowSource", "RowSource"]
+__all__ = ["Head", "ListRowSource", "RowSource", "head_of"]
 
 _RENDERED_FIRST = ("system", "notebook")
 
@@ -23,18 +25,31 @@ class Head:
 
     ``summarised_by`` does not matter here: these outlive a summary. When several system rows
     qualify (there is one at most, but for erased histories), they come in order of version.
+    ``summaries`` are those that no later summary stands for, in the order of their places.
     """
 
     system: tuple[ContextRow, ...] = ()
     notebook: ContextRow | None = None
     first_user: ContextRow | None = None
+    summaries: tuple[ContextRow, ...] = ()
+
+
+def head_of(apart: Sequence[ContextRow], users: Sequence[ContextRow]) -> Head:
+    """Return the head: of visible rows of its kinds, and of user rows, in ascending order."""
+    notebooks = [row for row in apart if row.kind == "notebook"]
+    return Head(
+        system=tuple(row for row in apart if row.kind == "system"),
+        notebook=notebooks[-1] if notebooks else None,
+        first_user=users[0] if users else None,
+        summaries=tuple(row for row in apart if row.kind == "summary"),
+    )
 
 
 class RowSource(Protocol):
     """The rows of one conversation, as of one version."""
 
     def head(self) -> Head:
-        """Return the system part, and the oldest user row that is not hidden."""
+        """Return the system part, the summaries, and the oldest user row that is not hidden."""
 
     def latest_user(self) -> ContextRow | None:
         """Return the newest user row that is not hidden, whether summarised or not."""
@@ -45,22 +60,41 @@ class RowSource(Protocol):
         Left out are the kinds ``system`` and ``notebook``, and rows that a summary stands for.
         """
 
+    def rows_at(self, versions: Sequence[int]) -> Sequence[ContextRow]:
+        """Return the rows at these versions that `newest` yields, in the same order."""
+
+    def search(
+        self,
+        intent: str,
+        limit: int,
+        *,
+        until: tuple[int, int] | None = None,
+        embedding: Embedding | None = None,
+    ) -> Mapping[tuple[int, int], float]:
+        """Return the places of the groups that answer an intent best, with their scores above 0.0.
+
+        Args:
+            intent: What is looked for: the text of a user message.
+            limit: The most to return.
+            until: As if what stands after this place had not been said yet.
+            embedding: Finds by meaning too.
+        """
+
 
 class ListRowSource:
     """The rows of a list, in any order."""
 
-    def __init__(self, rows: Iterable[ContextRow]) -> None:
-        shown = (row for row in rows if row.hidden is None)
+    def __init__(self, rows: Iterable[ContextRow], *, excluded: bool = False) -> None:
+        """Take rows; ``excluded`` shows those that were kept out of the context."""
+        hidden = (None, "excluded") if excluded else (None,)
+        shown = (row for row in rows if row.hidden in hidden)
         self._rows = sorted(shown, key=lambda row: row.key)
 
     def head(self) -> Head:
-        """Return the system part, and the oldest user row that is not hidden."""
-        notebooks = self._of_kind("notebook")
-        return Head(
-            system=tuple(self._of_kind("system")),
-            notebook=notebooks[-1] if notebooks else None,
-            first_user=next(iter(self._of_kind("user")), None),
-        )
+        """Return the system part, the summaries, and the oldest user row that is not hidden."""
+        apart = [row for row in self._rows if row.kind in ("system", "notebook")]
+        summaries = [row for row in self._of_kind("summary") if row.summarised_by is None]
+        return head_of([*apart, *summaries], self._of_kind("user"))
 
     def latest_user(self) -> ContextRow | None:
         """Return the newest user row that is not hidden, whether summarised or not."""
@@ -69,8 +103,27 @@ class ListRowSource:
     def newest(self, page: int) -> Iterator[ContextRow]:
         """Yield the visible rows in descending order; a list needs no pages."""
         return (
-            row for row in reversed(self._rows) if row.visible and row.kind not in _RENDERED_FIRST
+            row
+            for row in reversed(self._rows)
+            if row.summarised_by is None and row.kind not in _RENDERED_FIRST
         )
+
+    def rows_at(self, versions: Sequence[int]) -> list[ContextRow]:
+        """Return the rows at these versions that `newest` yields, in the same order."""
+        wanted = set(versions)
+        return [row for row in self.newest(len(self._rows)) if row.version in wanted]
+
+    def search(
+        self,
+        intent: str,
+        limit: int,
+        *,
+        until: tuple[int, int] | None = None,
+        embedding: Embedding | None = None,
+    ) -> Mapping[tuple[int, int], float]:
+        """Return the places of the groups that answer an intent best, with their scores."""
+        rows = self.newest(len(self._rows))
+        return search_in_memory(rows, intent, limit, until=until, embedding=embedding)
 
     def _of_kind(self, kind: str) -> list[ContextRow]:
         return [row for row in self._rows if row.kind == kind]

@@ -1,11 +1,11 @@
 """What the fold of the context remembers between events: small JSON values, and their updates.
 
-``calls`` holds the tool calls that may still get a result, and those of the latest assistant
-message, so that a call whose result is withdrawn can be answered again. ``failed`` and ``retries``
-hold model calls that may still be made up for, ``answered`` the last that was answered. ``system``
-and ``notebook`` hold the versions of the latest texts, newest last; ``summaries`` the places of
-those that stand. Every function returns a copy; each collection has a ceiling, beyond
-which the oldest entry is forgotten: its placeholder then stays.
+``messages`` counts them. ``calls`` holds the tool calls that may still get a result, and those of
+the latest assistant message, so that a call whose result is withdrawn can be answered again.
+``failed`` and ``retries`` hold model calls that may still be made up for, ``answered`` the last
+that was answered. ``system`` and ``notebook`` hold the versions of the latest texts, newest last;
+``summaries`` the places of those that stand. Every function returns a copy; each collection has a
+ceiling, beyond which the oldest entry is forgotten: its placeholder then stays.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ MOST_TEXTS = 8
 def initial() -> State:
     """Return the state before the first event."""
     return {
+        "messages": 0,
         "calls": {},
         "failed": {},
         "retries": {},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -16,22 +15,23 @@ from tests.projections.support import everything
 from tests.run_story import STORY, story
 from tests.unit.projections.history import apply, fold
 
-Ask = Callable[..., Any]
 
-VIEWS = {
-    "run_state": (lambda views, cid, **at: views.run_state(cid, **at)),
-    "timeline": (lambda views, cid, **at: views.timeline(cid, **at)),
-    "context": (lambda views, cid, **at: views.context(cid, max_tokens=300, mode="run", **at)),
-}
+def ask(views: Views, cid: UUID, at: int | None = None) -> dict[str, Any]:
+    """Return what every view of one conversation answers."""
+    return {
+        "run_state": views.run_state(cid, at=at),
+        "timeline": views.timeline(cid, at=at),
+        "context": views.context(cid, max_tokens=900, mode="run", at=at),
+    }
 
 
-def live_answers(store: EventStore, views: Views, cid: UUID, ask: Ask) -> list[Any]:
-    """Append the story event by event, and return what a view answers after each."""
-    answers = []
-    for event in story():
-        store.append(cid, [event])
-        answers.append(ask(views, cid))
-    return answers
+def versions(store: EventStore) -> range:
+    """Return the versions to look at: all of them, but some are enough of the other database.
+
+    Where the events were read from makes no difference to how they are replayed.
+    """
+    step = 1 if store.engine.dialect.name == "sqlite" else 5
+    return range(1, len(STORY) + 1, step)
 
 
 def folded(store: EventStore, cid: UUID, version: int) -> RunState:
@@ -52,25 +52,27 @@ def folded(store: EventStore, cid: UUID, version: int) -> RunState:
     )
 
 
-@pytest.mark.parametrize("ask", VIEWS.values(), ids=VIEWS.keys())
-def test_the_past_is_what_the_present_was(
-    store: EventStore, views: Views, cid: UUID, ask: Ask
-) -> None:
-    """At every version, replay answers what the view answered when that was the last one."""
-    answers = live_answers(store, views, cid, ask)
+def test_the_past_is_what_the_present_was(store: EventStore, views: Views, cid: UUID) -> None:
+    """At every version, replay answers what the views answered when that was the last one."""
+    present = {}
+    for version, event in enumerate(story(), start=1):
+        store.append(cid, [event])
+        if version in versions(store):
+            present[version] = ask(views, cid)
 
-    assert answers == [ask(views, cid, at=version + 1) for version in range(len(STORY))]
+    for version, answers in present.items():
+        assert answers == ask(views, cid, at=version)
 
 
 def test_the_state_after_a_crash_is_the_dead_process_s(
-    database_url: str, store: EventStore, cid: UUID
+    installed: None, database_url: str, store: EventStore, cid: UUID
 ) -> None:
     """A process that begins anew reads, at every event, the state that a live fold held."""
     store.append(cid, story())
 
     with EventStore.open(database_url) as restarted:
         views = Views(restarted)
-        for version in range(len(STORY) + 1):
+        for version in (0, *versions(store)):
             assert folded(store, cid, version) == views.state_at(cid, version=version)
 
 

@@ -83,7 +83,7 @@ def one_by_one(pages: list[list[Change]]) -> dict[Any, dict[str, Any]]:
 
 @given(pages=PAGES)
 @example(pages=[[Put("notes", (1, 0), {"mark": 1})], [Put("notes", (1, 0), {})]])
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_pages_of_changes_leave_what_single_changes_leave(
     notes: EventStore, pages: list[list[Change]]
 ) -> None:

@@ -34,7 +34,7 @@ from projections.loose_ends import LOOSE_ENDS
 from projections.open_ends import LooseEnds
 from tests.checkers import check_openai_messages
 from tests.properties.histories import histories
-from tests.properties.test_context import as_events, transcripts
+from tests.properties.test_context import as_events, told_by_prefixes
 from tests.unit.context.log import Log
 from tests.unit.projections.history import CONVERSATION, fold, record
 
@@ -201,10 +201,10 @@ def _stream(message: AssistantMessage, write: Any) -> None:
     write(message)
 
 
-@pytest.mark.parametrize("share", range(10))
+@pytest.mark.parametrize("share", range(5))
 def test_every_prefix_of_real_transcripts_taken_as_a_crash(share: int) -> None:
     """As they were imported: only calls can be open, and each is sealed as never started."""
-    for messages in transcripts()[share::10]:
+    for messages in told_by_prefixes()[share::5]:
         conversation = Conversation()
         waiting = 0
         for payload in as_events(messages):
@@ -217,10 +217,10 @@ def test_every_prefix_of_real_transcripts_taken_as_a_crash(share: int) -> None:
             assert len(sealed) == len(results)
 
 
-@pytest.mark.parametrize("share", range(10))
+@pytest.mark.parametrize("share", range(5))
 def test_every_prefix_of_real_transcripts_as_they_were_recorded(share: int) -> None:
     """Streamed and executed: the text that had arrived comes back, and each call has a result."""
-    for messages in transcripts()[share::10]:
+    for messages in told_by_prefixes()[share::5]:
         conversation = Conversation()
         streamed = ""
         for entry in as_recorded(messages):

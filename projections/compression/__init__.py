@@ -1,0 +1,69 @@
+"""Making a conversation smaller: strategies behind one interface, usable without a store.
+
+``compress`` takes plain messages of OpenAI's chat format and returns some that fit, with an
+account of what became of each group:
+
+>>> from projections.compression import compress
+>>> history = [{"role": "user", "content": "Where is order #W2378156?"}]
+>>> history += [{"role": "assistant", "content": "One moment, please. " * 50}]
+>>> history += [{"role": "user", "content": "And now?"}]
+>>> done = compress(history, max_tokens=100, strategy="sliding_window")
+>>> [message["content"] for message in done.messages]
+['Where is order #W2378156?', 'And now?']
+>>> [(entry.level, entry.why) for entry in done.entries][1]
+('dropped', 'outside the window, 2 from the end')
+
+A strategy is an ordered list of what goes first (`projections.compression.strategy`); products
+register their own under the entry point group ``eventstore.compression``. `projections.context`
+builds on these parts, and nothing here knows of it.
+"""
+
+from projections.compression.hybrid import Hybrid
+from projections.compression.items import Item, Level, Message, items_of
+from projections.compression.key_messages import KeyMessages
+from projections.compression.level_of_detail import LevelOfDetail
+from projections.compression.llm_summary import LlmSummary, SummaryRequest, Written, summary_due
+from projections.compression.memory_search import MemorySearch
+from projections.compression.monitor import ContextUsage, Thresholds, usage_of
+from projections.compression.pipeline import Compressed, Entry, compress
+from projections.compression.reduction import Reduced, reduce
+from projections.compression.retrieval import Retrieval, with_relevance
+from projections.compression.search import Search
+from projections.compression.sliding_window import SlidingWindow
+from projections.compression.strategy import Reduction, Strategy, strategies, strategy_of
+from projections.compression.vector_search import Embed, Embedding, FusedSearch, VectorSearch
+
+__all__ = [
+    "Compressed",
+    "ContextUsage",
+    "Embed",
+    "Embedding",
+    "Entry",
+    "FusedSearch",
+    "Hybrid",
+    "Item",
+    "KeyMessages",
+    "Level",
+    "LevelOfDetail",
+    "LlmSummary",
+    "MemorySearch",
+    "Message",
+    "Reduced",
+    "Reduction",
+    "Retrieval",
+    "Search",
+    "SlidingWindow",
+    "Strategy",
+    "SummaryRequest",
+    "Thresholds",
+    "VectorSearch",
+    "Written",
+    "compress",
+    "items_of",
+    "reduce",
+    "strategies",
+    "strategy_of",
+    "summary_due",
+    "usage_of",
+    "with_relevance",
+]

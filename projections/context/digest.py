@@ -1,0 +1,35 @@
+"""The message that holds the gists: what earlier messages named, a line for each."""
+
+from __future__ import annotations
+
+from eventstore.tokens import Tokenizer
+from projections import token_counts
+from projections.compression.reduction import digest_line
+from projections.context.planning import Plan
+from projections.context.prompts import DIGEST_HEADER
+from projections.context.rows import ContextRow
+
+__all__ = ["digest_row"]
+
+
+def digest_row(plan: Plan, tokenizer: Tokenizer) -> ContextRow | None:
+    """Return the row of the digest, at the place of its oldest line; None if nothing is in it."""
+    told = [each for each in plan.groups if each.level == "gist"]
+    if not told:
+        return None
+    lines = (digest_line(each.item, each.facts) for each in told if each.item is not None)
+    message = {"role": "system", "content": "\n".join((DIGEST_HEADER, *lines))}
+    count = token_counts.count(message, tokenizer)
+    version, part = told[0].group.key
+    return ContextRow(
+        version=version,
+        part=part,
+        role="system",
+        kind="summary",
+        message=message,
+        tokens=count.tokens,
+        tokens_exact=count.exact,
+        tokens_margin=count.margin,
+        encoding=tokenizer.name,
+        source_versions=sorted({v for each in told for v in each.group.source_versions}),
+    )

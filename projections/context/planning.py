@@ -1,0 +1,304 @@
+"""At what level of detail a request holds each group: within the budget, and in steps.
+
+Detail is lowered within the newest 128 groups only: what lies beyond is whole if everything up to
+it fits whole, and dropped otherwise; so the cost does not grow with the conversation. What a
+strategy retrieves from beyond joins these. With steps, the groups before the last step are planned
+as they were at that step; those since are whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from eventstore.tokens import Tokenizer
+from projections.compression.items import Item, Level
+from projections.compression.monitor import Thresholds
+from projections.compression.reduction import header_tokens, reduce
+from projections.compression.steps import interval, last_step
+from projections.compression.strategy import Strategy
+from projections.context.budget import Budget, Group
+from projections.context.detail import GroupItem
+from projections.context.past import Past
+from projections.context.prompts import DIGEST_HEADER
+from projections.context.recall import Recall
+
+__all__ = ["HORIZON", "Plan", "Planned", "plan"]
+
+HORIZON = 128
+"""Groups, from the newest, within which detail is lowered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A group, and what became of it.
+
+    Attributes:
+        group: The group, whole.
+        level: The level of detail that is sent.
+        item: The group as a strategy sees it; None where none was asked.
+        facts: At the level ``gist``, the facts that the digest tells.
+        why: Why it lost detail; empty if it did not.
+        tokens: Of what is sent; of a gist, those of its line.
+    """
+
+    group: Group
+    level: Level
+    tokens: int
+    item: Item | None = None
+    facts: tuple[str, ...] = ()
+    why: str = ""
+
+    @classmethod
+    def whole(cls, group: Group) -> Planned:
+        """Return a group that is sent as it is."""
+        return cls(group, "live", group.tokens)
+
+    @classmethod
+    def dropped(cls, group: Group, why: str) -> Planned:
+        """Return a group that is not sent."""
+        return cls(group, "dropped", 0, why=why)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a request holds of the history.
+
+    Attributes:
+        groups: Oldest first: all that were looked at, those that are dropped among them.
+        all_read: Whether these are all that there are.
+        step: The place of the newest group before the last step; None if none fell.
+        recalled: The places of groups that were retrieved from beyond those that were read.
+    """
+
+    groups: tuple[Planned, ...]
+    all_read: bool
+    step: tuple[int, int] | None = None
+    recalled: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def trimmed(self) -> bool:
+        """Whether the budget made anything lose detail."""
+        return not self.all_read or any(each.level != "live" for each in self.groups)
+
+
+def plan(
+    newest: Iterator[Group],
+    mandatory: Sequence[Group],
+    budget: Budget,
+    *,
+    fixed: int,
+    strategy: Strategy,
+    tokenizer: Tokenizer,
+    summaries: Sequence[Group] = (),
+    recall: Recall | None = None,
+) -> Plan:
+    """Choose what a request holds of the history.
+
+    Args:
+        newest: All groups, newest first; read as far as is needed.
+        mandatory: The first and the latest user message, in this order, which must be sent whole;
+            one where they are the same.
+        budget: The limits.
+        fixed: Tokens of what is sent besides.
+        strategy: What loses detail first.
+        tokenizer: Counts.
+        summaries: Those that stand, oldest first: looked at in any case, as they may stand for
+            what is older than all that is read.
+        recall: What the strategy retrieves with, if it does.
+
+    Raises:
+        BudgetInfeasible: What must be sent is over the budget; it names the items and their sizes.
+    """
+    limited = budget.max_messages is not None or budget.max_chars is not None
+    past = Past(newest, mandatory, () if limited else summaries)
+    if budget.max_tokens is None:
+        return _whole(past)
+    if limited:
+        past.read_all()  # Nothing is retrieved from beyond these limits.
+        recall = None if recall is None else recall.within(past.groups)
+    planner = _Planner(past, budget.max_tokens, fixed, strategy, tokenizer, recall)
+    return planner.fitting() if budget.thresholds is None else planner.in_steps(budget.thresholds)
+
+
+class _Planner:
+    """One plan in the making; see `plan` for what it is made of."""
+
+    def __init__(
+        self,
+        past: Past,
+        limit: int,
+        fixed: int,
+        strategy: Strategy,
+        tokenizer: Tokenizer,
+        recall: Recall | None,
+    ) -> None:
+        self._past = past
+        self._limit = limit
+        self._fixed = fixed
+        self._strategy = strategy
+        self._tokenizer = tokenizer
+        self._recall = recall
+
+    def fitting(self) -> Plan:
+        """Return the plan that just fits."""
+        return self._fit(0, self._limit, strict=True)
+
+    def in_steps(self, thresholds: Thresholds) -> Plan:
+        """Return the plan of the last step, and everything since as it is."""
+        fixed = self._fixed + sum(map(_tokens, self._past.standing))
+        trigger = thresholds.trigger_tokens(fixed, self._limit)
+        target = thresholds.target_tokens(fixed, self._limit)
+        start = self._last_step(room=trigger - fixed, kept=target - fixed)
+        if start is None:
+            return self._checked(_whole(self._past))
+        # The group with which a step falls stays as it is: nobody has answered to it yet. However
+        # large it is, what stands before it is left half of its room.
+        half = fixed + (target - fixed) // 2
+        rest = max(target - self._past.size(self._past.groups[start]), half)
+        start += 1
+        if self._past.at(start) is None:
+            return self._checked(_whole(self._past))
+        before = self._fit(start, rest, strict=False)
+        since = self._past.with_standing(self._past.groups[:start], 0)
+        keys = {each.group.key for each in before.groups}
+        later = [Planned.whole(group) for group in since if group.key not in keys]
+        groups = sorted((*before.groups, *later), key=lambda each: each.group.key)
+        step = self._past.groups[start].key
+        return self._checked(Plan(tuple(groups), before.all_read, step, before.recalled))
+
+    def _checked(self, plan: Plan) -> Plan:
+        """Return the plan or, where what must be sent is too large for it, one that fits."""
+        size = self._fixed + sum(each.tokens for each in plan.groups)
+        if any(each.level == "gist" for each in plan.groups):
+            size += header_tokens(DIGEST_HEADER, self._tokenizer)
+        return plan if size <= self._limit else self.fitting()
+
+    def _last_step(self, *, room: int, kept: int) -> int | None:
+        """Return the place from the end of the newest group before the last step."""
+        past = self._past
+        place, before = self._anchor(), 0
+        index = place
+        while index is not None and before <= room and (group := past.at(index)) is not None:
+            before += past.size(group)
+            index += 1
+        # At an anchor, a history that is over the trigger is trimmed in any case.
+        stepped = place is not None and before > room
+        end = len(past.groups) if place is None else place
+        sizes = [past.size(group) for group in reversed(past.groups[:end])]
+        step = last_step(sizes, before=kept if stepped else before, room=room, kept=kept)
+        if step:
+            return end - step
+        return end if stepped else None
+
+    def _anchor(self) -> int | None:
+        """Return the place from the end of the newest group before the last anchor, if any."""
+        index, anchor = 0, None
+        while (group := self._past.at(index)) is not None:
+            ordinal = group.rows[0].ordinal
+            if ordinal is not None:
+                if anchor is None:
+                    anchor = ordinal - ordinal % interval(self._limit)
+                if ordinal < anchor:
+                    return index
+            index += 1
+        return None
+
+    def _fit(self, start: int, limit: int, *, strict: bool) -> Plan:
+        """Return the groups from a place on such that they fit.
+
+        ``strict`` refuses what cannot fit; otherwise everything that may be dropped is.
+        """
+        past, room = self._past, limit - self._fixed
+        past.at(start + HORIZON)
+        near = past.with_standing(past.groups[start : start + HORIZON], start)
+        if sum(map(_tokens, near)) > room:
+            return self._reduce(near, start, limit, strict=strict)
+        size, index = sum(map(_tokens, near)), start + HORIZON
+        while size <= room and (group := past.at(index)) is not None:
+            size += past.size(group)
+            index += 1
+        if size > room and self._recall is not None:
+            return self._fit_recalled(near, start, limit, strict=strict)
+        groups = past.with_standing(past.groups[start:index], start)
+        if size > room:  # The last that was looked at, and the oldest of them, does not fit.
+            last = past.groups[index - 1].key
+            planned = [
+                Planned.dropped(group, "the budget does not reach back so far")
+                if group.key == last
+                else Planned.whole(group)
+                for group in groups
+            ]
+            return Plan(tuple(planned), past.at(index) is None)
+        return Plan(tuple(map(Planned.whole, groups)), past.at(index) is None)
+
+    def _fit_recalled(self, near: list[Group], start: int, limit: int, *, strict: bool) -> Plan:
+        """Return the near groups, what was retrieved, and as many of those between as fit whole."""
+        past, room = self._past, limit - self._fixed
+        recalled, _ = self._retrieve(near, start)
+        found = {group.key: group for group in (*near, *recalled)}
+        size, index = sum(map(_tokens, found.values())), start + HORIZON
+        if size > room:
+            return self._reduce(near, start, limit, strict=strict)
+        while (group := past.at(index)) is not None:
+            if group.key not in found:
+                size += past.size(group)
+                if size > room:
+                    break
+                found[group.key] = group
+            index += 1
+        planned = tuple(Planned.whole(found[key]) for key in sorted(found))
+        return Plan(planned, group is None, recalled=frozenset(each.key for each in recalled))
+
+    def _retrieve(
+        self, near: Sequence[Group], start: int
+    ) -> tuple[list[Group], Mapping[tuple[int, int], float]]:
+        """Return what answers the latest user message from beyond these groups, and all scores."""
+        said = [group for group in near if group.kind == "user"]
+        if self._recall is None or not said:
+            return [], {}
+        until = self._past.groups[start].key if start else None
+        scores = self._recall.scores(said[-1].rows, until)
+        return self._recall.groups(scores.keys() - {group.key for group in near}), scores
+
+    def _reduce(self, near: Sequence[Group], start: int, limit: int, *, strict: bool) -> Plan:
+        recalled, scores = self._retrieve(near, start)
+        groups = sorted((*near, *recalled), key=lambda each: each.key)
+        items: list[Item] = [
+            GroupItem(group, self._tokenizer, scores.get(group.key, 0.0)) for group in groups
+        ]
+        said = [item.text for item in items if item.kind == "user"]
+        reduced = reduce(
+            items,
+            self._strategy.reductions(items, said[-1] if said else ""),
+            fixed=self._fixed,
+            max_tokens=limit,
+            tokenizer=self._tokenizer,
+            header=DIGEST_HEADER,
+            strict=strict,
+        )
+        planned = (
+            Planned(group, level, size, item, facts, why)
+            for group, level, size, item, facts, why in zip(
+                groups,
+                reduced.levels,
+                reduced.sizes,
+                items,
+                reduced.facts,
+                reduced.reasons,
+                strict=True,
+            )
+        )
+        all_read = self._past.at(start + HORIZON) is None
+        return Plan(tuple(planned), all_read, recalled=frozenset(group.key for group in recalled))
+
+
+def _whole(past: Past) -> Plan:
+    """Return the plan that keeps everything."""
+    past.read_all()
+    groups = past.with_standing(past.groups, 0)
+    return Plan(tuple(map(Planned.whole, groups)), all_read=True)
+
+
+_tokens = attrgetter("tokens")

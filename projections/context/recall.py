@@ -1,0 +1,110 @@
+"""What answers the intent, of the whole conversation: for strategies that retrieve.
+
+The planner lowers detail within the newest groups only. A strategy with ``retrieves`` is shown the
+best hits beyond them too, and every item's relevance. How many hits there are does not depend on
+the budget, so that a larger one never keeps less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from projections.compression.strategy import Strategy
+from projections.compression.vector_search import Embedding
+from projections.context.budget import Group, groups_of
+from projections.context.rows import ContextRow
+from projections.context.search_memory import item_to_search
+from projections.context.source import RowSource
+
+__all__ = ["HITS", "Recall", "Retrieves", "embedding_of", "recall_for"]
+
+Key = tuple[int, int]
+
+HITS = 64
+"""Groups that may be relevant, the message that is answered among them."""
+
+
+@runtime_checkable
+class Retrieves(Protocol):
+    """A strategy that wants ``Item.relevance``.
+
+    One with an attribute ``embedding`` that is not None has it by meaning too.
+    """
+
+    @property
+    def retrieves(self) -> bool:
+        """Whether it does."""
+
+
+class Recall:
+    """The hits of one request, searched once for each intent and place.
+
+    Args:
+        source: The rows.
+        embedding: Finds by meaning too.
+        grouped: Makes a group of its rows, counted.
+    """
+
+    def __init__(
+        self,
+        source: RowSource,
+        embedding: Embedding | None,
+        grouped: Callable[[tuple[ContextRow, ...]], Group],
+    ) -> None:
+        self._source = source
+        self._embedding = embedding
+        self._grouped = grouped
+        self._scores: dict[tuple[str, Key | None], Mapping[Key, float]] = {}
+        self._groups: dict[Key, Group] = {}
+        self._reach: Mapping[Key, Group] | None = None
+
+    def within(self, groups: Iterable[Group]) -> Recall:
+        """Return what recalls these groups, and nothing besides."""
+        bounded = Recall(self._source, self._embedding, self._grouped)
+        bounded._reach = {group.key: group for group in groups}
+        return bounded
+
+    def scores(self, said: Sequence[ContextRow], until: Key | None) -> Mapping[Key, float]:
+        """Return the places of the hits for a message with their scores.
+
+        Args:
+            said: The rows of the message.
+            until: As if nothing stood after this place.
+        """
+        intent = item_to_search(said).text
+        asked = (intent, until)
+        if asked not in self._scores:
+            self._scores[asked] = self._source.search(
+                intent, HITS, until=until, embedding=self._embedding
+            )
+        return self._scores[asked]
+
+    def groups(self, keys: Iterable[Key]) -> list[Group]:
+        """Return the groups at these places, in any order."""
+        wanted = set(keys)
+        if self._reach is not None:
+            return [self._reach[key] for key in wanted & self._reach.keys()]
+        versions = sorted({version for version, _ in wanted - self._groups.keys()})
+        if versions:
+            for rows in groups_of(self._source.rows_at(versions)):
+                group = self._grouped(rows)
+                self._groups[group.key] = group
+        return [self._groups[key] for key in wanted if key in self._groups]
+
+
+def recall_for(
+    strategy: Strategy,
+    source: RowSource,
+    grouped: Callable[[tuple[ContextRow, ...]], Group],
+) -> Recall | None:
+    """Return what a strategy recalls with; None if it does not retrieve."""
+    if not isinstance(strategy, Retrieves) or not strategy.retrieves:
+        return None
+    return Recall(source, embedding_of(strategy), grouped)
+
+
+def embedding_of(strategy: Strategy) -> Embedding | None:
+    """Return what a strategy finds by meaning with, if it has something."""
+    found: Embedding | None = getattr(strategy, "embedding", None)
+    return found

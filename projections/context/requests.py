@@ -1,0 +1,97 @@
+"""What an ``llm_request`` records of how its messages were chosen, read back.
+
+The system part of a request is composed from files and stored nowhere as a message; its texts
+stand in the request's policy, or in that of an earlier request which had the same (``system_of``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from eventstore import EventStore
+from eventstore.errors import RequestNotReproducible
+from eventstore.events import LlmRequest
+from projections.context.builder import ContextView
+from projections.context.injections import Injection
+from projections.context.settings import ContextSettings
+
+__all__ = ["RecordedRequest", "recorded_request"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """A request, with what is needed to build its messages again.
+
+    Attributes:
+        conversation_id: Its conversation.
+        version: Its version there.
+        at: The version of the conversation that its messages were read at.
+        digest: Of what was sent.
+        options: Arguments of `projections.context.build`.
+        system: The composed system part.
+        run: Of which run it was told; False for none.
+    """
+
+    conversation_id: UUID
+    version: int
+    at: int
+    digest: str | None
+    options: dict[str, Any] = field(default_factory=dict)
+    system: tuple[Injection, ...] = ()
+    run: bool | str = False
+
+    def checked(self, view: ContextView) -> ContextView:
+        """Return the view, if it is what was sent.
+
+        Raises:
+            RequestNotReproducible: It is not.
+        """
+        if view.digest == self.digest:
+            return view
+        reason = "its events were erased, or another version of the project has built it"
+        raise RequestNotReproducible(self.conversation_id, self.version, reason)
+
+
+def recorded_request(store: EventStore, conversation_id: UUID, version: int) -> RecordedRequest:
+    """Return what the log has of a request.
+
+    Raises:
+        ConversationNotFound: There is no such conversation.
+        ValueError: There is no request at this version.
+        RequestNotReproducible: Its messages did not come from this project.
+    """
+    request = _request(store, conversation_id, version)
+    policy = request.policy
+    if "name" not in policy:
+        reason = "they were not chosen by this project"
+        raise RequestNotReproducible(conversation_id, version, reason)
+    system = policy.get("system", ())
+    if "system_of" in policy:
+        system = _request(store, conversation_id, policy["system_of"]).policy.get("system", ())
+    chosen = policy.get("settings", {})
+    return RecordedRequest(
+        conversation_id,
+        version,
+        policy.get("at", version - 1),
+        request.digest,
+        options={
+            "model": policy.get("model", "gpt-4o"),
+            "max_tokens": policy.get("max_tokens"),
+            "max_messages": policy.get("max_messages"),
+            "format": policy.get("format", "openai_chat"),
+            "provider": policy.get("provider"),
+            "tools": request.tools,
+            "settings": ContextSettings.from_mapping({**chosen, "strategy": policy["name"]}),
+        },
+        system=tuple(Injection(label, text) for label, text in system),
+        run=policy.get("run", False),
+    )
+
+
+def _request(store: EventStore, conversation_id: UUID, version: int) -> LlmRequest:
+    found = list(store.read(conversation_id, after=version - 1, limit=1))
+    if not found or found[0].version != version or not isinstance(found[0].data, LlmRequest):
+        raise ValueError(f"conversation {conversation_id} has no llm_request at version {version}")
+    return found[0].data

@@ -1,0 +1,225 @@
+"""How the messages of requests are chosen: the settings of documents 000 (section 7) and 001.
+
+Every setting may be given by its name here or by the name that a document has for it. Without any,
+there is no limit; ``ContextSettings.proposed()`` has the limits that document 000 proposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from eventstore.errors import InvalidSettings
+from eventstore.tokens import tokenizer_for
+from projections.context.prompt_texts import PromptTexts
+
+__all__ = ["ContextSettings"]
+
+# Strict: in a settings file, "80" and true are mistakes.
+_Limit = Annotated[int, Field(strict=True, ge=1)]
+_Share = Annotated[float, Field(strict=True, gt=0, le=1)]
+_Name = Annotated[str, Field(min_length=1)]
+
+_DOCUMENT_NAMES = {
+    "totalBudget": "max_tokens",  # 000, CompressionConfig
+    "reservedForResponse": "reserve_for_response",
+    "triggerThreshold": "trigger",
+    "targetAfterCompression": "target",
+    "contextMaxMessages": "max_messages",  # 000, section 7
+    "contextMaxChars": "max_chars",
+    "includeToolResultsInContext": "include_tool_results",
+    "includeCollapsedUiEventsInContext": "include_collapsed_ui_events",
+    "maxPromptTokens": "max_prompt_tokens",  # 001
+    "warnPromptTokens": "warn_prompt_tokens",
+    "tokenizerModel": "tokenizer",
+    "tokenizer_model": "tokenizer",
+    "maxTokens": "max_tokens",
+    "reserveForResponse": "reserve_for_response",
+}
+_LESS_THAN = (
+    ("target", "trigger"),
+    ("warn_prompt_tokens", "max_prompt_tokens"),
+    ("reserve_for_response", "max_tokens"),
+)
+_SECTIONS = ("settings", "llm")  # document 000 writes settings.llm.contextMaxMessages
+
+
+class ContextSettings(BaseModel):
+    """Limits and choices for the messages[] view; immutable.
+
+    Attributes:
+        max_tokens: Tokens of a whole call, prompt and response (``totalBudget``).
+        reserve_for_response: How many of ``max_tokens`` are kept free for the response.
+        max_prompt_tokens: Upper limit for the prompt's tokens alone; nothing is taken off it.
+        warn_prompt_tokens: From how many tokens on the prompt's status is a warning.
+        max_messages: Upper limit for the messages, those of the system part included.
+        max_chars: Upper limit for the characters, a fallback for when tokens are not limited.
+        include_tool_results: Whether the contents of tool results are sent.
+        include_collapsed_ui_events: Whether what the UI shows collapsed is sent.
+        tokenizer: The encoding, or the model, to count with; None: that of the request's model.
+        steps: Whether the history is trimmed in steps, so that the prefix stays the same.
+        trigger: From what share of the budget on it is trimmed.
+        target: To what share of the budget it is trimmed; less than ``trigger``.
+        strategy: Name of the compression strategy.
+        strategy_options: What that strategy is given.
+        prompts: The product's texts for the system part; a path stands for their directory.
+
+    Raises:
+        ValidationError: A value is out of range or contradicts another, a name is unknown or given
+            twice (pydantic's, also ValueError).
+        EncodingNotBundled: The tokenizer is not carried along.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    max_tokens: _Limit | None = None
+    reserve_for_response: Annotated[int, Field(strict=True, ge=0)] = 0
+    max_prompt_tokens: _Limit | None = None
+    warn_prompt_tokens: _Limit | None = None
+    max_messages: _Limit | None = None
+    max_chars: _Limit | None = None
+    include_tool_results: StrictBool = True
+    include_collapsed_ui_events: StrictBool = False
+    tokenizer: _Name | None = None
+    steps: StrictBool = True
+    trigger: _Share = 0.8
+    target: _Share = 0.5
+    strategy: _Name = "level_of_detail"
+    strategy_options: dict[str, Any] = Field(default_factory=dict)
+    prompts: PromptTexts = Field(default_factory=PromptTexts)
+
+    @classmethod
+    def proposed(cls) -> Self:
+        """Return the defaults that document 000 proposes: 80 messages, 120,000 characters."""
+        return cls(max_messages=80, max_chars=120_000)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Return settings as they stand in a product's configuration.
+
+        Names may be those of the documents (``contextMaxMessages``), dotted
+        (``llm.contextMaxMessages``) or nested in sections ``settings`` and ``llm``.
+
+        Raises:
+            InvalidSettings: Something is unknown, out of range, or given twice.
+            EncodingNotBundled: The tokenizer is not carried along.
+        """
+        try:
+            return cls.model_validate(_flat(mapping))
+        except ValidationError as error:
+            raise InvalidSettings(_problems(error)) from error
+        except _Named as error:
+            raise InvalidSettings((str(error),)) from error
+
+    def with_(self, **changes: Any) -> Self:
+        """Return these settings with some of them changed, and all of them checked again.
+
+        Raises:
+            InvalidSettings: A change is unknown, out of range, or contradicts what is set.
+            EncodingNotBundled: The tokenizer is not carried along.
+        """
+        try:
+            kept = {name: getattr(self, name) for name in self.model_fields_set}
+            return type(self).model_validate(kept | _by_own_names(changes))
+        except ValidationError as error:
+            raise InvalidSettings(_problems(error)) from error
+        except _Named as error:
+            raise InvalidSettings((str(error),)) from error
+
+    def budget(self, max_tokens: int | None = None, reserve: int | None = None) -> int | None:
+        """Return how many tokens a prompt may have, None for any number.
+
+        What the response is left is taken off ``max_tokens``; ``max_prompt_tokens`` limits what
+        remains. It is 0, which no prompt fits, when the response is left everything.
+
+        Args:
+            max_tokens: Tokens of the whole call; None: as set.
+            reserve: Tokens for the response; None: as set.
+
+        Raises:
+            ValueError: A number is negative.
+        """
+        total = self.max_tokens if max_tokens is None else max_tokens
+        reserve = self.reserve_for_response if reserve is None else reserve
+        for name, value in (("max_tokens", total), ("reserve_for_response", reserve)):
+            if value is not None and value < 0:
+                raise ValueError(f"{name} must not be negative, and is {value}")
+        limits = [] if total is None else [max(total - reserve, 0)]
+        if self.max_prompt_tokens is not None:
+            limits.append(self.max_prompt_tokens)
+        return min(limits, default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names(cls, values: Any) -> Any:
+        return _by_own_names(values) if isinstance(values, Mapping) else values
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _bundled(cls, tokenizer: str | None) -> str | None:
+        if tokenizer is not None:
+            tokenizer_for(tokenizer)
+        return tokenizer
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for low_name, high_name in _LESS_THAN:
+            low, high = getattr(self, low_name), getattr(self, high_name)
+            if low is not None and high is not None and low >= high:
+                raise ValueError(f"{low_name} ({low}) must be less than {high_name} ({high})")
+        return self
+
+
+class _Named(ValueError):
+    """A setting's name is wrong, before any value was looked at."""
+
+
+def _by_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by the names that they have here; an unknown or repeated one is refused."""
+    own: dict[str, Any] = {}
+    known = (*ContextSettings.model_fields, *_DOCUMENT_NAMES)
+    for given, value in values.items():
+        name = _DOCUMENT_NAMES.get(given, given)
+        if name not in ContextSettings.model_fields:
+            near = get_close_matches(str(given), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+            raise _Named(f"there is no setting {given!r}: {hint}")
+        if name in own:
+            raise _Named(f"{name} is given twice, once as {given!r}")
+        own[name] = value
+    return own
+
+
+def _flat(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping without the sections that document 000 puts settings in."""
+    flat: dict[str, Any] = {}
+    for name, value in mapping.items():
+        section, _, rest = str(name).partition(".")
+        if section in _SECTIONS and (rest or isinstance(value, Mapping)):
+            inner = _flat({rest: value} if rest else value)
+        else:
+            inner = {name: value}
+        if twice := flat.keys() & inner.keys():
+            raise _Named(f"{min(twice)} is given twice")
+        flat |= inner
+    return flat
+
+
+def _problems(error: ValidationError) -> tuple[str, ...]:
+    found = error.errors(include_url=False)
+    told = (
+        (".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, "))
+        for each in found
+    )
+    return tuple(f"{where}: {what}" if where else what for where, what in told)

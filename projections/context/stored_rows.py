@@ -1,0 +1,69 @@
+"""Rows as a database gives them: a column is decoded when it is first looked at.
+
+A request reads a few hundred rows and sends the JSON of some: of the others it only needs to know
+how large they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from eventstore.sql.dialect import text_out
+from eventstore.sql.types import json_out
+from projections.context.rows import CONTEXT_MESSAGES, ContextRow
+
+__all__ = ["COLUMNS", "StoredRow"]
+
+COLUMNS = tuple(field.name for field in fields(ContextRow))
+"""The columns of a stored row, in their order."""
+
+_set = object.__setattr__
+
+
+class StoredRow(ContextRow):
+    """A row of the table, which decodes what it is asked for; otherwise a `ContextRow`."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: Sequence[Any]) -> None:
+        """Take the columns as the driver gives them, in the order of ``COLUMNS``."""
+        _set(self, "_raw", raw)
+        for name, index in _PLAIN:
+            _set(self, name, raw[index])
+
+    def __getattr__(self, name: str) -> Any:
+        """Decode a column; called once for each, as its slot is filled then."""
+        place = _PLACES.get(name)
+        if place is None:
+            raise AttributeError(name)
+        index, decode = place
+        value = self._raw[index]
+        if value is not None:
+            value = decode(value)
+        _set(self, name, value)
+        return value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+# Looked at in every row, and given by every driver as they are.
+_PLAIN = [
+    (name, COLUMNS.index(name))
+    for name in (
+        "version",
+        "part",
+        "kind",
+        "tokens",
+        "encoding",
+        "ordinal",
+        "shorter_tokens",
+        "native_tokens",
+    )
+]
+_DECODERS: dict[str, Callable[[Any], Any]] = {"json": json_out, "text": text_out, "boolean": bool}
+_TYPES = {column.name: column.type for column in CONTEXT_MESSAGES.columns}
+_PLACES = {name: (index, _DECODERS.get(_TYPES[name], _same)) for index, name in enumerate(COLUMNS)}

@@ -1,0 +1,72 @@
+"""The system part of a request, composed at each call and never stored (document 000, 4.3).
+
+Base rules by mode, the tool policy, the persona, a banner that names the mode, and what a run is
+told. Pure but for the product's files; the same texts and arguments give the same messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, get_args
+
+from eventstore.events.values import Mode
+from projections.context.injections import Injection
+from projections.context.prompt_texts import (
+    BASE_RULES_CHAT,
+    BASE_RULES_RUN,
+    TOOL_POLICY,
+    PromptTexts,
+)
+
+__all__ = ["compose", "mode_banner"]
+
+_BASE_RULES: dict[Mode, str] = {
+    "chat": BASE_RULES_CHAT,
+    "agent": BASE_RULES_CHAT,
+    "run": BASE_RULES_RUN,
+}
+
+
+def compose(
+    mode: Mode | None,
+    *,
+    texts: PromptTexts | None = None,
+    agent: str | None = None,
+    tools: Collection[Any] = (),
+    runs: Sequence[Injection] = (),
+) -> tuple[Injection, ...]:
+    """Return the system messages of a request, in the order in which they are sent.
+
+    Args:
+        mode: The mode of the request. None composes nothing but ``runs``.
+        texts: The product's texts; None stands for the defaults.
+        agent: Whose persona is told, in agent and run mode; chat has none.
+        tools: The tools that the request declares; without any there is no tool policy.
+        runs: What is told of a run; left out in chat and agent mode.
+
+    Raises:
+        ValueError: There is no such mode.
+        InvalidPrompt: A text of the product's cannot be read.
+    """
+    if mode is None:
+        return tuple(runs)
+    if mode not in _BASE_RULES:
+        choices = ", ".join(get_args(Mode))
+        raise ValueError(f"there is no mode {mode!r}: choose from {choices}, or None")
+    texts = texts or PromptTexts()
+    parts = [Injection("base rules", texts.text(_BASE_RULES[mode]))]
+    if tools:
+        parts.append(Injection("tool policy", texts.text(TOOL_POLICY)))
+    if agent and mode != "chat":
+        parts.append(Injection("persona", texts.persona(agent)))
+    parts.append(Injection("mode banner", mode_banner(mode)))
+    told = runs if mode == "run" else ()
+    return (*(part for part in parts if part.text), *told)
+
+
+def mode_banner(mode: Mode) -> str:
+    """Return the message that names the mode, in the words of document 000."""
+    return (
+        f"MODE\n- active: {mode}\n"
+        "- note: history may include other modes; follow current instructions."
+    )

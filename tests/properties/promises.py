@@ -1,0 +1,232 @@
+"""What DESIGN section 8 promises of a messages[] view, one judge for each promise.
+
+The judges look at what is sent, and at the rows that it was made of; they share no code with the
+builder. `HISTORIES` are conversations in any order, `Request` is one question that is asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eventstore.errors import BudgetInfeasible
+from eventstore.tokens import count_messages, tokenizer_for
+from projections.compression import strategies, strategy_of
+from projections.context import ContextRow, ContextSettings, ContextView, ListRowSource, build
+from projections.context.wire import FORMATS
+from tests.checkers import CHECKERS
+
+__all__ = ["FORMATS", "STRATEGIES", "Request", "ask", "facts_in", "judge", "levels_of", "text_of"]
+
+STRATEGIES = strategies()
+LEVELS = ("dropped", "gist", "summary", "live")
+_FIELDS = {
+    "openai_responses": ("instructions", "input"),
+    "anthropic_messages": ("system", "messages"),
+}
+_NEUTRAL = ["role", "kind", "versions", "name", "parts", "calls", "results", "native"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question: everything that a request's messages depend on beside the rows."""
+
+    strategy: str = "level_of_detail"
+    format: str = "openai_chat"
+    steps: bool = False
+    model: str = "gpt-4o"
+    max_tokens: int | None = None
+
+    def build(self, rows: Sequence[ContextRow]) -> ContextView:
+        """Return the view of the rows."""
+        return build(
+            ListRowSource(rows),
+            max_tokens=self.max_tokens,
+            model=self.model,
+            settings=ContextSettings(steps=self.steps),
+            strategy=strategy_of(self.strategy),
+            format=self.format,
+        )
+
+
+def ask(rows: Sequence[ContextRow], request: Request) -> ContextView | None:
+    """Return a view that holds promises 1 to 4, or None where nothing could be sent."""
+    try:
+        view = request.build(rows)
+    except BudgetInfeasible as error:
+        assert error.mandatory
+        assert sum(error.mandatory.values()) > error.max_tokens
+        return None
+    judge(rows, request, view)
+    return view
+
+
+def judge(rows: Sequence[ContextRow], request: Request, view: ContextView) -> None:
+    """Check promises 1 to 4 and the honesty of the counts (7)."""
+    assert [] == refused(view)
+    assert_within_budget(request, view)
+    assert_users_are_told(rows, view)
+    assert_accounted(rows, view)
+    assert view.tokens.exact == (view.tokens.margin == 0)
+
+
+def refused(view: ContextView) -> list[str]:
+    """Return what the provider would refuse (1)."""
+    if view.format == "neutral":
+        return neutral(view.messages)
+    apart, listed = _FIELDS.get(view.format, ("system", "messages"))
+    front = {} if view.system is None else {apart: view.system}
+    return CHECKERS[view.format]({**front, listed: list(view.messages)})
+
+
+def neutral(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return in what messages are not of the shape that the neutral form documents."""
+    problems: list[str] = []
+    waiting: list[str] = []
+    seen: set[str] = set()
+    for place, message in enumerate(messages):
+        calls = [call["id"] for call in message["calls"]]
+        results = [result["call_id"] for result in message["results"]]
+        for wrong, problem in (
+            (list(message) != _NEUTRAL, "has other fields"),
+            (message["role"] not in ("system", "user", "assistant", "tool"), "has a strange role"),
+            (sorted(set(message["versions"])) != message["versions"], "has versions out of order"),
+            (results != waiting, "does not answer the calls before it"),
+            ((message["role"] == "tool") != bool(results), "has results, or lacks them"),
+            (bool(calls) and message["role"] != "assistant", "calls without being an assistant"),
+            (not seen.isdisjoint(calls) or len({*calls}) != len(calls), "uses an id again"),
+        ):
+            problems += [f"message {place} {problem}"] if wrong else []
+        seen.update(calls)
+        waiting = calls
+    json.dumps(messages, ensure_ascii=False, allow_nan=False).encode()
+    return problems + (["the last calls have no results"] if waiting else [])
+
+
+def assert_within_budget(request: Request, view: ContextView) -> None:
+    """Check what is sent against the limit, counted afresh where that is possible (2)."""
+    if view.format == "openai_chat":
+        assert count_messages(view.messages, tokenizer_for(request.model)) == view.tokens or (
+            not view.tokens.exact
+            and count_messages(view.messages, tokenizer_for(request.model)).tokens
+            <= view.tokens.tokens
+        )
+    if request.max_tokens is not None:
+        assert view.tokens.tokens <= request.max_tokens
+        assert view.usage is not None
+        assert view.tokens.tokens == view.usage.used
+
+
+def assert_users_are_told(rows: Sequence[ContextRow], view: ContextView) -> None:
+    """Check that the task and the latest user message are in the request, to the letter (3)."""
+    users = [row for row in rows if row.kind == "user" and row.hidden is None]
+    told = text_of(view.messages)
+    for row in users[:1] + users[-1:]:
+        assert set(row.source_versions) <= set(view.versions)
+        for said in _strings(row.message["content"]):
+            assert said.strip() in told
+
+
+def assert_accounted(rows: Sequence[ContextRow], view: ContextView) -> None:
+    """Check that the ledger has each message once, and tells what is really sent (4)."""
+    ledger = view.ledger
+    older = [entry for entry in ledger if entry.version is None]
+    told = Counter((entry.version, entry.kind) for entry in ledger if entry.version is not None)
+    there = Counter(row.key for row in shown(rows) if row.kind != "tool")
+    expected = Counter((row.version, row.kind) for row in shown(rows) if row.kind != "tool")
+    assert not told - expected
+    assert max(there.values(), default=1) == 1
+    assert bool(expected - told) <= bool(older)
+    assert len(older) <= 1
+    if view.format == "openai_chat":
+        assert _sent(rows, view) == [_plain(message) for message in view.messages]
+    digest = sum(
+        count_messages((message,), tokenizer_for(view.policy["model"])).tokens
+        - count_messages((), tokenizer_for(view.policy["model"])).tokens
+        for message in view.messages
+        if _is_digest(message)
+    )
+    sizes = [entry.tokens_after for entry in ledger if entry.action != "summarised"]
+    overhead = count_messages((), tokenizer_for(view.policy["model"])).tokens
+    if view.format == "openai_chat":
+        assert sum(sizes) + digest + overhead == view.tokens.tokens
+    for entry in ledger:
+        assert entry.reason
+        assert (entry.action == "dropped") == (entry.tokens_after == 0)
+        if entry.action == "kept":
+            assert entry.tokens_before == entry.tokens_after
+
+
+def shown(rows: Sequence[ContextRow]) -> list[ContextRow]:
+    """Return the rows that a request may show: of any, those that nothing hides."""
+    visible = [row for row in rows if row.hidden is None]
+    users = [row.key for row in visible if row.kind == "user"]
+    lasting = {*users[:1], *users[-1:]}
+    return [
+        row
+        for row in visible
+        if row.summarised_by is None or row.key in lasting or row.kind in ("system", "notebook")
+    ]
+
+
+def _sent(rows: Sequence[ContextRow], view: ContextView) -> list[Any]:
+    """Return the messages, without ids, that the ledger says are sent."""
+    held: dict[tuple[int | None, str], list[ContextRow]] = {}
+    for row in shown(rows):
+        held.setdefault((row.version, "assistant" if row.kind == "tool" else row.kind), []).append(
+            row
+        )
+    said: list[Any] = []
+    for entry in view.ledger:
+        group = held.get((entry.version, entry.kind), [])
+        if entry.kind == "summary":
+            group = [row for row in group if tuple(row.source_versions) == entry.source_versions]
+        if entry.action == "kept":
+            said += [_plain({"role": row.role, **row.message}) for row in group]
+        elif entry.action == "shortened":
+            said += [_plain({"role": row.role, **(row.shorter or row.message)}) for row in group]
+        elif entry.action == "summarised" and not any(map(_is_digest, said)):
+            said += [_plain(message) for message in view.messages if _is_digest(message)]
+    return said
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
+    rest = {key: message[key] for key in message.keys() - {"tool_calls", "tool_call_id"}}
+    return {**rest, "calls": calls}
+
+
+def _is_digest(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, str) and content.startswith("CONVERSATION_DIGEST\n")
+
+
+def levels_of(view: ContextView) -> dict[tuple[int, int], int]:
+    """Return how much detail is left of each group of the history, by its place."""
+    return {each.group.key: LEVELS.index(each.level) for each in view.account.history.groups}
+
+
+def facts_in(rows: Sequence[ContextRow], view: ContextView) -> set[str]:
+    """Return the facts of the conversation that the request tells."""
+    told = text_of(view.messages)
+    known = {held[1:] for row in rows if row.facts for held in row.facts.split("\n")}
+    return {fact for fact in known if fact in told or json.dumps(fact)[1:-1] in told}
+
+
+def text_of(messages: Any) -> str:
+    """Return all texts of messages in any format, a line each."""
+    return "\n".join(_strings(messages))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for held in value.values():
+            yield from _strings(held)
+    elif isinstance(value, Sequence):
+        for held in value:
+            yield from _strings(held)

@@ -1,0 +1,137 @@
+"""A message at less detail keeps its structure and what matters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from projections.compression.shortening import LONGEST, shorten, shorten_json, shorten_text
+from tests.unit.compression.example import AIRLINE_FLIGHTS, RETAIL_ORDER, said
+
+
+def shortened(content: str) -> str:
+    """Return the shorter content of a message; fail if there is none."""
+    message = shorten({"role": "tool", "tool_call_id": "c", "content": content})
+    assert message is not None
+    return str(message["content"])
+
+
+def test_like_objects_become_a_table() -> None:
+    """Keys are said once; a flat object within a row becomes columns of its own."""
+    assert json.loads(shorten_json(AIRLINE_FLIGHTS)) == {
+        "columns": ["flight_number", "origin", "seats.economy", "delayed"],
+        "rows": [["HAT001", "PHL", 10, False], ["HAT083", "LGA", 0, True]],
+    }
+
+
+def test_a_retail_order_loses_no_value() -> None:
+    """Each string and number of the order stands in its shorter form, which is JSON."""
+    shorter = shortened(json.dumps(RETAIL_ORDER, indent=2))
+
+    json.loads(shorter)
+    for value in ("#W2378156", "yusuf_rossi_9620", "19122", "9523456873", "272.33", "delivered"):
+        assert value in shorter
+
+
+def test_objects_by_key_become_a_table_with_the_keys() -> None:
+    """The keys are a column."""
+    value = {key: {"size": key.lower(), "price": 5} for key in ("A1", "B2", "C3")}
+
+    assert json.loads(shorten_json(value))["rows"][1] == ["B2", "b2", 5]
+
+
+def test_a_key_that_reads_like_a_joined_one_is_not_overwritten() -> None:
+    """Joining a.b over a key "a.b" lost one of the two values."""
+    rows = [{"a": {"b": 1}, "a.b": 2}, {"a": {"b": 3}, "a.b": 4}]
+
+    assert json.loads(shorten_json(rows)) == {
+        "columns": ["a", "a.b"],
+        "rows": [[{"b": 1}, 2], [{"b": 3}, 4]],
+    }
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"rows": [f"row number {number}" for number in range(2_000)]},
+        {"rows": [f"row number {number}" for number in range(2_000)] + ["…"]},
+        {"rows": [f"row number {number}" for number in range(2_000)] + ["… and so on"]},
+        [{"id": number, "text": "x" * 50} for number in range(500)],
+        {str(number): [1, 2, 3, number] for number in range(3_000)},
+        {"a": "x" * 20_000, "b": {"c": ["y" * 20_000]}},
+        [["z" * 3_000] * 20],
+    ],
+)
+def test_a_long_value_stays_json_within_the_limit(value: Any) -> None:
+    """Rows that begin with an ellipsis of their own raised IndexError."""
+    shorter = shorten_json(value)
+
+    json.loads(shorter)
+    assert len(shorter) <= LONGEST
+
+
+def test_the_cut_of_a_long_list_says_how_much_is_missing() -> None:
+    """The number is right after several cuts."""
+    rows = json.loads(shorten_json([f"row number {number}" for number in range(2_000)]))
+
+    assert rows[-1] == f"… {2_000 - len(rows) + 1} more"
+
+
+def test_not_a_number_stays_what_it_was() -> None:
+    """What Python's JSON reads it writes as it found it."""
+    assert shortened('{"a":  NaN}') == '{"a":NaN}'
+
+
+def test_an_escaped_half_of_a_surrogate_pair_stays_escaped() -> None:
+    """The shorter form can be encoded."""
+    assert shortened('{"a":    "\\ud800"}') == '{"a":"\\ud800"}'
+
+
+def test_very_deep_nesting_is_prose() -> None:
+    """How deep the caller's own stack is must not decide what comes out."""
+    deep = "[" * 5_000 + "]" * 5_000
+
+    assert len(shortened(deep)) <= LONGEST
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello there. It is nice. You must pay 5 EUR.", "Hello there.\nYou must pay 5 EUR."),
+        ("你好。今天天气好。必须退款。", "你好。\n必须退款。"),
+        ("One sentence only", "One sentence only"),
+        ("First.\n\nThen a word.\nSee src/app/main.py!", "First.\nSee src/app/main.py!"),
+        ("", ""),
+    ],
+)
+def test_prose_keeps_the_first_sentence_and_those_that_matter(text: str, expected: str) -> None:
+    """Facts, numbers and words of obligation matter, in English and in Chinese."""
+    assert shorten_text(text) == expected
+
+
+def test_a_message_without_a_shorter_form_has_none() -> None:
+    """Nothing is returned that is not shorter, and contents of parts are left alone."""
+    assert shorten(said("Short.")) is None
+    assert shorten({"role": "user", "content": [{"type": "text", "text": "x. " * 99}]}) is None
+
+
+def test_role_and_calls_stay() -> None:
+    """Only the content differs."""
+    message = {**said("First. Second."), "tool_calls": [{"id": "c"}]}
+
+    assert shorten(message) == {**message, "content": "First."}
+
+
+@pytest.mark.parametrize("text", ["a+", "a--", ". ", "[", "1", "\n", "退。", "x 1. "])
+def test_a_megabyte_of_anything_is_shortened(text: str) -> None:
+    """Several of these took quadratic time, which would be hours here."""
+    assert len(shorten_text(text * (1_000_000 // len(text)))) <= LONGEST
+
+
+def test_a_megabyte_of_small_lists_is_shortened() -> None:
+    """Cutting them one after the other would take minutes."""
+    value = {str(number): [1, 2, 3, number] for number in range(50_000)}
+
+    assert len(shorten_json(value)) <= LONGEST

@@ -1,0 +1,209 @@
+"""Settings come under the documents' names, contradict nothing, and give the prompt's budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from eventstore.errors import EncodingNotBundled, InvalidSettings
+from projections.context.settings import ContextSettings
+
+
+class TestDefaults:
+    """What holds when nothing is set."""
+
+    def test_nothing_is_limited(self) -> None:
+        """Limits are asked for, never assumed."""
+        settings = ContextSettings()
+        limits = (settings.max_prompt_tokens, settings.max_messages, settings.max_chars)
+        assert (None, None, None) == limits
+        assert None is settings.budget()
+
+    def test_the_proposed_limits_are_those_of_the_document(self) -> None:
+        """80 messages and 120,000 characters; tool results are sent, collapsed events are not."""
+        settings = ContextSettings.proposed()
+        assert (80, 120_000) == (settings.max_messages, settings.max_chars)
+        assert True is settings.include_tool_results
+        assert False is settings.include_collapsed_ui_events
+
+    def test_steps_go_from_80_to_50_percent(self) -> None:
+        """Document 000's threshold and target, in steps."""
+        settings = ContextSettings()
+        assert (True, 0.8, 0.5) == (settings.steps, settings.trigger, settings.target)
+
+
+class TestNames:
+    """The documents' names and ours mean the same."""
+
+    @pytest.mark.parametrize(
+        ("given", "name", "value"),
+        [
+            ("contextMaxMessages", "max_messages", 20),
+            ("contextMaxChars", "max_chars", 9),
+            ("includeToolResultsInContext", "include_tool_results", False),
+            ("includeCollapsedUiEventsInContext", "include_collapsed_ui_events", True),
+            ("maxPromptTokens", "max_prompt_tokens", 9),
+            ("warnPromptTokens", "warn_prompt_tokens", 9),
+            ("tokenizerModel", "tokenizer", "cl100k_base"),
+            ("tokenizer_model", "tokenizer", "gpt-4o"),
+            ("totalBudget", "max_tokens", 9),
+            ("reservedForResponse", "reserve_for_response", 9),
+            ("triggerThreshold", "trigger", 0.9),
+            ("targetAfterCompression", "target", 0.3),
+            ("max_messages", "max_messages", 20),
+        ],
+    )
+    def test_a_name_of_a_document_is_understood(self, given: str, name: str, value: Any) -> None:
+        """Whichever name is used, the same setting is set, and nothing else."""
+        settings = ContextSettings.from_mapping({given: value})
+        assert ContextSettings().with_(**{name: value}) == settings
+        assert value == getattr(settings, name)
+
+    @pytest.mark.parametrize(
+        "mapping",
+        [
+            {"llm.contextMaxMessages": 7, "llm.contextMaxChars": 9},
+            {"settings.llm.contextMaxMessages": 7, "max_chars": 9},
+            {"llm": {"contextMaxMessages": 7, "contextMaxChars": 9}},
+            {"settings": {"llm": {"max_messages": 7}, "max_chars": 9}},
+        ],
+    )
+    def test_sections_are_looked_into(self, mapping: dict[str, Any]) -> None:
+        """Dotted names and nested tables are what TOML and JSON make of the document's names."""
+        expected = ContextSettings(max_messages=7, max_chars=9)
+        assert expected == ContextSettings.from_mapping(mapping)
+
+    @pytest.mark.parametrize(
+        "mapping",
+        [
+            {"max_messages": 7, "contextMaxMessages": 7},
+            {"llm": {"max_messages": 7}, "llm.max_messages": 8},
+            {"llm": {"max_messages": 7}, "contextMaxMessages": 8},
+        ],
+    )
+    def test_a_setting_that_is_given_twice_is_refused(self, mapping: dict[str, Any]) -> None:
+        """Neither of two values wins silently."""
+        with pytest.raises(InvalidSettings, match="max_messages is given twice"):
+            ContextSettings.from_mapping(mapping)
+
+    def test_an_unknown_name_is_answered_with_the_nearest(self) -> None:
+        """A slip of the pen is shown, not ignored."""
+        with pytest.raises(InvalidSettings, match="'contextMaxMesages': did you mean") as caught:
+            ContextSettings.from_mapping({"llm.contextMaxMesages": 7})
+        assert "'contextMaxMessages'" in str(caught.value)
+
+    def test_a_name_like_no_other_is_answered_with_all(self) -> None:
+        """Whoever guesses is told what there is."""
+        with pytest.raises(InvalidSettings, match=r"'zzz': choose from .*max_messages"):
+            ContextSettings.from_mapping({"zzz": 7})
+
+    def test_prompts_may_be_given_as_a_directory(self) -> None:
+        """A path in a settings file is enough."""
+        settings = ContextSettings.from_mapping({"prompts": "prompts"})
+        assert Path("prompts") == settings.prompts.directory
+
+
+class TestValues:
+    """What makes no sense is refused, with the name of the setting."""
+
+    @pytest.mark.parametrize(
+        ("values", "message"),
+        [
+            ({"max_messages": 0}, "max_messages: .*greater than or equal to 1"),
+            ({"max_messages": True}, "max_messages: .*valid integer"),
+            ({"max_prompt_tokens": "8000"}, "max_prompt_tokens: .*valid integer"),
+            ({"max_chars": 1.5}, "max_chars: "),
+            ({"reserve_for_response": -1}, "reserve_for_response: "),
+            ({"include_tool_results": 1}, "include_tool_results: .*valid boolean"),
+            ({"trigger": 1.1}, "trigger: .*less than or equal to 1"),
+            ({"trigger": float("nan")}, "trigger: "),
+            ({"target": 0}, "target: .*greater than 0"),
+            ({"target": 0.8}, r"target \(0.8\) must be less than trigger \(0.8\)"),
+            ({"trigger": 0.4}, r"target \(0.5\) must be less than trigger \(0.4\)"),
+            (
+                {"max_prompt_tokens": 9, "warn_prompt_tokens": 9},
+                r"warn_prompt_tokens \(9\) must be less than max_prompt_tokens \(9\)",
+            ),
+            (
+                {"max_tokens": 9, "reserve_for_response": 9},
+                r"reserve_for_response \(9\) must be less than max_tokens \(9\)",
+            ),
+            ({"strategy": ""}, "strategy: "),
+            ({"prompts": {"texts": {"rules.md": "x"}}}, "no text is named 'rules.md': choose from"),
+        ],
+    )
+    def test_a_wrong_value_is_named(self, values: dict[str, Any], message: str) -> None:
+        """Read or changed, the error says which setting is wrong and why."""
+        with pytest.raises(InvalidSettings, match=message):
+            ContextSettings.from_mapping(values)
+        with pytest.raises(InvalidSettings, match=message):
+            ContextSettings().with_(**values)
+
+    def test_every_problem_is_told_at_once(self) -> None:
+        """One run of a program is enough to find them all."""
+        with pytest.raises(InvalidSettings) as caught:
+            ContextSettings.from_mapping({"max_messages": 0, "max_chars": 0})
+        assert ["max_messages", "max_chars"] == [p.split(":")[0] for p in caught.value.problems]
+
+    def test_an_encoding_that_is_not_bundled_names_the_choices(self) -> None:
+        """It is found when it is set, not at the first request."""
+        with pytest.raises(EncodingNotBundled, match="choose cl100k_base or o200k_base"):
+            ContextSettings(tokenizer="p50k_base")
+
+    def test_settings_do_not_change(self) -> None:
+        """What one request was made with cannot be altered by another."""
+        with pytest.raises(ValidationError, match="frozen"):
+            ContextSettings().max_messages = 3
+
+    def test_a_change_is_checked_against_what_is_set(self) -> None:
+        """An override may contradict what it leaves alone."""
+        with pytest.raises(InvalidSettings, match="warn_prompt_tokens"):
+            ContextSettings(warn_prompt_tokens=500).with_(max_prompt_tokens=400)
+
+    def test_a_change_leaves_the_rest(self) -> None:
+        """Only what is named is different, and the original is not."""
+        settings = ContextSettings.proposed()
+        expected = ContextSettings(max_messages=5, max_chars=120_000)
+        assert expected == settings.with_(contextMaxMessages=5)
+        assert 80 == settings.max_messages
+
+
+class TestBudget:
+    """How many tokens a prompt may have."""
+
+    @pytest.mark.parametrize(
+        ("settings", "max_tokens", "reserve", "expected"),
+        [
+            ({}, 8000, None, 8000),
+            ({}, 8000, 1000, 7000),
+            ({}, None, 1000, None),
+            ({"reserve_for_response": 500}, 8000, None, 7500),
+            ({"reserve_for_response": 500}, 8000, 0, 8000),
+            ({"max_tokens": 4000, "reserve_for_response": 500}, None, None, 3500),
+            ({"max_tokens": 4000}, 8000, None, 8000),
+            ({"max_prompt_tokens": 6000, "reserve_for_response": 500}, None, None, 6000),
+            ({"max_prompt_tokens": 6000}, 8000, 1000, 6000),
+            ({"max_prompt_tokens": 6000}, 5000, 1000, 4000),
+            ({}, 100, 200, 0),
+        ],
+    )
+    def test_the_response_is_taken_off_the_whole(
+        self,
+        settings: dict[str, Any],
+        max_tokens: int | None,
+        reserve: int | None,
+        expected: int | None,
+    ) -> None:
+        """The call's numbers go before those that are set; the prompt's own limit stays."""
+        assert expected == ContextSettings(**settings).budget(max_tokens, reserve)
+
+    @pytest.mark.parametrize(("max_tokens", "reserve"), [(-1, None), (None, -1)])
+    def test_negative_numbers_are_refused(
+        self, max_tokens: int | None, reserve: int | None
+    ) -> None:
+        """A sign error is no small budget."""
+        with pytest.raises(ValueError, match="must not be negative, and is -1"):
+            ContextSettings().budget(max_tokens, reserve)

@@ -1,0 +1,170 @@
+"""What rows keep for their makers: of recorded streams, of DeepSeek, of tools; and the registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eventstore.events import (
+    AssistantMessage,
+    ImagePart,
+    ReasoningPart,
+    Retraction,
+    TextPart,
+    ToolResult,
+    UserMessage,
+    VersionRange,
+)
+from projections.context.wire import FORMATS, format_named
+from tests.checkers import CHECKERS
+from tests.unit.context.log import Log
+from tests.unit.context.wires import DEEPSEEK, GPT, call, thinking, written
+from tests.unit.streams.recorded import NAMES, chunks_of, fed
+
+HI = UserMessage.text("hi")
+
+
+def deepseek() -> AssistantMessage:
+    """Return an answer with reasoning that its maker wants back."""
+    parts = (ReasoningPart(text="hm"), TextPart(text="yes"))
+    return AssistantMessage(parts=parts, tool_calls=(call(),), invocation=DEEPSEEK)
+
+
+def test_deepseek_gets_its_reasoning_back() -> None:
+    """It refuses a request that goes on after tool calls without."""
+    rows = Log([HI, deepseek()]).rows()
+    messages = FORMATS["openai_chat"](rows, provider="deepseek").messages
+    assert messages[1]["reasoning_content"] == "hm"
+
+
+@pytest.mark.parametrize("provider", [None, "openai", "moonshot"])
+def test_nobody_else_gets_deepseeks_reasoning(provider: str | None) -> None:
+    """OpenAI's format has no such field, and other models did not think it."""
+    assert (
+        "reasoning_content"
+        not in written("openai_chat", HI, deepseek(), provider=provider).messages[1]
+    )
+
+
+def test_plain_messages_keep_nothing_beside_them() -> None:
+    """Most rows need no second copy."""
+    message = AssistantMessage.of("yes", tool_calls=(call(),), invocation=GPT)
+    row = Log([message]).row(1)
+    assert (row.native, row.native_tokens) == (None, 0)
+
+
+def test_thinking_is_tagged_with_its_maker_and_counted() -> None:
+    """Calls in it are places, since their ids are settled by a request."""
+    row = Log([thinking(call())]).row(1)
+    assert row.native == {
+        "specification": "anthropic_messages",
+        "provider": "anthropic",
+        "model": "claude",
+        "content": [
+            {"type": "thinking", "thinking": "hm", "signature": "signed"},
+            {"type": "text", "text": "Let me see."},
+            {"type": "tool_use", "call": 0},
+        ],
+    }
+    assert row.native_tokens == 1
+
+
+def test_what_cannot_be_sent_unmodified_is_not_kept() -> None:
+    """Half a surrogate pair cannot go over the wire, and a signature covers every byte."""
+    parts = (ReasoningPart(text="\ud83d", signature="signed"),)
+    message = thinking().model_copy(update={"parts": parts})
+    assert Log([message]).row(1).native is None
+
+
+def test_a_withdrawn_result_takes_its_status_and_images_along() -> None:
+    """Nothing of it may be shown again."""
+    image = (ImagePart(url="https://x/y.png"),)
+    log = Log([AssistantMessage(tool_calls=(call(),))])
+    log.add(ToolResult(call_id="1.0", status="failed", content=image))
+    assert log.row(1, 1).native_tokens > 0
+    log.add(Retraction(versions=(VersionRange(first=2, last=2),)))
+    assert (log.row(1, 1).native, log.row(1, 1).native_tokens) == (None, 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("target", CHECKERS)
+def test_recorded_streams_go_on_with_any_provider(name: str, target: str) -> None:
+    """What each provider really sent, in the format of each."""
+    written(target, HI, fed(chunks_of(name)).message(), HI)
+
+
+def test_recorded_thinking_goes_back_as_it_came() -> None:
+    """Text and signature of the stream, put together again."""
+    chunks = chunks_of("anthropic-thinking")
+    deltas = [chunk["delta"] for chunk in chunks if chunk["type"] == "content_block_delta"]
+    thought = "".join(delta.get("thinking", "") for delta in deltas)
+    signature = "".join(delta.get("signature", "") for delta in deltas)
+    wire = written("anthropic_messages", HI, fed(chunks).message(), HI)
+    expected = {"type": "thinking", "thinking": thought, "signature": signature}
+    assert wire.messages[1]["content"][0] == {**expected}
+
+
+def test_recorded_phases_go_back() -> None:
+    """Dropping them makes newer models worse."""
+    message = fed(chunks_of("openai-responses-phase")).message()
+    sent = written("openai_responses", HI, message, HI).messages
+    phases = [item["phase"] for item in message.raw["output"] if "phase" in item]
+    assert phases
+    assert phases == [item["phase"] for item in sent if "phase" in item]
+
+
+def test_the_neutral_form() -> None:
+    """Every key is always there; calls are paired by the store's own ids."""
+    asked = AssistantMessage(tool_calls=(call(arguments="{broken"),))
+    rows = Log([HI, asked, ToolResult(call_id="2.0", status="failed", content="no")]).rows()
+    empty: dict[str, Any] = {"name": None, "parts": [], "calls": [], "results": [], "native": None}
+    text = {"type": "text", "text": "TOOL_FAILED\nThe tool ran and failed.\nno"}
+    assert list(FORMATS["neutral"](rows).messages) == [
+        {
+            **empty,
+            "role": "user",
+            "kind": "user",
+            "versions": [1],
+            "parts": [{"type": "text", "text": "hi"}],
+        },
+        {
+            **empty,
+            "role": "assistant",
+            "kind": "assistant",
+            "versions": [2],
+            "calls": [
+                {
+                    "id": "2.0",
+                    "provider_id": "id",
+                    "name": "f",
+                    "arguments": None,
+                    "arguments_text": "{broken",
+                }
+            ],
+        },
+        {
+            **empty,
+            "role": "tool",
+            "kind": "tool",
+            "versions": [2, 3],
+            "results": [
+                {
+                    "call_id": "2.0",
+                    "status": "failed",
+                    "sealed": False,
+                    "parts": [text],
+                    "versions": [2, 3],
+                    "full_alias": None,
+                }
+            ],
+        },
+    ]
+
+
+def test_an_unknown_format_names_the_choices() -> None:
+    """A wrong name is the caller's to mend."""
+    with pytest.raises(
+        ValueError, match="openai_chat, openai_responses, anthropic_messages, neutral"
+    ):
+        format_named("gemini")
