@@ -3,14 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BENCH := $(VENV)/.bench
 TEST_WORKERS ?= 3
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format bench bench-context clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
@@ -19,6 +21,10 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "The venv module is incomplete; on Debian: apt install python3-venv" >&2; exit 1; }
 	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(BENCH): $(READY)
+	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@touch $@
 
 demo: $(READY) ## Hold a scripted conversation on SQLite and show what can be read from it
@@ -39,6 +45,9 @@ format: $(READY) ## Format the code, and mend what ruff can mend
 
 bench: $(READY) ## Run the benchmarks
 	@$(BIN)/python -m benchmarks
+
+bench-context: $(BENCH) ## Compare what contexts keep, on real transcripts, with other ways
+	@$(BIN)/python -m benchmarks.context $(BENCH_ARGS)
 
 clean: ## Delete the environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

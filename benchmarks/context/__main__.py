@@ -1,0 +1,118 @@
+"""``python -m benchmarks.context``: what the messages[] view keeps, beside others, and its cost."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
+from multiprocessing import get_context
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+from benchmarks.context.candidates import Candidate
+from benchmarks.context.latency import Prepared, long_reads, prepare
+from benchmarks.context.measures import CACHE_SHARE, SHARES, cache, grounding
+from benchmarks.context.ours import strategies_alone, view_of
+from benchmarks.context.peers import LANGCHAIN, peers
+from benchmarks.context.report import (
+    Sheet,
+    cache_sheet,
+    grounding_sheet,
+    latency_sheet,
+    machine,
+    markdown,
+    print_sheet,
+)
+from benchmarks.context.transcripts import TAU_BENCH, Transcript, read_tau_bench, tool_uses
+from eventstore import EventStore
+from projections.context.settings import ContextSettings
+from tests.postgres import PostgresServer, PostgresUnavailable
+
+_RESULTS = Path(__file__).with_name("results.md")
+_QUICK_CONVERSATIONS = 12
+
+
+def main() -> None:
+    """Run the measures, and print their tables."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.context", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few conversations: a look")
+    parser.add_argument("--write", action="store_true", help=f"also write {_RESULTS.name}")
+    options = parser.parse_args()
+    if options.quick and options.write:
+        parser.error("--write needs the whole run: leave --quick out")
+    console = Console()
+    about = f"{machine()}, {LANGCHAIN}"
+    console.print(about)
+    lengths, rounds = ((1_000, 4_000), 50) if options.quick else ((10_000, 100_000), 300)
+    sheets = []
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        url = f"sqlite:///{folder}/long.db"
+        # Folding 100,000 messages takes minutes, and another core has nothing to do.
+        pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        waiting = stack.enter_context(pool).submit(prepare, url, lengths)
+        if TAU_BENCH.exists():
+            transcripts = read_tau_bench(_QUICK_CONVERSATIONS if options.quick else None)
+            sheets += _kept(console, transcripts)
+        else:
+            console.print(f"There is no {TAU_BENCH.name}: grounding and cache are left out.")
+        sheets.append(_latency(console, url, waiting, rounds))
+    if options.write:
+        sections = "\n".join(markdown(sheet) for sheet in sheets)
+        _RESULTS.write_text(
+            f"# Contexts on real transcripts\n\nWritten by `make bench-context`, on {about}.\n\n"
+            f"{sections}",
+            "utf-8",
+        )
+
+
+def _kept(console: Console, transcripts: Sequence[Transcript]) -> list[Sheet]:
+    """Measure grounding and cache."""
+    uses = [use for transcript in transcripts for use in tool_uses(transcript)]
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/ours.db"))
+        plain = view_of(store, "messages[] view, steps off", ContextSettings(steps=False))
+        steps = view_of(store, "messages[] view, default steps", ContextSettings())
+        both: list[Candidate | None] = [plain, steps, None, *peers()]
+        measured = [*both, None, *strategies_alone()]
+        found = [
+            None if each is None else (each.name, [grounding(uses, each, one) for one in SHARES])
+            for each in track(measured, "grounding", console=console, transient=True)
+        ]
+        shared = [
+            None if each is None else (each.name, cache(transcripts, each, CACHE_SHARE))
+            for each in track(both, "cache", console=console, transient=True)
+        ]
+    sheets = [
+        grounding_sheet("Grounding: are the next tool call's values still there?", SHARES, found),
+        cache_sheet(shared),
+    ]
+    for sheet in sheets:
+        print_sheet(console, sheet)
+    return sheets
+
+
+def _latency(console: Console, url: str, prepared: Future[list[Prepared]], rounds: int) -> Sheet:
+    """Measure reads of long conversations; on PostgreSQL, where there is one, of the shortest."""
+    with console.status("latency"):
+        conversations = prepared.result()
+        found = [("SQLite", each) for each in long_reads(url, conversations, rounds)]
+        try:
+            with PostgresServer() as server:
+                shortest = prepare(server.url(), [conversations[0].messages])
+                reads = long_reads(server.url(), shortest, rounds)
+            found += [("PostgreSQL", each) for each in reads]
+        except PostgresUnavailable as error:
+            console.print(f"PostgreSQL is left out: {error}")
+    sheet = latency_sheet(found)
+    print_sheet(console, sheet)
+    return sheet
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Grounding and cache: what a candidate's contexts still hold, and what they share.
+
+Pure but for the candidate. A context over its budget is worth nothing, since no provider would take
+it: its values count as lost. So do those that a candidate refuses to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from benchmarks.context.candidates import Candidate
+from benchmarks.context.transcripts import (
+    Message,
+    ToolUse,
+    Transcript,
+    broken,
+    message_tokens,
+    request_tokens,
+    said,
+)
+from eventstore.errors import BudgetInfeasible
+
+__all__ = ["CACHE_SHARE", "SHARES", "Cache", "Grounding", "cache", "grounding", "shared_tokens"]
+
+SHARES = (0.8, 0.65, 0.5)
+"""Budgets of grounding, as shares of the full prefix."""
+
+CACHE_SHARE = 0.5
+"""Budget of cache, as a share of the whole conversation."""
+
+
+@dataclass(slots=True)
+class Grounding:
+    """What the contexts before tool calls still held.
+
+    Attributes:
+        calls: Tool uses that were looked at.
+        values: Argument values in them.
+        kept: Values that a context within its budget still held.
+        whole: Tool uses all of whose values were held so.
+        over: Contexts over their budget.
+        broken: Contexts with half a tool call, which a provider refuses.
+        infeasible: Contexts that were refused.
+    """
+
+    calls: int = 0
+    values: int = 0
+    kept: int = 0
+    whole: int = 0
+    over: int = 0
+    broken: int = 0
+    infeasible: int = 0
+
+    @property
+    def values_share(self) -> float:
+        """Kept values of all, 0.0 to 1.0."""
+        return self.kept / self.values if self.values else 0.0
+
+    @property
+    def calls_share(self) -> float:
+        """Tool uses with all their values of all, 0.0 to 1.0."""
+        return self.whole / self.calls if self.calls else 0.0
+
+    def see(self, use: ToolUse, context: Sequence[Message] | None, budget: int) -> None:
+        """Add one tool use and the context before it, None if it was refused."""
+        self.calls += 1
+        self.values += len(use.values)
+        if context is None:
+            self.infeasible += 1
+            return
+        self.broken += broken(context)
+        if request_tokens(context) > budget:
+            self.over += 1
+            return
+        text = said(context)
+        held = sum(value in text for value in use.values)
+        self.kept += held
+        self.whole += held == len(use.values)
+
+
+@dataclass(slots=True)
+class Cache:
+    """What the prompts of model calls had in common with the prompt before.
+
+    A prompt over its budget is none, like one that was refused: the next one shares nothing.
+
+    Attributes:
+        calls: Model calls with a prompt.
+        tokens: Of their prompts, also of the first of a conversation, which shares nothing.
+        shared: Tokens of the messages that stood at the beginning of the prompt before, unchanged.
+        pressed: Model calls with a prompt whose whole history is over the budget.
+        pressed_tokens: Of their prompts, without the system message in front, which anybody shares.
+        pressed_shared: Shared tokens of those.
+        over: Prompts over their budget.
+        infeasible: Prompts that were refused.
+    """
+
+    calls: int = 0
+    tokens: int = 0
+    shared: int = 0
+    pressed: int = 0
+    pressed_tokens: int = 0
+    pressed_shared: int = 0
+    over: int = 0
+    infeasible: int = 0
+
+    @property
+    def share(self) -> float:
+        """Shared tokens of all, 0.0 to 1.0."""
+        return self.shared / self.tokens if self.tokens else 0.0
+
+    @property
+    def pressed_share(self) -> float:
+        """Shared tokens of all where something had to go, without the system message."""
+        return self.pressed_shared / self.pressed_tokens if self.pressed_tokens else 0.0
+
+    def see(self, before: Sequence[Message], prompt: Sequence[Message], *, pressed: bool) -> None:
+        """Add one model call, with the prompt before, empty if there was none."""
+        self.calls += 1
+        self.tokens += request_tokens(prompt)
+        self.shared += shared_tokens(before, prompt)
+        if pressed:
+            self.pressed += 1
+            start = int(prompt[0]["role"] == "system")
+            self.pressed_tokens += request_tokens(prompt[start:])
+            if before[:start] == prompt[:start]:
+                self.pressed_shared += shared_tokens(before[start:], prompt[start:])
+
+
+def grounding(uses: Iterable[ToolUse], candidate: Candidate, share: float) -> Grounding:
+    """Measure the contexts before tool uses, in their order, at a share of the full prefix."""
+    found = Grounding()
+    following: Transcript | None = None
+    for use in uses:
+        if use.transcript is not following:
+            following = use.transcript
+            read = candidate.follow(following)
+        budget = int(use.tokens * share)
+        try:
+            context = read(use.place, budget)
+        except BudgetInfeasible:
+            found.see(use, None, budget)
+        else:
+            found.see(use, context, budget)
+    return found
+
+
+def cache(transcripts: Iterable[Transcript], candidate: Candidate, share: float) -> Cache:
+    """Measure the prompts of all model calls, at a share of the whole conversation."""
+    found = Cache()
+    for transcript in transcripts:
+        budget = int(request_tokens(transcript.messages) * share)
+        read, before = candidate.follow(transcript), list[Message]()
+        for place in transcript.calls:
+            try:
+                prompt = list(read(place, budget))
+            except BudgetInfeasible:
+                found.infeasible += 1
+                before = []
+                continue
+            if request_tokens(prompt) > budget:
+                found.over += 1
+                before = []
+                continue
+            whole = request_tokens(transcript.messages[:place])
+            found.see(before, prompt, pressed=whole > budget)
+            before = prompt
+    return found
+
+
+def shared_tokens(before: Sequence[Message], prompt: Sequence[Message]) -> int:
+    """Return the tokens of the longest common prefix of whole messages."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(before, prompt, strict=False))
+    return sum(message_tokens(message) for _, message in pairs)

@@ -1,0 +1,163 @@
+"""The figures as tables: on the terminal, and as a page of Markdown."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.context.latency import BUDGET, LongRead
+from benchmarks.context.measures import Cache, Grounding
+
+__all__ = [
+    "Sheet",
+    "cache_sheet",
+    "grounding_sheet",
+    "latency_sheet",
+    "machine",
+    "markdown",
+    "print_sheet",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table of figures: the first column names things, the others hold numbers.
+
+    Attributes:
+        title: What was measured.
+        note: How to read it.
+        headings: One for each column.
+        rows: Cells as text; an empty row is a line between groups of rows.
+    """
+
+    title: str
+    note: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def grounding_sheet(
+    title: str, shares: Sequence[float], found: Sequence[tuple[str, Sequence[Grounding]] | None]
+) -> Sheet:
+    """Return the table of grounding: a row each candidate, a column each budget."""
+    counted = next(each for each in found if each is not None)[1][0]
+    headings = ("context", *(f"{share:.0%}" for share in shares))
+    return Sheet(
+        title,
+        f"{counted.calls} tool calls, {counted.values} values. Values kept / calls with all of "
+        "theirs, in percent, by budget as a share of the full prefix; then contexts that were over "
+        "the budget (o) or refused (i), whose values count as lost, and contexts with half a tool "
+        "call (h), which a provider refuses.",
+        headings,
+        tuple(
+            () if each is None else (each[0], *(_grounded(result) for result in each[1]))
+            for each in found
+        ),
+    )
+
+
+def cache_sheet(found: Sequence[tuple[str, Cache] | None]) -> Sheet:
+    """Return the table of cache: a row each candidate."""
+    return Sheet(
+        "Cache: prompt tokens shared with the call before, at half the conversation's length",
+        "A prompt over its budget is none, and the next shares nothing. Under pressure: only "
+        "calls whose whole history is over the budget, without the system message in front.",
+        ("context", "shared %", "under pressure %", "calls", "over", "refused"),
+        tuple(() if each is None else (each[0], *_cached(each[1])) for each in found),
+    )
+
+
+def latency_sheet(found: Sequence[tuple[str, LongRead]]) -> Sheet:
+    """Return the table of latency; ratios are to the first row of the same database."""
+    rows = []
+    for database, read in found:
+        first = next(each for name, each in found if name == database)
+        for figure, floor in (
+            (read.after_append, first.after_append),
+            (read.unchanged, first.unchanged),
+        ):
+            rows.append(
+                (
+                    f"{database}, {read.messages:,} messages, {figure.name}",
+                    f"{figure.median * 1e3:.2f}",
+                    f"{figure.p99 * 1e3:.2f}",
+                    f"{figure.median / floor.median:.2f}",
+                    f"{figure.p99 / floor.p99:.2f}",
+                    f"{read.catch_up_s:.1f}",
+                )
+            )
+    return Sheet(
+        f"Latency: a warm read of the view within {BUDGET:,} tokens",
+        f"{len(found[0][1].unchanged.times)} reads each, the lengths in turns; ratios are to the "
+        "first length on the same database.",
+        ("conversation", "p50 ms", "p99 ms", "p50 ratio", "p99 ratio", "first read s"),
+        tuple(rows),
+    )
+
+
+def machine() -> str:
+    """Return what the figures were measured on, in a sentence."""
+    return (
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, SQLite "
+        f"{sqlite3.sqlite_version}, tiktoken {version('tiktoken')}"
+    )
+
+
+def print_sheet(console: Console, sheet: Sheet) -> None:
+    """Print a table, and how to read it."""
+    table = Table(
+        title=sheet.title, title_justify="left", caption=sheet.note, caption_justify="left"
+    )
+    for number, heading in enumerate(sheet.headings):
+        table.add_column(heading, justify="right" if number else "left")
+    for row in sheet.rows:
+        if row:
+            table.add_row(*row)
+        else:
+            table.add_section()
+    console.print(table)
+
+
+def markdown(sheet: Sheet) -> str:
+    """Return a table as a section of Markdown."""
+    lines = [
+        f"## {sheet.title}",
+        "",
+        sheet.note,
+        "",
+        _line(sheet.headings),
+        _line(("---", *("---:" for _ in sheet.headings[1:]))),
+        *(_line(row) for row in sheet.rows if row),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _grounded(found: Grounding) -> str:
+    notes = [
+        f"{count}{letter}"
+        for count, letter in ((found.over, "o"), (found.infeasible, "i"), (found.broken, "h"))
+        if count
+    ]
+    shares = f"{found.values_share:.1%} / {found.calls_share:.1%}".replace("%", "")
+    return f"{shares} ({' '.join(notes)})" if notes else shares
+
+
+def _cached(found: Cache) -> tuple[str, ...]:
+    return (
+        f"{100 * found.share:.1f}",
+        f"{100 * found.pressed_share:.1f}",
+        f"{found.calls}",
+        f"{found.over}",
+        f"{found.infeasible}",
+    )
