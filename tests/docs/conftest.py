@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,7 +57,9 @@ def postgres_ask(
     def discard(name: str) -> None:
         execute("DROP DATABASE {} WITH (FORCE)", name)
 
-    with once(tmp_path_factory, "audit-postgresql", make, discard) as name:
+    # Workers have servers of their own, unless they were given one for all.
+    which = hashlib.sha256(postgres_server_url.encode()).hexdigest()[:8]
+    with once(tmp_path_factory, f"audit-postgresql-{which}", make, discard) as name:
         plain = _text(server.set(database=name))
         with psycopg.connect(plain, autocommit=True, options="-c TimeZone=UTC") as connection:
             yield _asking(connection)

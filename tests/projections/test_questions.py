@@ -105,7 +105,12 @@ def explained(store: EventStore, views: Views, cid: UUID) -> list[tuple[str, str
             connection.execute(text("SET LOCAL enable_seqscan = off"))
             prefix = "EXPLAIN "
         source = SqlRowSource(connection, table, cid)
-        bound = {"conversation_id": source._conversation_id, "page": 64, "version": 1_000, "part": 0}
+        bound = {
+            "conversation_id": source._conversation_id,
+            "page": 64,
+            "version": 1_000,
+            "part": 0,
+        }
         made = source._queries
         for each in (made.newest, made.older, made.apart, made.oldest_user, made.newest_user):
             sql = each.on(source._dialect)

@@ -116,7 +116,7 @@ def test_what_cannot_fit_is_refused_with_sizes() -> None:
         (4_000, ("live", "live")),
         (3_000, ("summary", "live")),
         (1_300, ("gist", "summary")),
-        (500, ("gist", "gist")),
+        (500, ("dropped", "gist")),
         (10, ("dropped", "dropped")),
     ],
 )

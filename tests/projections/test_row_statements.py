@@ -1,0 +1,165 @@
+"""Rows are stored as the columns' own types store them, whichever statement writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Connection, Table
+
+from eventstore import EventStore, new_id
+from projections import row_statements, tables
+from projections.base import Column, ReadTable
+from tests.projections.toys import Notes
+
+KINDS = ReadTable(
+    "kinds",
+    ("number",),
+    (
+        Column("number", "integer"),
+        Column("order", "text"),
+        Column("data", "json"),
+        Column("share", "float"),
+        Column("done", "boolean"),
+        Column("at", "timestamp"),
+        Column("other", "uuid"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds(Notes):
+    """A table with a column of every type, one of them named by a word of SQL."""
+
+    name: str = "kinds"
+    tables: tuple[ReadTable, ...] = (KINDS,)
+
+
+PROJECTION = Kinds()
+OTHER = UUID("0190f0a0-0000-7000-8000-000000000001")
+AT = datetime(2024, 5, 20, 12, 0, 0, 5, tzinfo=UTC)
+Row = dict[str, Any]
+VALUES = [
+    pytest.param({}, id="nothing"),
+    pytest.param({"order": "50 % of it: 'a' \"b\" ? :c"}, id="marks of SQL"),
+    pytest.param({"order": "a\x00b\ud800", "data": {"k\x00": ["\ud800", "é"]}}, id="unsafe text"),
+    pytest.param({"data": []}, id="empty JSON"),
+    pytest.param({"data": "null", "share": 0.1, "done": True}, id="scalars"),
+    pytest.param({"share": 1e300, "done": False, "other": OTHER}, id="an id"),
+    pytest.param({"at": AT, "other": OTHER}, id="a time"),
+    pytest.param({"at": AT.astimezone(timezone(timedelta(hours=8)))}, id="a time elsewhere"),
+]
+BLANK: Row = dict.fromkeys(column.name for column in KINDS.columns)
+
+
+def plainly(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
+    """Write a row as SQLAlchemy does."""
+    connection.execute(table.insert(), [{**BLANK, "conversation_id": owner, "number": 1, **values}])
+
+
+def by_insert(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
+    """Write a row at once."""
+    row = {**BLANK, "conversation_id": owner, "number": 1, **values}
+    row_statements.insert(connection, table, [row])
+
+
+def by_upsert(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
+    """Write a row where there is none."""
+    row = {"conversation_id": owner, "number": 1, **values}
+    row_statements.upsert(connection, table, tuple(values), [row])
+
+
+def by_upsert_over(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
+    """Write a row over another one."""
+    by_insert(connection, table, owner, dict.fromkeys(values))
+    by_upsert(connection, table, owner, values)
+
+
+def by_patch(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
+    """Write a blank row, and then its values."""
+    by_insert(connection, table, owner, {})
+    if values:
+        row_statements.patch(connection, table, owner, ("number", 1, 1), values)
+
+
+Write = Callable[[Connection, Table, UUID, Row], None]
+
+
+@pytest.fixture
+def table(store: EventStore) -> Table:
+    """Give the table, created."""
+    with store.writing() as connection:
+        tables.create(connection, PROJECTION, 1)
+    return tables.tables_of(PROJECTION, 1)["kinds"]
+
+
+def kept(connection: Connection, table: Table, owner: UUID) -> list[Any]:
+    """Return a conversation's rows as the database keeps them, without its id."""
+    names = [column.name for column in KINDS.columns]
+    sqlite = connection.dialect.name == "sqlite"
+    as_kept = 'hex("{0}"), typeof("{0}")' if sqlite else '"{0}"::text'
+    columns = ", ".join(as_kept.format(name) for name in names)
+    rows = connection.exec_driver_sql(
+        f"SELECT {columns} FROM {table.name} WHERE conversation_id = '{owner}' ORDER BY number"
+    )
+    return [tuple(row) for row in rows]
+
+
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("write", [by_insert, by_upsert, by_upsert_over, by_patch])
+def test_a_row_is_kept_as_sqlalchemy_keeps_it(
+    store: EventStore, table: Table, write: Write, values: Row
+) -> None:
+    """Each statement leaves, byte for byte, the row that the columns' types describe."""
+    plain, own = new_id(), new_id()
+    with store.writing() as connection:
+        plainly(connection, table, plain, values)
+        write(connection, table, own, values)
+        assert kept(connection, table, plain) == kept(connection, table, own)
+
+
+def test_many_rows_are_kept_as_one_by_one(store: EventStore, table: Table) -> None:
+    """Rows that share a statement are all written."""
+    single, together = new_id(), new_id()
+    rows = [{"number": number, "order": f"{number}", "data": [number]} for number in (1, 70_000)]
+    with store.writing() as connection:
+        for row in rows:
+            plainly(connection, table, single, row)
+        owned = [{"conversation_id": together, **row} for row in rows]
+        row_statements.upsert(connection, table, ("order", "data"), owned)
+        assert kept(connection, table, single) == kept(connection, table, together)
+
+
+def test_an_upsert_leaves_other_columns_alone(store: EventStore, table: Table) -> None:
+    """Columns that a row does not name keep what they held."""
+    plain, own = new_id(), new_id()
+    with store.writing() as connection:
+        plainly(connection, table, plain, {"order": "new", "data": {"a": 1}})
+        by_insert(connection, table, own, {"order": "old", "data": {"a": 1}})
+        by_upsert(connection, table, own, {"order": "new"})
+        assert kept(connection, table, plain) == kept(connection, table, own)
+
+
+def test_a_patch_keeps_to_its_conversation_and_range(store: EventStore, table: Table) -> None:
+    """Only rows of the conversation within the range are changed."""
+    own, other = new_id(), new_id()
+    with store.writing() as connection:
+        for owner, number in ((own, 1), (own, 2), (own, 3), (own, 4), (other, 2)):
+            plainly(connection, table, owner, {"number": number})
+        row_statements.patch(connection, table, own, ("number", 2, 3), {"order": "patched"})
+        found = connection.execute(table.select().order_by(table.c.number)).all()
+    changed = {(row.conversation_id, row.number) for row in found if row.order == "patched"}
+    assert {(own, 2), (own, 3)} == changed
+
+
+@pytest.mark.parametrize("write", [by_insert, by_upsert, by_patch])
+def test_a_column_that_the_table_lacks_is_refused(
+    store: EventStore, table: Table, write: Write
+) -> None:
+    """A fold that names a column that was never declared is told so, and not passed over."""
+    with store.writing() as connection, pytest.raises(KeyError, match="nowhere"):
+        write(connection, table, new_id(), {"nowhere": 1})
