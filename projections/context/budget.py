@@ -41,11 +41,14 @@ class Group:
         rows: In order; an assistant row comes before the rows of its results.
         tokens: Of all its messages within a request.
         label: What a mandatory group is, for errors and the ledger; empty for others.
+        lasting: Of the tokens, those that shortening leaves: of what its maker alone can read, in
+            rows that have no shorter form.
     """
 
     rows: tuple[ContextRow, ...]
     tokens: int
     label: str = ""
+    lasting: int = 0
 
     @property
     def key(self) -> tuple[int, int]:

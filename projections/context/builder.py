@@ -32,7 +32,7 @@ from projections.context.recall import recall_for
 from projections.context.rows import ENCODING, ContextRow
 from projections.context.settings import ContextSettings
 from projections.context.source import Head, RowSource
-from projections.context.wire import Wire, format_named
+from projections.context.wire import Wire, additions_of, format_named
 from projections.context.wire.base import native_for
 
 __all__ = ["ContextView", "build", "digest_of"]
@@ -184,6 +184,10 @@ class _Builder:
         self._format = format
         self._provider = provider
         self._write = format_named(format)
+        added = additions_of(format)
+        self._noted = added.notes
+        self._note = token_counts.count_text(added.note, tokenizer).tokens
+        self._reserved = sum(token_counts.count_text(text, tokenizer).tokens for text in added.once)
         self._recall = recall_for(strategy, source, self._group)
 
     def view(
@@ -199,10 +203,10 @@ class _Builder:
         declared = count_tools(tools, self._tokenizer) if tools else Count(0)
         overhead = count_messages((), self._tokenizer) + declared
         standing = (*front, *mandatory[:1], *summaries)
-        fixed = overhead.tokens + sum(group.tokens for group in standing)
-        # What a format adds, and what a count of the whole is above the sum of its parts, is
-        # known only once the request is written: then it is planned again with that much less.
-        extra, limit = 0, self._budget.max_tokens
+        fixed = overhead.tokens + self._reserved + sum(group.tokens for group in standing)
+        # What a request without any message is told is known only once it is written: then it is
+        # planned again with that much less.
+        extra, limit = self._reserved, self._budget.max_tokens
         while True:
             chosen, ended = self._plan(front, mandatory, summaries, overhead.tokens + extra)
             rows = self._rows(front, chosen)
@@ -351,7 +355,10 @@ class _Builder:
         return groups
 
     def _group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
-        return Group(rows, counts.total(rows, self._tokenizer) + self._native(rows), label)
+        noted = sum(self._note for row in rows if row.kind in self._noted)
+        tokens = counts.total(rows, self._tokenizer) + self._native(rows) + noted
+        lasting = self._native([row for row in rows if row.shorter_tokens is None])
+        return Group(rows, tokens, label, lasting)
 
     def _native(self, rows: Sequence[ContextRow]) -> int:
         return sum(row.native_tokens for row in rows if row.native_tokens and self._carries(row))

@@ -85,7 +85,7 @@ class GroupItem(Item):
         rows = group.rows
         tokens = group.tokens
         if any(row.shorter_tokens is not None for row in rows):
-            tokens = min(tokens, _shorter_tokens(rows, tokenizer))
+            tokens = min(tokens, _shorter_tokens(rows, tokenizer) + group.lasting)
         for name, value in (
             ("_rows", rows),
             ("key", group.key),

@@ -6,6 +6,7 @@ Limits on messages and characters end it: what lies beyond them is as if it were
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from eventstore.errors import BudgetInfeasible
@@ -63,9 +64,7 @@ class Past:
         if start:
             latest = next((group for group in newest if group.kind == "user"), None)
             if latest is not None and not latest.label:
-                found[latest.key] = Group(
-                    latest.rows, latest.tokens, "latest user message at the last step"
-                )
+                found[latest.key] = replace(latest, label="latest user message at the last step")
         until = self.groups[start].key if start else None
         for group in (*self.standing, *self.mandatory):
             if until is None or group.key <= until:

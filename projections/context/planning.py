@@ -157,23 +157,34 @@ class _Planner:
         # large it is, what stands before it is left half of its room.
         half = fixed + (target - fixed) // 2
         rest = max(target - self._past.size(self._past.groups[start]), half)
-        start += 1
+        stepped = self._stepped(start + 1, rest)
+        if not self._fits(stepped):
+            # It is too large for that: it loses detail too, to what leaves room up to the next
+            # step, so that this is not done anew at every request.
+            stepped = self._stepped(start, self._limit - (trigger - target))
+        return self._checked(stepped)
+
+    def _stepped(self, start: int, limit: int) -> Plan:
+        """Return the plan of a step behind a place, and everything since as it is."""
         if self._past.at(start) is None:
-            return self._checked(_whole(self._past))
-        before = self._fit(start, rest, strict=False)
+            return _whole(self._past)
+        before = self._fit(start, limit, strict=False)
         since = self._past.with_standing(self._past.groups[:start], 0)
         keys = {each.group.key for each in before.groups}
         later = [Planned.whole(group) for group in since if group.key not in keys]
         groups = sorted((*before.groups, *later), key=lambda each: each.group.key)
         step = self._past.groups[start].key
-        return self._checked(Plan(tuple(groups), before.all_read, step, before.recalled))
+        return Plan(tuple(groups), before.all_read, step, before.recalled)
 
     def _checked(self, plan: Plan) -> Plan:
         """Return the plan or, where what must be sent is too large for it, one that fits."""
+        return plan if self._fits(plan) else self.fitting()
+
+    def _fits(self, plan: Plan) -> bool:
         size = self._fixed + sum(each.tokens for each in plan.groups)
         if any(each.level == "gist" for each in plan.groups):
             size += header_tokens(DIGEST_HEADER, self._tokenizer)
-        return plan if size <= self._limit else self.fitting()
+        return size <= self._limit
 
     def _last_step(self, *, room: int, kept: int) -> int | None:
         """Return the place from the end of the newest group before the last step."""
@@ -216,8 +227,9 @@ class _Planner:
         if sum(map(_tokens, near)) > room:
             return self._reduce(near, start, limit, strict=strict)
         size, index = sum(map(_tokens, near)), start + HORIZON
+        counted = {group.key for group in near}
         while size <= room and (group := past.at(index)) is not None:
-            size += past.size(group)
+            size += 0 if group.key in counted else group.tokens
             index += 1
         if size > room and self._recall is not None:
             return self._fit_recalled(near, start, limit, strict=strict)

@@ -7,14 +7,12 @@ summaries and excluded messages meet each other; texts hold facts, and some are 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from hypothesis import strategies as st
 
 from eventstore import events as e
-from projections.context.wire import FORMATS
 
-__all__ = ["appended", "dense_histories", "entries"]
+__all__ = ["dense_histories", "entries"]
 
 _versions = st.integers(1, 25)
 _ranges = st.lists(st.builds(e.VersionRange, first=_versions, last=_versions), max_size=2)
@@ -106,9 +104,3 @@ def _talks(draw: st.DrawFn) -> list[e.NewEvent]:
 
 
 dense_histories = st.lists(entries, max_size=25) | _talks()
-appended: dict[str, Any] = {
-    "strategy": st.sampled_from(
-        ["level_of_detail", "key_messages", "sliding_window", "retrieval", "hybrid", "llm_summary"]
-    ),
-    "format": st.sampled_from([*FORMATS]),
-}

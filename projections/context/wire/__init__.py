@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from projections.context.wire import anthropic, neutral, openai_responses
-from projections.context.wire.base import Format, Wire
+from projections.context.wire.base import Additions, Format, Wire
 from projections.context.wire.chat import openai_chat
 from projections.context.wire.chat import wire as _openai_chat
 
-__all__ = ["FORMATS", "Format", "Wire", "format_named", "openai_chat"]
+__all__ = ["FORMATS", "Format", "Wire", "additions_of", "format_named", "openai_chat"]
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
@@ -39,3 +39,11 @@ def format_named(name: str) -> Format:
     except KeyError:
         known = ", ".join(FORMATS)
         raise ValueError(f"no format {name!r}; there are {known}") from None
+
+
+def additions_of(name: str) -> Additions:
+    """Return the most that a format may put in beyond the texts of the rows."""
+    return _ADDITIONS.get(name, Additions())
+
+
+_ADDITIONS = {"anthropic_messages": anthropic.ADDITIONS}

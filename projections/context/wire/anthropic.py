@@ -21,6 +21,7 @@ from projections.context.rows import ContextRow
 from projections.context.wire import words
 from projections.context.wire.anthropic_parts import blocks_of, text_block
 from projections.context.wire.base import (
+    Additions,
     Json,
     Wire,
     arguments_of,
@@ -33,9 +34,18 @@ from projections.context.wire.base import (
 )
 from projections.context.wire.ids import ANTHROPIC, call_ids
 
-__all__ = ["SPECIFICATION", "wire"]
+__all__ = ["ADDITIONS", "SPECIFICATION", "wire"]
 
 SPECIFICATION = "anthropic_messages"
+
+_NOTE = words.note("")
+
+# The note of a digest is none of a row's, as it is made of many.
+ADDITIONS = Additions(
+    once=(words.NO_USER, words.CLOSING, _NOTE),
+    notes=frozenset({"summary", "error"}),
+    note=_NOTE,
+)
 
 _NO_ERRORS = frozenset({"success", "withdrawn", "not_shown"})
 
@@ -53,7 +63,8 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
             case "user":
                 talk.say("user", _user(row.message))
             case _:
-                talk.add(words.note(text_in(row.message)))
+                talk.say("user", [text_block(words.note(text_in(row.message)))])
+                talk.added.append(_NOTE)
     if not talk.messages:
         talk.add(words.NOTHING_YET)
     elif talk.messages[0]["role"] == "assistant":

@@ -17,6 +17,7 @@ from projections.context.rows import ContextRow
 from projections.context.wire import words
 
 __all__ = [
+    "Additions",
     "Format",
     "Json",
     "Wire",
@@ -65,6 +66,23 @@ class Wire:
         apart, listed = _FIELDS.get(self.specification, ("system", "messages"))
         front = {} if self.system is None else {apart: self.system}
         return {**front, listed: list(self.messages)}
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """The most that a format may put in beyond the texts of the rows.
+
+    Known before rows are chosen, so that what is chosen does not depend on what is added to it.
+
+    Attributes:
+        once: Texts that a request may hold, each of them once.
+        notes: Kinds of rows whose texts stand in a note.
+        note: What a note adds to its text.
+    """
+
+    once: tuple[str, ...] = ()
+    notes: frozenset[str] = frozenset()
+    note: str = ""
 
 
 class Format(Protocol):
