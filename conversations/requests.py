@@ -10,7 +10,7 @@ from eventstore.events import Summary, VersionRange
 from eventstore.tokens import Count
 from projections.compression import ContextUsage, LlmSummary, SummaryRequest, strategy_of
 from projections.context import ContextView, LedgerEntry
-from projections.context.builder import digest_of
+from projections.context.view import digest_of
 
 __all__ = ["Request", "SystemTexts", "digest_of", "failed_summary", "request_of", "summary_of"]
 

@@ -8,7 +8,7 @@ back what was sent. Every text that stands for something missing is in ``prompts
 """
 
 from projections.context.budget import Budget, Group
-from projections.context.builder import ContextView, build
+from projections.context.builder import build
 from projections.context.fold import CONTEXT, ContextProjection
 from projections.context.injections import Injection
 from projections.context.ledger import LedgerEntry
@@ -17,6 +17,7 @@ from projections.context.rows import CONTEXT_MESSAGES, ContextRow
 from projections.context.settings import ContextSettings
 from projections.context.source import Head, ListRowSource, RowSource
 from projections.context.system_part import compose
+from projections.context.view import ContextView
 from projections.context.wire import openai_chat
 
 __all__ = [

@@ -7,14 +7,11 @@ what `projections.context.planning` chose.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 from eventstore.errors import BudgetInfeasible
-from eventstore.events.codec import dumps
 from eventstore.tokens import Count, Tokenizer, count_messages, count_tools, tokenizer_for
 from projections import token_counts
 from projections.compression.llm_summary import LlmSummary, SummaryRequest
@@ -25,85 +22,21 @@ from projections.context.budget import Budget, Group, groups_of
 from projections.context.detail import shortened, without_result
 from projections.context.digest import digest_row
 from projections.context.injections import Injection
-from projections.context.ledger import Account, LedgerEntry
+from projections.context.ledger import Account
 from projections.context.past import within
 from projections.context.planning import Plan, plan
 from projections.context.recall import recall_for
 from projections.context.rows import ENCODING, ContextRow
 from projections.context.settings import ContextSettings
 from projections.context.source import Head, RowSource
+from projections.context.view import ContextView
 from projections.context.wire import Wire, additions_of, format_named
 from projections.context.wire.base import native_for
 
-__all__ = ["ContextView", "build", "digest_of"]
+__all__ = ["build"]
 
 _PAGE = 64
 _NATIVE_MARGIN = 0.3  # much of what only its maker can read is encrypted
-
-
-@dataclass(frozen=True)
-class ContextView:
-    """The messages of one request, and the account of how they were chosen.
-
-    Attributes:
-        messages: In the format that was asked for, ready to be sent.
-        system: The system part, for formats that want it apart; None where it is in ``messages``.
-        tokens: Of the whole request, tool declarations included, as this project counts it.
-        usage: How much of the budget is used; None without a budget.
-        encoding: The encoding that was counted with.
-        complete: Whether nothing visible lost detail.
-        versions: The events that the messages were made of, ascending.
-        account: What became of each group of messages; ``ledger`` tells it in words.
-        policy: How they were chosen, as an ``llm_request`` records it: with it, the events before
-            give the same bytes again.
-        format: The provider's format.
-        due: With the strategy ``llm_summary``, the summary that the dropped part should get.
-    """
-
-    messages: tuple[dict[str, Any], ...]
-    system: str | None
-    tokens: Count
-    usage: ContextUsage | None
-    encoding: str
-    complete: bool
-    versions: tuple[int, ...]
-    account: Account
-    policy: dict[str, Any]
-    format: str
-    due: SummaryRequest | None = None
-
-    @cached_property
-    def ledger(self) -> tuple[LedgerEntry, ...]:
-        """What became of each group of messages; made when it is first asked for."""
-        return self.account.entries()
-
-    @property
-    def step(self) -> tuple[int, int] | None:
-        """The place of the newest message before the last step; None if none fell."""
-        return self.account.history.step
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """What can be said of the view as one JSON object."""
-        told = ("messages", "system", "ledger", "tokens", "usage", "encoding", "complete")
-        more = ("versions", "step", "policy", "format", "digest")
-        return {name: getattr(self, name) for name in (*told, *more)}
-
-    @property
-    def prompt(self) -> Any:
-        """What is digested: the messages; with the system part, where that stands apart."""
-        listed = list(self.messages)
-        return listed if self.system is None else {"system": self.system, "messages": listed}
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the prompt's JSON, as an ``llm_request`` records it."""
-        return digest_of(self.prompt)
-
-
-def digest_of(prompt: Any) -> str:
-    """Return the SHA-256 of a prompt's JSON text, keys in the order in which they are sent."""
-    return hashlib.sha256(dumps(prompt).encode()).hexdigest()
 
 
 def build(
@@ -186,8 +119,8 @@ class _Builder:
         self._write = format_named(format)
         added = additions_of(format)
         self._noted = added.notes
-        self._note = token_counts.count_text(added.note, tokenizer).tokens
-        self._reserved = sum(token_counts.count_text(text, tokenizer).tokens for text in added.once)
+        self._note = _tokens_of(added.note, tokenizer.name)
+        self._reserved = sum(_tokens_of(text, tokenizer.name) for text in added.once)
         self._recall = recall_for(strategy, source, self._group)
 
     def view(
@@ -369,3 +302,8 @@ class _Builder:
         if "specification" not in row.native:
             return self._format != "openai_chat"
         return native_for(row, self._format, self._provider) is not None
+
+
+@lru_cache(maxsize=64)
+def _tokens_of(text: str, encoding: str) -> int:
+    return tokenizer_for(encoding).count(text).tokens
