@@ -50,7 +50,8 @@ class SqlRowSource:
 
     def head(self) -> Head:
         """Return the system part, the summaries, and the oldest user row that is not hidden."""
-        return head_of(self._rows(self._queries.apart), self._rows(self._queries.oldest_user))
+        apart = sorted(self._rows(self._queries.apart), key=lambda row: row.key)
+        return head_of(apart, self._rows(self._queries.oldest_user))
 
     def latest_user(self) -> ContextRow | None:
         """Return the newest user row that is not hidden, whether summarised or not."""
@@ -118,7 +119,10 @@ def _queries(table: str, excluded: bool) -> _Queries:
     backwards = f"ORDER BY {constant}summarised_by DESC, version DESC, part DESC LIMIT :page"
     first = "ORDER BY version, part" if excluded else "ORDER BY hidden, version, part"
     last = f"ORDER BY {constant}version DESC, part DESC"
-    apart = "(kind IN ('system', 'notebook') OR kind = 'summary' AND summarised_by IS NULL)"
+    apart = (
+        "kind IN ('system', 'notebook', 'summary') "
+        "AND (kind <> 'summary' OR summarised_by IS NULL)"
+    )
     some = f"{window} AND version"
     listed = "(SELECT value FROM json_each(:versions))"
     return _Queries(
@@ -129,7 +133,8 @@ def _queries(table: str, excluded: bool) -> _Queries:
             f"{some} IN {listed} {down}",
             f"{some} = ANY(:versions) {down}",
         ),
-        apart=_select(f"{shown} AND {apart} ORDER BY version, part"),
+        # In no order: for its sake, SQLite would go through the whole conversation.
+        apart=_select(f"{shown} AND {apart}"),
         oldest_user=_select(f"{shown} AND kind = 'user' {first} LIMIT 1"),
         newest_user=_select(f"{shown} AND kind = 'user' {last} LIMIT 1"),
     )

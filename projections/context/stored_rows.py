@@ -33,6 +33,13 @@ class StoredRow(ContextRow):
         for name, index in _PLAIN:
             _set(self, name, raw[index])
 
+    def with_(self, **changes: Any) -> StoredRow:
+        """Return the row with other values in some columns; decodes nothing."""
+        row = StoredRow(self._raw)
+        for name, value in changes.items():
+            _set(row, name, value)
+        return row
+
     def __getattr__(self, name: str) -> Any:
         """Decode a column; called once for each, as its slot is filled then."""
         place = _PLACES.get(name)
