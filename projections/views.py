@@ -31,6 +31,7 @@ from projections.context import (
     build,
     compose,
 )
+from projections.context.memo import Plans
 from projections.context.requests import recorded_request
 from projections.context.search import SearchableRows
 from projections.context.sql_source import SqlRowSource
@@ -74,6 +75,7 @@ class Views:
 
     def __init__(self, store: EventStore) -> None:
         self.store = store
+        self._plans = Plans()
         install_all(store)
 
     def timeline(
@@ -174,6 +176,10 @@ class Views:
 
         def read(copies: Sequence[Copy], patient: bool) -> ContextView:
             connection, generation = copies[0]
+            memo = None
+            # What is folded in memory is gone afterwards; and few read what was kept out.
+            if at is None and not self.store.read_only and not excluded:
+                memo = self._plans.memo(connection, generation, stream)
             told: tuple[Injection, ...] = ()
             if in_run:
                 state = read_run_state(*copies[1], stream)
@@ -193,6 +199,7 @@ class Views:
                 strategy=chosen,
                 format=format,
                 provider=provider,
+                memo=memo,
             )
             return view if not in_run else replace(view, policy={**view.policy, "run": run})
 

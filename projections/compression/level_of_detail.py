@@ -8,8 +8,10 @@ is a border: the history fades, and the newest messages are the last to be touch
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import merge
 from operator import itemgetter
+from typing import ClassVar
 
 from projections.compression.facts import FactKind
 from projections.compression.items import Item, Level
@@ -25,11 +27,12 @@ _FACTS: dict[FactKind, int] = {"term": 4, "phrase": 3, "name": 2, "identifier": 
 _NO_ROOM = "no room for all of its facts"
 
 
+@dataclass(frozen=True, slots=True)
 class LevelOfDetail:
     """Lowers detail with age: live, summary, gist, and of the gist fact by fact."""
 
-    name = "level_of_detail"
-    version = 1
+    name: ClassVar[str] = "level_of_detail"
+    version: ClassVar[int] = 1
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterator[Reduction]:
         """Yield the reductions in the order of weight times age; ``intent`` does not matter."""

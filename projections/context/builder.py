@@ -7,7 +7,7 @@ what `projections.context.planning` chose.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +23,7 @@ from projections.context.detail import shortened, without_result
 from projections.context.digest import digest_row
 from projections.context.injections import Injection
 from projections.context.ledger import Account
+from projections.context.memo import PlanMemo
 from projections.context.past import within
 from projections.context.planning import Plan, plan
 from projections.context.recall import recall_for
@@ -51,6 +52,7 @@ def build(
     strategy: Strategy | None = None,
     format: str = "openai_chat",
     provider: str | None = None,
+    memo: PlanMemo | None = None,
 ) -> ContextView:
     """Build the messages of a request; costs what the window costs, however long the history.
 
@@ -67,6 +69,7 @@ def build(
         strategy: What loses detail first, instead of the strategy that the settings name.
         format: The provider's format.
         provider: Who will be asked: gets back what it made for itself.
+        memo: Where the plans of steps are remembered between two reads.
 
     Raises:
         BudgetInfeasible: What must be sent is over a limit; it names the items and their sizes.
@@ -90,6 +93,7 @@ def build(
         settings.include_tool_results,
         format,
         provider,
+        memo,
     )
     return builder.view(tuple(injections), tools, settings)
 
@@ -107,7 +111,9 @@ class _Builder:
         with_results: bool,
         format: str,
         provider: str | None,
+        memo: PlanMemo | None,
     ) -> None:
+        self._memo = memo if isinstance(strategy, Hashable) else None
         self._source = source
         self._model = model
         self._budget = budget
@@ -121,6 +127,8 @@ class _Builder:
         self._noted = added.notes
         self._note = _tokens_of(added.note, tokenizer.name)
         self._reserved = sum(_tokens_of(text, tokenizer.name) for text in added.once)
+        # With the limits, all that a plan of the same rows depends on.
+        self._memo_key = (strategy, tokenizer.name, with_results, format, provider)
         self._recall = recall_for(strategy, source, self._group)
 
     def view(
@@ -170,7 +178,8 @@ class _Builder:
         return self._strategy.due(items, levels)
 
     def _policy(self, settings: ContextSettings, injections: Sequence[Injection]) -> dict[str, Any]:
-        chosen = settings.model_dump(mode="json", exclude_defaults=True, exclude={"prompts"})
+        told = {"prompts", "strategy"}  # elsewhere in the policy
+        chosen = settings.model_dump(mode="json", exclude_defaults=True, exclude=told)
         policy: dict[str, Any] = {
             "name": self._strategy.name,
             "version": self._strategy.version,
@@ -213,6 +222,8 @@ class _Builder:
                 tokenizer=self._tokenizer,
                 summaries=summaries,
                 recall=self._recall,
+                memo=self._memo,
+                memo_key=self._memo_key,
             )
         except BudgetInfeasible as error:
             sizes = {f"{group.label} (version {group.key[0]})": group.tokens for group in front}

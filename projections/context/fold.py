@@ -28,6 +28,7 @@ from eventstore.blobs import alias_of
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,
+    Erasure,
     LlmError,
     LlmRequest,
     Notebook,
@@ -43,6 +44,7 @@ from projections.base import Change, Patch, Put, State
 from projections.context import content, prompts
 from projections.context import state as memory
 from projections.context.detail import detailed, plain
+from projections.context.memo import touch
 from projections.context.rows import CONTEXT_MESSAGES, Kind
 from projections.context.wire import native
 
@@ -69,18 +71,32 @@ class ContextProjection:
         """Return the state after the event, and the rows that it adds, completes or hides."""
         folded = _FOLDS.get(type(event.data))
         if folded is None:
-            return state, []
+            # What was erased is no longer what was folded.
+            return _touched(state, event.version, 1) if event.type == Erasure.type else state, []
         state, changes = folded(state, event, event.data)
-        return _numbered(state, changes)
+        state = _numbered(state, changes)
+        oldest = min((_oldest(change) for change in changes), default=event.version)
+        return _touched(state, event.version, oldest), changes
 
 
-def _numbered(state: State, changes: list[Change]) -> _Folded:
+def _numbered(state: State, changes: list[Change]) -> State:
     """Give a new message its number."""
     for change in changes:
         if isinstance(change, Put) and change.values.get("kind") in _NUMBERED:
             state = {**state, "messages": state["messages"] + 1}
             change.values["ordinal"] = state["messages"]
-    return state, changes
+    return state
+
+
+def _oldest(change: Change) -> int:
+    """Return the place of the oldest row that a change reaches."""
+    return int(change.key[0]) if isinstance(change, Put) else 1
+
+
+def _touched(state: State, version: int, oldest: int) -> State:
+    if oldest >= version:
+        return state
+    return {**state, "touched": touch(state["touched"], version, oldest)}
 
 
 def _user(state: State, event: RecordedEvent, data: UserMessage) -> _Folded:

@@ -15,6 +15,9 @@ from projections.context.budget import Budget, Group
 __all__ = ["Past", "within"]
 
 
+_AT_THE_STEP = "latest user message at the last step"
+
+
 class Past:
     """Groups, newest first.
 
@@ -44,6 +47,10 @@ class Past:
             self.groups.append(self._marked.get(group.key, group))
         return self.groups[index]
 
+    def labelled(self, group: Group) -> Group:
+        """Return a mandatory group with the label that it has now: the latest may be another."""
+        return self._marked.get(group.key) or replace(group, label=_AT_THE_STEP)
+
     def read_all(self) -> None:
         """Read all groups that there are."""
         while self.at(len(self.groups)) is not None:
@@ -64,7 +71,7 @@ class Past:
         if start:
             latest = next((group for group in newest if group.kind == "user"), None)
             if latest is not None and not latest.label:
-                found[latest.key] = replace(latest, label="latest user message at the last step")
+                found[latest.key] = replace(latest, label=_AT_THE_STEP)
         until = self.groups[start].key if start else None
         for group in (*self.standing, *self.mandatory):
             if until is None or group.key <= until:

@@ -8,8 +8,8 @@ as they were at that step; those since are whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from eventstore.tokens import Tokenizer
@@ -20,6 +20,7 @@ from projections.compression.steps import interval, last_step
 from projections.compression.strategy import Strategy
 from projections.context.budget import Budget, Group
 from projections.context.detail import GroupItem
+from projections.context.memo import KeptPlan, PlanMemo
 from projections.context.past import Past
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.recall import Recall
@@ -70,12 +71,15 @@ class Plan:
         all_read: Whether these are all that there are.
         step: The place of the newest group before the last step; None if none fell.
         recalled: The places of groups that were retrieved from beyond those that were read.
+        covered: What became of the groups that the last step has covered, and the place of the
+            newest of these.
     """
 
     groups: tuple[Planned, ...]
     all_read: bool
     step: tuple[int, int] | None = None
     recalled: frozenset[tuple[int, int]] = frozenset()
+    covered: tuple[Plan, tuple[int, int]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def trimmed(self) -> bool:
@@ -93,6 +97,8 @@ def plan(
     tokenizer: Tokenizer,
     summaries: Sequence[Group] = (),
     recall: Recall | None = None,
+    memo: PlanMemo | None = None,
+    memo_key: Hashable = None,
 ) -> Plan:
     """Choose what a request holds of the history.
 
@@ -107,6 +113,8 @@ def plan(
         summaries: Those that stand, oldest first: looked at in any case, as they may stand for
             what is older than all that is read.
         recall: What the strategy retrieves with, if it does.
+        memo: Where the plans of steps are remembered, if they are.
+        memo_key: All else that a plan depends on.
 
     Raises:
         BudgetInfeasible: What must be sent is over the budget; it names the items and their sizes.
@@ -118,8 +126,11 @@ def plan(
     if limited:
         past.read_all()  # Nothing is retrieved from beyond these limits.
         recall = None if recall is None else recall.within(past.groups)
+        memo = None
     planner = _Planner(past, budget.max_tokens, fixed, strategy, tokenizer, recall)
-    return planner.fitting() if budget.thresholds is None else planner.in_steps(budget.thresholds)
+    if budget.thresholds is None:
+        return planner.fitting()
+    return planner.in_steps(budget.thresholds, memo, (budget, fixed, memo_key))
 
 
 class _Planner:
@@ -145,12 +156,18 @@ class _Planner:
         """Return the plan that just fits."""
         return self._fit(0, self._limit, strict=True)
 
-    def in_steps(self, thresholds: Thresholds) -> Plan:
+    def in_steps(self, thresholds: Thresholds, memo: PlanMemo | None, key: Hashable) -> Plan:
         """Return the plan of the last step, and everything since as it is."""
         fixed = self._fixed + sum(map(_tokens, self._past.standing))
         trigger = thresholds.trigger_tokens(fixed, self._limit)
         target = thresholds.target_tokens(fixed, self._limit)
-        start = self._last_step(room=trigger - fixed, kept=target - fixed)
+        room, kept = trigger - fixed, target - fixed
+        remembered = None if memo is None else memo.get(key)
+        if remembered is not None:
+            plan = self._since(remembered, room=room, kept=kept)
+            if plan is not None and self._fits(plan):
+                return plan
+        start = self._last_step(room=room, kept=kept)
         if start is None:
             return self._checked(_whole(self._past))
         # The group with which a step falls stays as it is: nobody has answered to it yet. However
@@ -162,19 +179,51 @@ class _Planner:
             # It is too large for that: it loses detail too, to what leaves room up to the next
             # step, so that this is not done anew at every request.
             stepped = self._stepped(start, self._limit - (trigger - target))
+        if memo is not None and stepped.covered is not None:
+            step = self._past.groups[start]
+            before, covered = stepped.covered
+            memo.put(key, step.key, step.rows[0].ordinal, before, covered)
         return self._checked(stepped)
+
+    def _since(self, kept_plan: KeptPlan, *, room: int, kept: int) -> Plan | None:
+        """Return a remembered plan with everything since; None if a step has fallen since."""
+        past, index = self._past, 0
+        sizes: list[int] = []
+        ordinals: list[int] = []
+        while (group := past.at(index)) is not None and group.key > kept_plan.covered:
+            if group.key > kept_plan.step:
+                sizes.append(past.size(group))
+                if (ordinal := group.rows[0].ordinal) is not None:
+                    ordinals.append(ordinal)
+            index += 1
+        if ordinals:
+            anchor = max(ordinals) - max(ordinals) % interval(self._limit)
+            if min(ordinals) < anchor and (kept_plan.ordinal or 0) < anchor:
+                return None
+        if last_step(reversed(sizes), before=kept, room=room, kept=kept):
+            return None
+        return self._joined(kept_plan.before, index, kept_plan.covered)
 
     def _stepped(self, start: int, limit: int) -> Plan:
         """Return the plan of a step behind a place, and everything since as it is."""
         if self._past.at(start) is None:
             return _whole(self._past)
-        before = self._fit(start, limit, strict=False)
+        covered = self._past.groups[start].key
+        return self._joined(self._fit(start, limit, strict=False), start, covered)
+
+    def _joined(self, before: Plan, start: int, covered: tuple[int, int]) -> Plan:
+        """Return the plan of what a step has covered, and everything since as it is."""
         since = self._past.with_standing(self._past.groups[:start], 0)
-        keys = {each.group.key for each in before.groups}
+        told = [
+            replace(each, group=self._past.labelled(each.group)) if each.group.label else each
+            for each in before.groups
+        ]
+        keys = {each.group.key for each in told}
         later = [Planned.whole(group) for group in since if group.key not in keys]
-        groups = sorted((*before.groups, *later), key=lambda each: each.group.key)
-        step = self._past.groups[start].key
-        return Plan(tuple(groups), before.all_read, step, before.recalled)
+        groups = sorted((*told, *later), key=lambda each: each.group.key)
+        return Plan(
+            tuple(groups), before.all_read, covered, before.recalled, covered=(before, covered)
+        )
 
     def _checked(self, plan: Plan) -> Plan:
         """Return the plan or, where what must be sent is too large for it, one that fits."""

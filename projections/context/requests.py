@@ -93,5 +93,6 @@ def recorded_request(store: EventStore, conversation_id: UUID, version: int) -> 
 def _request(store: EventStore, conversation_id: UUID, version: int) -> LlmRequest:
     found = list(store.read(conversation_id, after=version - 1, limit=1))
     if not found or found[0].version != version or not isinstance(found[0].data, LlmRequest):
+        store.get(conversation_id)  # raises if there is not even a conversation
         raise ValueError(f"conversation {conversation_id} has no llm_request at version {version}")
     return found[0].data

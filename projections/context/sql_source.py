@@ -120,8 +120,7 @@ def _queries(table: str, excluded: bool) -> _Queries:
     first = "ORDER BY version, part" if excluded else "ORDER BY hidden, version, part"
     last = f"ORDER BY {constant}version DESC, part DESC"
     apart = (
-        "kind IN ('system', 'notebook', 'summary') "
-        "AND (kind <> 'summary' OR summarised_by IS NULL)"
+        "kind IN ('system', 'notebook', 'summary') AND (kind <> 'summary' OR summarised_by IS NULL)"
     )
     some = f"{window} AND version"
     listed = "(SELECT value FROM json_each(:versions))"

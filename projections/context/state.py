@@ -1,7 +1,8 @@
 """What the fold of the context remembers between events: small JSON values, and their updates.
 
-``messages`` counts them. ``calls`` holds the tool calls that may still get a result, and those of
-the latest assistant message, so that a call whose result is withdrawn can be answered again.
+``messages`` counts them; ``touched`` notes how far back later events have changed rows (see
+`projections.context.memo`). ``calls`` holds the tool calls that may still get a result, and those
+of the latest assistant message, so that a call whose result is withdrawn can be answered again.
 ``failed`` and ``retries`` hold model calls that may still be made up for, ``answered`` the last
 that was answered. ``system`` and ``notebook`` hold the versions of the latest texts, newest last;
 ``summaries`` the places of those that stand. Every function returns a copy; each collection has a
@@ -42,6 +43,7 @@ def initial() -> State:
     """Return the state before the first event."""
     return {
         "messages": 0,
+        "touched": [],
         "calls": {},
         "failed": {},
         "retries": {},

@@ -1,0 +1,110 @@
+"""What is remembered of a step changes nothing: with it and without it, a request is the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore.errors import BudgetInfeasible
+from eventstore.events import AssistantMessage, Erasure, NewEvent, ToolResult, UserMessage
+from projections.context import ListRowSource, build
+from projections.context.memo import PlanMemo, Plans, touch
+from tests.properties.dense import dense_histories
+from tests.unit.context.log import Log
+
+
+class LogMemo(PlanMemo):
+    """A memo over a log in memory, which counts what it was good for."""
+
+    def __init__(self, plans: Plans, log: Log) -> None:
+        self._plans = plans
+        self._log = log
+        self.hits = 0
+
+    def get(self, key: Any) -> Any:
+        """Return what is remembered, counted."""
+        found = super().get(key)
+        self.hits += found is not None
+        return found
+
+    def _own(self, key: Any) -> Any:
+        return key
+
+    def _now(self) -> tuple[int, list[list[int]]]:
+        return self._log.version, json.loads(self._log.state)["touched"]
+
+
+def answer(log: Log, max_tokens: int, memo: PlanMemo | None) -> Any:
+    """Return all that is said of a request, or why there is none."""
+    try:
+        return build(ListRowSource(log.rows()), max_tokens=max_tokens, memo=memo).document
+    except BudgetInfeasible as error:
+        return repr(error)
+
+
+@given(entries=dense_histories, max_tokens=st.sampled_from([60, 120, 250]))
+def test_any_history_is_read_the_same(entries: list[NewEvent], max_tokens: int) -> None:
+    """Late results, retractions and summaries change what a step was made of, and are noticed."""
+    log, plans = Log(), Plans()
+    for entry in entries:
+        log.add(entry)
+        expected = answer(log, max_tokens, None)
+        assert expected == answer(log, max_tokens, LogMemo(plans, log))
+
+
+def test_a_long_conversation_is_read_the_same_and_mostly_from_what_is_remembered() -> None:
+    """Over several steps and anchors, at two budgets that share a memory."""
+    log, plans = Log(), Plans()
+    hits = 0
+    for number in range(220):
+        log.add(UserMessage.text(f"Where is order W{number}? " * 3))
+        log.add(AssistantMessage.of(f"Order W{number} is on its way. " * 4))
+        for max_tokens in (700, 2_000):
+            memo = LogMemo(plans, log)
+            assert answer(log, max_tokens, None) == answer(log, max_tokens, memo)
+            hits += memo.hits
+    assert hits > 300
+
+
+def test_an_erasure_forgets() -> None:
+    """Nothing that was erased comes from memory."""
+    log, plans = Log(), Plans()
+    for number in range(30):
+        log.add(UserMessage.text(f"Secret {number}. " * 20))
+    answer(log, 900, LogMemo(plans, log))
+    before = LogMemo(plans, log)
+    answer(log, 900, before)
+    erasure = Erasure(erasure_id="e", reason="asked for", versions=(1,), event_count=1)
+    log.add(erasure)
+    after = LogMemo(plans, log)
+    answer(log, 900, after)
+    assert (1, 0) == (before.hits, after.hits)
+
+
+def test_the_past_that_was_touched_is_noted_in_few_entries() -> None:
+    """A change counts until a later one reaches further back; many are merged with care."""
+    touched: list[list[int]] = []
+    for version in range(10, 100):
+        touched = touch(touched, version, version - 1)
+    assert len(touched) <= 32
+    # What happened first is told as later and further back than it was: never the other way.
+    assert all(oldest < version for version, oldest in touched)
+    assert [[200, 3]] == touch(touched, 200, 3)
+
+
+def test_a_late_result_far_back_is_noticed() -> None:
+    """The call of an old message is answered after the step that has covered it."""
+    log, plans = Log(), Plans()
+    log.add(UserMessage.text("task"))
+    call = {"name": "f", "arguments_text": "{}"}
+    log.add(AssistantMessage.model_validate({"tool_calls": [call]}))
+    for number in range(40):
+        log.add(UserMessage.text(f"message {number} " * 12))
+    answer(log, 800, LogMemo(plans, log))
+    log.add(ToolResult(call_id="2.0", content="order W77 " * 5))
+    memo = LogMemo(plans, log)
+    assert answer(log, 800, None) == answer(log, 800, memo)
+    assert memo.hits == 0
