@@ -71,7 +71,7 @@ def _said(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         arguments = function.get("arguments_text", function["arguments"])
         yield f"→ {function['name']} {arguments}", "yellow"
     for result in message.get("results") or ():
-        yield from _said({"content": result["parts"]})
+        yield from _said({"role": "tool", "content": result["parts"]})
     if "role" not in message:
         yield from _part(message)
 
@@ -84,7 +84,7 @@ def _part(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
             yield f"→ {part['name']} {text}", "yellow"
         case "tool_result" | "function_call_output":
-            yield from _said({"content": part.get("content", part.get("output"))})
+            yield from _said({"role": "tool", "content": part.get("content", part.get("output"))})
         case _:
             known = part.get("text") or part.get("refusal") or part.get("thinking")
             yield str(known or f"[{part.get('type')}]"), ""
@@ -98,7 +98,9 @@ def context_summary(view: ContextView) -> str:
     how = "exact" if view.tokens.exact else f"counted to within {ceil(100 * view.tokens.margin)}%"
     size = f"{plural(len(view.messages), 'message')}, {tokens} ({view.encoding}, {how})"
     if view.complete:
-        return f"{size}\neverything is there, whole"
+        previews = any(entry.full_aliases for entry in view.ledger)
+        told = "large tool outputs as previews, the rest whole" if previews else "whole"
+        return f"{size}\neverything is there, {told}"
     found: Counter[str] = Counter(
         entry.action for entry in view.ledger if entry.version is not None
     )

@@ -9,7 +9,9 @@ stops earlier in the same list. A product registers its own under the entry poin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -18,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from eventstore.errors import InvalidSettings, UnknownStrategy
 from projections.compression.items import Item, Level
 
-__all__ = ["ENTRY_POINTS", "Reduction", "Strategy", "strategies", "strategy_of"]
+__all__ = ["ENTRY_POINTS", "Reduction", "Strategy", "options_of", "strategies", "strategy_of"]
 
 ENTRY_POINTS = "eventstore.compression"
 
@@ -103,6 +105,28 @@ def strategy_of(strategy: str | Strategy, **options: Any) -> Strategy:
     except (TypeError, ValueError) as error:
         raise InvalidSettings((f"the strategy {strategy!r}: {error}",)) from error
     return made
+
+
+def options_of(strategy: Strategy, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a strategy must be made with to be the same again, as far as JSON can hold it.
+
+    Args:
+        strategy: One of this package tells its own options, another those that it was given.
+        given: The options of the settings that name it; empty if they name another.
+    """
+    if strategy.name in _OWN and type(strategy) is _registered(strategy.name):
+        own = fields(strategy) if is_dataclass(strategy) else ()
+        held = {each.name: getattr(strategy, each.name) for each in own}
+        given = {each.name: held[each.name] for each in own if held[each.name] != each.default}
+    return {name: value for name, value in given.items() if _is_json(value)}
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 @cache

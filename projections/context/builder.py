@@ -16,7 +16,7 @@ from eventstore.tokens import Count, Tokenizer, count_messages, count_tools, tok
 from projections import token_counts
 from projections.compression.llm_summary import LlmSummary, SummaryRequest
 from projections.compression.monitor import ContextUsage, Thresholds, usage_of
-from projections.compression.strategy import Strategy, strategy_of
+from projections.compression.strategy import Strategy, options_of, strategy_of
 from projections.context import counts
 from projections.context.budget import Budget, Group, groups_of
 from projections.context.detail import shortened, without_result
@@ -178,8 +178,11 @@ class _Builder:
         return self._strategy.due(items, levels)
 
     def _policy(self, settings: ContextSettings, injections: Sequence[Injection]) -> dict[str, Any]:
-        told = {"prompts", "strategy"}  # elsewhere in the policy
+        told = {"prompts", "strategy", "strategy_options"}  # elsewhere, or as they came to be
         chosen = settings.model_dump(mode="json", exclude_defaults=True, exclude=told)
+        named = settings.strategy == self._strategy.name
+        if options := options_of(self._strategy, settings.strategy_options if named else {}):
+            chosen["strategy_options"] = options
         policy: dict[str, Any] = {
             "name": self._strategy.name,
             "version": self._strategy.version,

@@ -72,9 +72,10 @@ def ask(rows: Sequence[ContextRow], request: Request) -> ContextView | None:
     try:
         return request.build(rows)
     except BudgetInfeasible as error:
-        assert error.mandatory
-        assert sum(error.mandatory.values()) > error.max_tokens
-        return None
+        refusal = error
+    assert refusal.mandatory
+    assert sum(refusal.mandatory.values()) > refusal.max_tokens
+    return None
 
 
 def assert_first_four(rows: Sequence[ContextRow], request: Request) -> ContextView | None:
@@ -88,9 +89,7 @@ def assert_first_four(rows: Sequence[ContextRow], request: Request) -> ContextVi
     return view
 
 
-def assert_never_less(
-    rows: Sequence[ContextRow], request: Request, budgets: Iterable[int]
-) -> None:
+def assert_never_less(rows: Sequence[ContextRow], request: Request, budgets: Iterable[int]) -> None:
     """Check that no budget keeps less than a smaller one (6), of levels and of facts."""
     levels: dict[tuple[int, int], int] | None = None
     facts: set[str] = set()
@@ -160,8 +159,10 @@ def assert_users_are_told(rows: Sequence[ContextRow], view: ContextView) -> None
     told = text_of(view.messages)
     for row in users[:1] + users[-1:]:
         assert set(row.source_versions) <= set(view.versions)
-        for said in _strings(row.message["content"]):
-            assert said.strip() in told
+        content = row.message["content"]
+        parts = [{"text": content}] if isinstance(content, str) else content
+        for part in parts:
+            assert part.get("text", "").strip() in told
 
 
 def assert_accounted(rows: Sequence[ContextRow], view: ContextView) -> None:

@@ -1,10 +1,16 @@
-"""What a messages[] view promises, over histories in any order and over real transcripts."""
+"""Every prefix of every history is a request: of any order of events, and of real transcripts.
+
+The promises one by one are in ``test_promises.py``; here the first four are checked together, at
+each moment of a conversation, with the strategies, formats and budgets in turn.
+"""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,156 +21,91 @@ from hypothesis import strategies as st
 from eventstore.errors import BudgetInfeasible
 from eventstore.events import (
     AssistantMessage,
-    LlmError,
-    LlmRequest,
-    Meta,
     NewEvent,
     Payload,
     RecordedEvent,
-    Retraction,
-    Summary,
     SystemInstruction,
-    TextPart,
-    ToolCall,
     ToolCallRequest,
     ToolResult,
     UserMessage,
-    VersionRange,
 )
-from eventstore.tokens import count_messages, tokenizer_for
 from projections.context import ContextSettings, ContextView
-from tests.checkers import check_openai_messages
+from tests.properties.dense import dense_histories
 from tests.properties.histories import histories
+from tests.properties.promises import (
+    FORMATS,
+    STRATEGIES,
+    Request,
+    assert_first_four,
+    levels_of,
+    tokens_of,
+)
 from tests.unit.context.log import Log
 
 TRANSCRIPTS = Path(__file__).parents[3] / "shared/data/tau-bench/airline-even-tasks.json"
-TOKENIZER = tokenizer_for("gpt-4o")
 
-_versions = st.integers(1, 25)
-_ranges = st.lists(st.builds(VersionRange, first=_versions, last=_versions), max_size=2)
-_words = st.sampled_from(["", "a", "什么", "\ud83d", "longer words " * 20])
-_llm_ids = st.sampled_from(["a", "b", "c"])
-_requests = st.builds(
-    ToolCallRequest,
-    name=st.sampled_from(["f", "", "two words", "工具"]),
-    arguments_text=st.sampled_from(["", "{}", "{broken"]),
-    provider_id=st.sampled_from([None, "", "x", "call_3_0", "y" * 50]),
-)
-_call_ids = st.builds("{}.{}".format, _versions, st.integers(0, 2))
-_dense: st.SearchStrategy[Payload] = st.one_of(
-    st.builds(
-        AssistantMessage,
-        llm_call_id=_llm_ids,
-        parts=_words.map(lambda text: (TextPart(text=text),)),
-        tool_calls=st.lists(_requests, max_size=3).map(tuple),
-    ),
-    st.builds(ToolCall, call_id=_call_ids, name=st.just("f")),
-    st.builds(
-        ToolResult,
-        call_id=_call_ids,
-        status=st.sampled_from(["success", "failed", "not_started", "outcome_unknown"]),
-        content=st.none() | _words,
-    ),
-    st.builds(UserMessage.text, _words),
-    st.builds(LlmError, llm_call_id=_llm_ids, kind=st.just("network"), message=_words),
-    st.builds(LlmRequest, llm_call_id=_llm_ids, retry_of=st.none() | _llm_ids),
-    st.builds(SystemInstruction, text=_words),
-    st.builds(Summary, text=_words, versions=_ranges.map(tuple)),
-    st.builds(Retraction, versions=_ranges.map(tuple)),
-)
-_metas = st.sampled_from([Meta(), Meta(), Meta(), Meta(in_context=False)])
-dense_histories = st.lists(st.builds(NewEvent, _dense, meta=_metas), max_size=25)
+SHARES = (5, 45, 55, 65, 75, 85, 95, 100, 110)
+"""Budgets, in percent of everything: from impossible to ample."""
 
 
-LEVELS = ("dropped", "summarised", "shortened", "kept")
+def questions() -> Iterator[tuple[str, str, bool, int]]:
+    """Yield strategy, format, steps and share of the budget in turn, for ever.
+
+    The numbers of choices have common factors, so each round over the shares begins one later.
+    """
+    choices = list(itertools.product(STRATEGIES, FORMATS, (True, False)))
+    for number in itertools.count():
+        yield (*choices[number % len(choices)], SHARES[number % len(SHARES)])
 
 
-def kept(view: ContextView) -> set[tuple[int | None, str, int]]:
-    """Return the groups that a view holds, once for each level of detail that it reaches."""
-    return {
-        (entry.version, entry.kind, level)
-        for entry in view.ledger
-        for level in range(1, LEVELS.index(entry.action) + 1)
-    }
+def ask_at(log: Log, strategy: str, format: str, steps: bool, share: int) -> bool:
+    """Ask for a share of everything, with promises 1 to 4 checked; return whether it is held."""
+    rows = log.rows()
+    budget = tokens_of(rows) * share // 100
+    return assert_first_four(rows, Request(strategy, format, steps, max_tokens=budget)) is not None
 
 
-def attempt(log: Log, settings: ContextSettings | None = None, **limits: int) -> ContextView | None:
-    """Return a view that was checked against its limits, or None if they are infeasible."""
-    try:
-        view = log.view(settings=settings, **limits)
-    except BudgetInfeasible as error:
-        if sum(error.mandatory.values()) <= error.max_tokens:
-            raise
-        return None
-    assert check_openai_messages(view.messages) == []
-    assert view.tokens.tokens == count_messages(view.messages, TOKENIZER).tokens
-    assert view.tokens.tokens <= limits.get("max_tokens", view.tokens.tokens)
-    assert len(view.messages) <= limits.get("max_messages", len(view.messages))
-    return view
-
-
-@given(entries=dense_histories)
-def test_every_prefix_of_a_dense_history_is_a_valid_request(entries: list[NewEvent]) -> None:
+@given(entries=dense_histories, start=st.integers(0, 47))
+def test_every_prefix_of_a_dense_history_is_a_request(entries: list[NewEvent], start: int) -> None:
     """Calls, results, failures, summaries and retractions in any order never break a request."""
     log = Log()
-    for entry in entries:
+    for entry, question in zip(entries, itertools.islice(questions(), start, None), strict=False):
         log.add(entry)
-        attempt(log)
+        ask_at(log, *question)
 
 
-@given(events=histories())
-def test_every_prefix_of_any_history_is_a_valid_request(events: list[RecordedEvent]) -> None:
+@given(events=histories(), start=st.integers(0, 47))
+def test_every_prefix_of_any_history_is_a_request(events: list[RecordedEvent], start: int) -> None:
     """Neither do all other types of events, erased and unknown ones among them."""
     log = Log()
-    for event in events:
+    for event, question in zip(events, itertools.islice(questions(), start, None), strict=False):
         log.add(None if event.data is None else NewEvent(event.data, meta=event.meta))
-        attempt(log)
+        ask_at(log, *question)
 
 
-@given(
-    entries=dense_histories,
-    budgets=st.lists(st.integers(0, 500), min_size=2, max_size=5),
-    limit=st.sampled_from(["max_tokens", "max_messages"]),
-)
-def test_a_larger_budget_never_keeps_less(
-    entries: list[NewEvent], budgets: list[int], limit: str
-) -> None:
-    """With steps off: what a budget holds, every larger one holds at no less detail."""
+@given(entries=dense_histories, limits=st.lists(st.integers(0, 25), min_size=2, max_size=5))
+def test_more_messages_never_keep_less(entries: list[NewEvent], limits: list[int]) -> None:
+    """With steps off: what a limit on messages holds, every larger one holds."""
     log = Log(entries)
-    scale = 1 if limit == "max_tokens" else 20
-    before: set[Any] | None = None
-    for budget in sorted(budgets):
-        view = attempt(log, ContextSettings(steps=False), **{limit: budget // scale})
-        if before is not None:
-            assert view is not None
-            assert before <= kept(view)
-        before = None if view is None else kept(view)
+    before: dict[tuple[int, int], int] | None = None
+    for limit in sorted(limits):
+        view = with_most(log, limit)
+        if view is None:
+            assert before is None
+            continue
+        assert len(view.messages) <= limit
+        smaller, before = before or {}, levels_of(view)
+        assert all(level <= before.get(key, 0) for key, level in smaller.items())
 
 
-@given(entries=dense_histories, max_tokens=st.integers(0, 300))
-def test_the_first_and_the_latest_user_message_are_kept(
-    entries: list[NewEvent], max_tokens: int
-) -> None:
-    """Whatever the budget, and even if a summary covers them; only withdrawn ones are not."""
-    users = [
-        version
-        for version, entry in enumerate(entries, start=1)
-        if isinstance(entry.data, UserMessage)
-        and entry.meta.in_context
-        and not _withdrawn(version, entries[version:])
-    ]
-    view = attempt(Log(entries), max_tokens=max_tokens)
-    if view is not None and users:
-        assert {users[0], users[-1]} <= set(view.versions)
-
-
-def _withdrawn(version: int, later: Sequence[NewEvent]) -> bool:
-    return any(
-        item.first <= version <= item.last
-        for entry in later
-        if isinstance(entry.data, Retraction)
-        for item in entry.data.versions
-    )
+def with_most(log: Log, messages: int) -> ContextView | None:
+    """Return a view of so many messages at most, or None if that many must be sent."""
+    try:
+        return log.view(settings=ContextSettings(steps=False), max_messages=messages)
+    except BudgetInfeasible as error:
+        refusal = error
+    assert sum(refusal.mandatory.values()) > messages
+    return None
 
 
 @functools.cache
@@ -220,17 +161,28 @@ def without_ids(messages: Sequence[dict[str, Any]]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("share", range(5))
-def test_every_prefix_of_real_transcripts_fits_and_is_valid(share: int) -> None:
-    """At ample, middling and tight budgets, though a third of them use ids twice."""
-    for messages in told_by_prefixes()[share::5]:
+SHARDS = 5
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_every_prefix_of_real_transcripts_keeps_the_first_four_promises(shard: int) -> None:
+    """A third of the transcripts use ids twice; each prefix is asked one question of the turn.
+
+    With ``EVERY_PROMISE=1`` in the environment each prefix is asked all of them: every strategy,
+    format, share of the budget, with steps and without. That takes more than half an hour of one core.
+    """
+    everything = bool(os.environ.get("EVERY_PROMISE"))
+    every = list(itertools.product(STRATEGIES, FORMATS, (True, False), SHARES))
+    turn = itertools.islice(questions(), shard, None)
+    held = asked = 0
+    for messages in transcripts()[shard::SHARDS]:
         log = Log()
         for event in as_events(messages):
             log.add(event)
-            whole = attempt(log)
-            assert whole is not None
-            for percent in (80, 50):
-                attempt(log, max_tokens=whole.tokens.tokens * percent // 100)
+            for question in every if everything else [next(turn)]:
+                held += ask_at(log, *question)
+                asked += 1
+    assert 0 < asked - held < held
 
 
 def test_real_transcripts_come_back_whole() -> None:
