@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -115,7 +115,7 @@ def options_of(strategy: Strategy, given: Mapping[str, Any]) -> dict[str, Any]:
         given: The options of the settings that name it; empty if they name another.
     """
     if strategy.name in _OWN and type(strategy) is _registered(strategy.name):
-        own = fields(strategy) if is_dataclass(strategy) else ()
+        own: tuple[Field[Any], ...] = fields(strategy) if is_dataclass(strategy) else ()
         held = {each.name: getattr(strategy, each.name) for each in own}
         given = {each.name: held[each.name] for each in own if held[each.name] != each.default}
     return {name: value for name, value in given.items() if _is_json(value)}

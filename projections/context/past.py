@@ -72,8 +72,8 @@ class Past:
             latest = next((group for group in newest if group.kind == "user"), None)
             if latest is not None and not latest.label:
                 found[latest.key] = replace(latest, label=_AT_THE_STEP)
-        # The latest message of now is looked at only where that of then would have been: what a step
-        # came to must not depend on what was said since.
+        # The latest message of now is looked at only where that of then would have been: what a
+        # step came to must not depend on what was said since.
         until = self.groups[start].key if start else None
         present = found.keys() | self._standing
         for group in (*self.standing, *self.mandatory):

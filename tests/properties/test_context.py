@@ -169,7 +169,7 @@ def test_every_prefix_of_real_transcripts_keeps_the_first_four_promises(shard: i
     """A third of the transcripts use ids twice; each prefix is asked one question of the turn.
 
     With ``EVERY_PROMISE=1`` in the environment each prefix is asked all of them: every strategy,
-    format, share of the budget, with steps and without. That takes more than half an hour of one core.
+    format, share of the budget, with steps and without. That takes over half an hour of one core.
     """
     everything = bool(os.environ.get("EVERY_PROMISE"))
     every = list(itertools.product(STRATEGIES, FORMATS, (True, False), SHARES))

@@ -1,0 +1,229 @@
+"""Promise 8: between two requests the prefix stays byte-identical as long as possible.
+
+Trimming happens in steps, and where one fell is a fold of the log: it is worked out here a second
+time, forwards, from the sizes of the messages alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore.events import (
+    AssistantMessage,
+    NewEvent,
+    SystemInstruction,
+    ToolCallRequest,
+    ToolResult,
+    UserMessage,
+)
+from projections.compression.steps import interval
+from projections.context import ContextRow, ContextView
+from tests.properties.dense import dense_histories
+from tests.properties.promises import FORMATS, STRATEGIES, Request, ask, tokens_of
+from tests.properties.test_context import as_events, transcripts
+from tests.unit.context.log import Log
+
+CLOSING = "<system_note>\nThe conversation stops here. Continue it.\n</system_note>"
+
+
+def sent(view: ContextView) -> list[Any]:
+    """Return what a cache sees, in order: of Anthropic's messages, the blocks.
+
+    A note that ends a request because the user has to have the last word ends that request only.
+    """
+    if view.format != "anthropic_messages":
+        return [view.system, *view.messages]
+    blocks = [(message["role"], block) for message in view.messages for block in message["content"]]
+    closed = blocks and blocks[-1][1].get("text") == CLOSING
+    return [view.system, *(blocks[:-1] if closed else blocks)]
+
+
+def only_appended(before: Sequence[ContextRow], after: Sequence[ContextRow]) -> bool:
+    """Whether nothing but the history's end has changed, and nobody spoke for the first time."""
+    kinds = {row.kind for row in after[len(before) :]}
+    spoken = any(row.kind == "user" for row in before)
+    return (
+        spoken
+        and list(before) == list(after[: len(before)])
+        and kinds <= {"user", "assistant", "tool"}
+    )
+
+
+def assert_prefix_is_kept(histories: Iterator[list[ContextRow]], request: Request) -> int:
+    """Ask at each moment, and return how often the messages were only added to.
+
+    They are, unless a step fell: it is another one, or what is new has passed the trigger.
+    """
+    last: tuple[list[ContextRow], ContextView] | None = None
+    kept = 0
+    for rows in histories:
+        view = ask(rows, request)
+        if view is not None and last is not None and only_appended(last[0], rows):
+            new = sum(row.tokens + row.native_tokens for row in rows[len(last[0]) :])
+            trigger = (request.max_tokens or 0) * 8 // 10
+            before, now = sent(last[1]), sent(view)
+            if view.step == last[1].step and last[1].tokens.tokens + new <= trigger:
+                assert before == now[: len(before)]
+                kept += 1
+        last = None if view is None else (rows, view)
+    return kept
+
+
+def moments(events: Sequence[Any]) -> Iterator[list[ContextRow]]:
+    """Yield the rows at each moment when a model could be asked: when no call is open."""
+    log = Log()
+    for event in events:
+        log.add(event)
+        rows = log.rows()
+        if not any(row.sealed for row in rows):
+            yield rows
+
+
+class TestThePrefix:
+    """What was sent once is sent again, letter for letter, in front of what is new."""
+
+    @pytest.mark.parametrize("strategy", STRATEGIES)
+    def test_it_is_kept_in_real_conversations(self, strategy: str) -> None:
+        """At budgets of 45 to 80 % of what the conversation comes to, in the formats in turn."""
+        kept = 0
+        start = STRATEGIES.index(strategy)
+        for number, messages in enumerate(transcripts()[start :: 3 * len(STRATEGIES)]):
+            events = as_events(messages)
+            budget = tokens_of(Log(events).rows()) * (45 + number * 7) // 100
+            format = [*FORMATS][(number + start) % len(FORMATS)]
+            kept += assert_prefix_is_kept(
+                moments(events), Request(strategy, format, True, max_tokens=budget)
+            )
+        assert kept > 10
+
+    @given(
+        entries=dense_histories,
+        strategy=st.sampled_from(STRATEGIES),
+        format=st.sampled_from([*FORMATS]),
+        share=st.integers(30, 100),
+    )
+    def test_it_is_kept_in_any_history(
+        self, entries: list[NewEvent], strategy: str, format: str, share: int
+    ) -> None:
+        """Unless a late result, a retraction or a summary has changed an old message."""
+        budget = tokens_of(Log(entries).rows()) * share // 100
+        log = Log()
+        histories = (log.rows() for entry in entries if log.add(entry))
+        assert_prefix_is_kept(histories, Request(strategy, format, True, max_tokens=budget))
+
+
+def long_conversation(groups: int) -> list[ContextRow]:
+    """Return the rows of a conversation of calls with results, and a user now and then."""
+    log = Log([UserMessage.text("The task.")])
+    for number in range(groups):
+        if number % 9 == 3:
+            log.add(UserMessage.text(f"And what of order #W{number:07}? " * (number % 4 + 1)))
+            continue
+        call = ToolCallRequest(name="find", arguments_text=f'{{"number": {number}}}')
+        version = log.add(AssistantMessage(tool_calls=(call,)))
+        told = f"Order #W{number:07} is in the house of user_{number}. It is old. " * (
+            number % 7 + 1
+        )
+        log.add(ToolResult(call_id=f"{version}.0", content=told))
+    return log.rows()
+
+
+ROWS = long_conversation(600)
+
+
+def groups_of(rows: Sequence[ContextRow]) -> list[list[ContextRow]]:
+    """Return the rows by group, oldest first."""
+    return [list(group) for _, group in itertools.groupby(rows, key=lambda row: row.version)]
+
+
+def steps_of(groups: Sequence[Sequence[ContextRow]], budget: int) -> list[tuple[int, int] | None]:
+    """Return, after each group, the place of the newest group before the last step.
+
+    A step falls behind the group with which the history passes the trigger, and at every n-th
+    message if the whole history is over it.
+    """
+    fixed = 3 + groups[0][0].tokens
+    room, kept = budget * 8 // 10 - fixed, budget // 2 - fixed
+    total = whole = 0
+    step: int | None = None
+    found: list[tuple[int, int] | None] = [None]
+    for place, group in enumerate(groups[1:], start=1):
+        ordinal = group[0].ordinal or 0
+        if ordinal % interval(budget) == 0 and whole > room:
+            total, step = kept, place - 1
+        size = sum(row.tokens for row in group)
+        total, whole = total + size, whole + size
+        if total > room:
+            total, step = kept, place
+        found.append(None if step is None else groups[step - 1][0].key)
+    return found
+
+
+@pytest.mark.parametrize("budget", [1_500, 6_000, 9_000])
+class TestALongConversation:
+    """Of 600 groups, at budgets that have a step at every 64, 128 and 256 messages at least."""
+
+    def test_a_step_falls_where_the_log_says(self, budget: int) -> None:
+        """Told from the end, as by a process that knows nothing, it is where it was forwards."""
+        groups = groups_of(ROWS)
+        expected = steps_of(groups, budget)
+        for count in (*range(1, 200, 9), *range(200, len(groups) + 1, 47)):
+            rows = [row for group in groups[:count] for row in group]
+            view = Request(steps=True, max_tokens=budget).build(rows)
+            assert expected[count - 1] == view.step
+
+    def test_it_trims_above_the_trigger_to_about_the_target(self, budget: int) -> None:
+        """No request is over the trigger by more than its last group, none far under the target."""
+        groups = groups_of(ROWS)
+        request = Request(steps=True, max_tokens=budget)
+        last: ContextView | None = None
+        for count in range(100, 150):
+            newest = sum(row.tokens for row in groups[count - 1])
+            rows = [row for group in groups[:count] for row in group]
+            view = request.build(rows)
+            assert view.tokens.tokens <= budget * 8 // 10 + newest
+            if last is not None and last.step != view.step:
+                assert budget * 4 // 10 <= view.tokens.tokens <= budget // 2 + newest
+            last = view
+
+    def test_the_prefix_is_kept(self, budget: int) -> None:
+        """Also where a step fell because of the number of messages."""
+        groups = groups_of(ROWS)
+        histories = ([row for group in groups[:n] for row in group] for n in range(120, 170))
+        assert assert_prefix_is_kept(histories, Request(steps=True, max_tokens=budget)) > 30
+
+
+def test_without_steps_it_slides() -> None:
+    """The judge of the prefix finds what has no steps, or it would prove nothing."""
+    groups = groups_of(ROWS)
+    views = [
+        Request(max_tokens=2_000).build([row for group in groups[:n] for row in group])
+        for n in range(150, 160)
+    ]
+    assert all(
+        sent(before) != sent(after)[: len(sent(before))]
+        for before, after in itertools.pairwise(views)
+    )
+
+
+def test_a_large_group_is_not_fitted_anew_at_every_request() -> None:
+    """A group too large to stand whole beside the rest once lost some more with each message."""
+    orders = [{"order_id": f"#W{number:07}"} for number in range(60)]
+    log = Log([SystemInstruction(text="Be brief. " * 400), UserMessage.text("The task.")])
+    log.add(AssistantMessage.of("Well, well. " * 60))
+    log.add(AssistantMessage.of(json.dumps(orders)))
+    histories = [log.rows()]
+    for _ in range(6):
+        log.add(AssistantMessage.of("Yes, it is so. " * 6))
+        histories.append(log.rows())
+    request = Request(steps=True, max_tokens=1_800)
+    told = [sent(request.build(rows)) for rows in histories]
+    changes = sum(before != after[: len(before)] for before, after in itertools.pairwise(told))
+    assert changes <= 1

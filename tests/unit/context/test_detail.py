@@ -1,0 +1,150 @@
+"""Columns hold a message at every level of detail, and no level is larger than the one above."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from eventstore.events import (
+    AssistantMessage,
+    Invocation,
+    ReasoningPart,
+    Section,
+    Sections,
+    TextPart,
+    ToolCallRequest,
+    ToolResult,
+    UserMessage,
+)
+from eventstore.tokens import count_message, tokenizer_for
+from projections.context import ContextSettings
+from projections.context.budget import Group
+from projections.context.detail import GroupItem, detailed, plain, shortened, without_result
+from tests.unit.context.log import Log
+
+TOKENIZER = tokenizer_for("gpt-4o")
+ORDERS = [{"order_id": f"#W23781{n}", "status": "delivered"} for n in range(9)]
+LONG = {"role": "tool", "content": json.dumps(ORDERS)}
+
+
+def tokens(message: dict[str, Any]) -> int:
+    """Return the tokens of a message."""
+    return count_message(message, TOKENIZER).tokens
+
+
+def called(content: str, **options: Any) -> Log:
+    """Return a log with a call and its result."""
+    call = ToolCallRequest(name="find_orders", arguments_text='{"user": "mia_li_3668"}')
+    log = Log([UserMessage.text("task"), AssistantMessage(tool_calls=(call,))])
+    log.add(ToolResult(call_id="2.0", content=content, **options))
+    return log
+
+
+def test_a_message_that_cannot_be_shorter_has_no_lower_level() -> None:
+    """Its facts are all that is kept beside it."""
+    columns = detailed({"role": "user", "content": "Hi, I am mia_li_3668."})
+    assert (None, None) == (columns["shorter"], columns["shorter_tokens"])
+    assert "imia_li_3668" == columns["facts"]
+
+
+def test_a_shorter_form_is_counted() -> None:
+    """And it is shorter."""
+    columns = detailed(LONG)
+    assert tokens(columns["shorter"]) == columns["shorter_tokens"] < columns["tokens"]
+
+
+def test_every_fact_is_in_the_shorter_form() -> None:
+    """So a lower level never tells what a higher one does not."""
+    columns = detailed(LONG)
+    facts = [held[1:] for held in columns["facts"].split("\n")]
+    assert "#W237815" in facts
+    assert [] == [fact for fact in facts if fact not in columns["shorter"]["content"]]
+
+
+def test_sections_go_before_what_is_made_here() -> None:
+    """The product knows best what matters."""
+    sections = Sections(
+        live=(Section(text="all"),),
+        summary=(Section(key="result", text="Nine orders."),),
+        gist=(Section(text="9 orders"),),
+    )
+    columns = detailed(LONG, sections)
+    assert {"role": "tool", "content": "# result\nNine orders."} == columns["shorter"]
+    assert "9 orders" == columns["gist"]
+
+
+def test_a_section_that_is_longer_than_the_message_is_not_used() -> None:
+    """A lower level is never larger."""
+    sections = Sections(live=(), summary=(Section(text="much longer " * 30),))
+    assert None is detailed({"role": "user", "content": "short"}, sections)["shorter"]
+
+
+def test_plain_columns_have_no_lower_level() -> None:
+    """What is sent as it is, or not at all, holds nothing of the columns for it."""
+    columns = plain(LONG)
+    lower = ("shorter", "shorter_tokens", "facts", "names", "gist")
+    assert [None] * 5 == [columns[name] for name in lower]
+
+
+def test_a_shortened_row_is_the_shorter_message() -> None:
+    """With its tokens, and without what belongs to the whole one."""
+    row = called(json.dumps(ORDERS)).row(2, 1)
+    short = shortened(row)
+    assert (row.shorter, row.shorter_tokens, None) == (short.message, short.tokens, short.native)
+
+
+def test_a_row_without_a_shorter_form_stays() -> None:
+    """The very same one."""
+    row = called("fine").row(1)
+    assert row is shortened(row)
+
+
+def test_a_result_that_is_not_shown_leaves_nothing() -> None:
+    """Neither facts nor a shorter form of it; other rows stay."""
+    log = called(json.dumps(ORDERS), alias="@state/x")
+    row = without_result(log.row(2, 1))
+    assert tokens(row.message) == row.tokens
+    assert (None, None, True) == (row.facts, row.shorter, row.sealed)
+    assert log.row(1) == without_result(log.row(1))
+
+
+class TestGroupItem:
+    """A group as a strategy sees it."""
+
+    def test_it_has_the_sizes_and_facts_of_all_its_rows(self) -> None:
+        """Of the call and of its result."""
+        rows = tuple(called(json.dumps(ORDERS)).rows()[1:])
+        item = GroupItem(Group(rows, sum(row.tokens for row in rows)), TOKENIZER)
+        assert sum(row.shorter_tokens or row.tokens for row in rows) == item.shorter_tokens
+        assert ["mia_li_3668", "#W237810"] == [fact.text for fact in item.facts[:2]]
+        assert "2 find_orders" == item.label
+        assert item.shorter is not None
+        assert (rows[0].message, rows[1].shorter) == item.shorter
+
+    def test_another_encoding_is_counted(self) -> None:
+        """Stored sizes serve the encoding that they were made with."""
+        other = tokenizer_for("gpt-4")
+        rows = tuple(called(json.dumps(ORDERS)).rows()[1:])
+        whole = sum(count_message(row.message, other).tokens for row in rows)
+        item = GroupItem(Group(rows, whole), other)
+        expected = sum(count_message(row.shorter or row.message, other).tokens for row in rows)
+        assert expected == item.shorter_tokens
+
+    def test_thoughts_of_a_row_that_is_not_shortened_are_paid_for(self) -> None:
+        """They are sent with the shortened results, and once they were not counted."""
+        thought = ReasoningPart(text="hm " * 50, signature="signed")
+        call = ToolCallRequest(name="find", arguments_text="{}")
+        claude = Invocation(provider="anthropic", specification="anthropic_messages")
+        answer = AssistantMessage(
+            parts=(thought, TextPart(text="x")), tool_calls=(call,), invocation=claude
+        )
+        log = Log([UserMessage.text("task"), answer])
+        log.add(ToolResult(call_id="2.0", content=json.dumps(ORDERS * 3)))
+        log.add(UserMessage.text("thanks"))
+        whole = log.view(format="anthropic_messages").tokens.tokens
+        options = {"format": "anthropic_messages", "settings": ContextSettings(steps=False)}
+        view = log.view(max_tokens=whole - 20, **options)
+        [entry] = [entry for entry in view.ledger if entry.action == "shortened"]
+        rows = log.rows()[1:3]
+        short = sum(row.shorter_tokens or row.tokens for row in rows)
+        assert short + rows[0].native_tokens == entry.tokens_after
