@@ -67,6 +67,7 @@ def reduce(
     Raises:
         BudgetInfeasible: All reductions are carried out and it still does not fit; it names the
             mandatory items and their sizes.
+        ValueError: A reduction is of no item, or to no level.
     """
     state = _State(items, fixed, tokenizer, header)
     for reduction in reductions:
@@ -118,7 +119,11 @@ class _State:
 
     def carry_out(self, reduction: Reduction) -> None:
         index = reduction.item
+        if not 0 <= index < len(self._items) or reduction.to not in LEVELS:
+            raise ValueError(f"a strategy gave {reduction} for {len(self._items)} items")
         level = self._level[index]
+        if self._items[index].mandatory:
+            return  # What must be sent is sent, whatever a strategy says.
         if reduction.fact is not None:
             if level == "gist":
                 self._forget(index, reduction.fact, reduction.why)

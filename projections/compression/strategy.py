@@ -65,7 +65,7 @@ class Strategy(Protocol):
         """Raised whenever it would answer otherwise than before."""
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
-        """Return the reductions, first to go first; mandatory items must not be among them.
+        """Return the reductions, first to go first; those of mandatory items do nothing.
 
         Args:
             items: Oldest first. Every item that is not mandatory should come down to ``dropped``
