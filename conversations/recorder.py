@@ -18,7 +18,13 @@ from typing import Any, Literal, Self
 from conversations.artifacts import ToolOutputs
 from conversations.current import OpenTurn
 from conversations.journal import Journal
-from conversations.requests import Request, failed_summary, request_of, summary_of
+from conversations.requests import (
+    Request,
+    failed_summary,
+    request_of,
+    strategy_for,
+    summary_of,
+)
 from conversations.scripts import CallFacts, CallScript, Executable, ToolScript, TurnScript
 from conversations.stalls import Stalls
 from conversations.upkeep import Upkeep
@@ -129,6 +135,7 @@ class Turn(OpenTurn["LlmCall"]):
         Raises:
             BudgetInfeasible: What must be sent exceeds a limit.
         """
+        chosen = strategy_for(settings, strategy)
 
         def read() -> ContextView:
             return self._views.context(
@@ -139,18 +146,18 @@ class Turn(OpenTurn["LlmCall"]):
                 max_messages=max_messages,
                 tools=tools,
                 settings=settings,
-                strategy=strategy,
+                strategy=chosen,
                 format=format,
                 provider=provider,
                 **self._script.rendering(mode, run, agent),
             )
 
         view, note = read(), ""
-        if view.due is not None and isinstance(strategy, LlmSummary):
-            written = strategy.write(view.due)
-            note = written.failure and failed_summary(written.failure, strategy)
+        if view.due is not None and isinstance(chosen, LlmSummary):
+            written = chosen.write(view.due)
+            note = written.failure and failed_summary(written.failure, chosen)
             if written.text:
-                summary = summary_of(view.due, written.text, strategy)
+                summary = summary_of(view.due, written.text, chosen)
                 self._journal.write([self._script.event(summary)])
                 view = read()
         self._script.rendered = request_of(view, self._journal.version, tools, note)

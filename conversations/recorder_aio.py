@@ -17,7 +17,13 @@ from conversations.batching import BATCH_S
 from conversations.current import OpenTurn
 from conversations.journal import AsyncJournal, finish
 from conversations.recorder import Said
-from conversations.requests import Request, failed_summary, request_of, summary_of
+from conversations.requests import (
+    Request,
+    failed_summary,
+    request_of,
+    strategy_for,
+    summary_of,
+)
 from conversations.scripts import CallFacts, CallScript, Executable, ToolScript, TurnScript
 from conversations.upkeep import Upkeep
 from eventstore import Appended, NewEvent
@@ -267,6 +273,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         provider: str | None = None,
     ) -> Request:
         """Return the messages of the next request; see `Views.context`."""
+        chosen = strategy_for(settings, strategy)
 
         def read() -> ContextView:
             return self._views.context(
@@ -277,18 +284,18 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
                 max_messages=max_messages,
                 tools=tools,
                 settings=settings,
-                strategy=strategy,
+                strategy=chosen,
                 format=format,
                 provider=provider,
                 **self._script.rendering(mode, run, agent),
             )
 
         view, note = await asyncio.to_thread(read), ""
-        if view.due is not None and isinstance(strategy, LlmSummary):
-            written = await asyncio.to_thread(strategy.write, view.due)
-            note = written.failure and failed_summary(written.failure, strategy)
+        if view.due is not None and isinstance(chosen, LlmSummary):
+            written = await asyncio.to_thread(chosen.write, view.due)
+            note = written.failure and failed_summary(written.failure, chosen)
             if written.text:
-                summary = summary_of(view.due, written.text, strategy)
+                summary = summary_of(view.due, written.text, chosen)
                 await self._journal.write([self._script.event(summary)])
                 view = await asyncio.to_thread(read)
         self._script.rendered = request_of(view, self._journal.version, tools, note)

@@ -8,11 +8,25 @@ from typing import Any
 
 from eventstore.events import Summary, VersionRange
 from eventstore.tokens import Count
-from projections.compression import ContextUsage, LlmSummary, SummaryRequest, strategy_of
-from projections.context import ContextView, LedgerEntry
+from projections.compression import (
+    ContextUsage,
+    LlmSummary,
+    Strategy,
+    SummaryRequest,
+    strategy_of,
+)
+from projections.context import ContextSettings, ContextView, LedgerEntry
 from projections.context.view import digest_of
 
-__all__ = ["Request", "SystemTexts", "digest_of", "failed_summary", "request_of", "summary_of"]
+__all__ = [
+    "Request",
+    "SystemTexts",
+    "digest_of",
+    "failed_summary",
+    "request_of",
+    "strategy_for",
+    "summary_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,14 @@ def request_of(
         policy={**view.policy, "at": at},
         notes=(note,) if note else (),
     )
+
+
+def strategy_for(settings: ContextSettings | None, strategy: Strategy | str | None) -> Strategy:
+    """Return the strategy of a request: the one that is given, or that of the settings."""
+    if strategy is not None:
+        return strategy_of(strategy)
+    chosen = settings or ContextSettings()
+    return strategy_of(chosen.strategy, **chosen.strategy_options)
 
 
 def summary_of(due: SummaryRequest, text: str, strategy: LlmSummary) -> Summary:

@@ -18,15 +18,13 @@ from eventstore.errors import BlobDamaged, BlobNotFound
 from eventstore.events import BlobRef, ToolResult
 from eventstore.events.codec import dumps, encode
 from eventstore.events.records import EventData
+from eventstore.previews import PREVIEW_CHARS, preview_of
 from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
 
-__all__ = ["PREVIEW_CHARS", "THRESHOLD_BYTES", "Blob", "alias_of", "externalise", "read_blob"]
+__all__ = ["THRESHOLD_BYTES", "Blob", "alias_of", "externalise", "read_blob"]
 
 THRESHOLD_BYTES = 32 * 1024
 """Payloads of more JSON bytes than this are kept in a blob."""
-
-PREVIEW_CHARS = 2_000
-"""How much of a text stands in the event when the whole is in a blob."""
 
 _STUB = '{"$blob":'
 _INSERT = Statement(
@@ -74,7 +72,7 @@ def externalise(data: EventData, text: str, threshold: int) -> tuple[EventData, 
             update={
                 "content": None,
                 "blob": BlobRef(digest=blob.digest, size_bytes=blob.size_bytes),
-                "preview": data.preview or data.content[:PREVIEW_CHARS],
+                "preview": data.preview or preview_of(data.content),
                 "alias": data.alias or alias_of(data.call_id),
             }
         )

@@ -106,7 +106,7 @@ def context_summary(view: ContextView) -> str:
     )
     told = ", ".join(f"{found[action]} {action}" for action in _ACTIONS if found[action])
     older = any(entry.version is None for entry in view.ledger)
-    return f"{size}\n{told}" + ("; what is older was not looked at" if older else "")
+    return f"{size}\n{told}" + ("; what is beyond the limit was not looked at" if older else "")
 
 
 def ledger_table(view: ContextView, said: Mapping[int, str]) -> Table:

@@ -83,9 +83,7 @@ class Account:
 
 def _entry(planned: Planned, recalled: bool = False) -> LedgerEntry:
     group = planned.group
-    kept = f"mandatory: {group.label}" if group.label else "fits whole"
-    if recalled:
-        kept = "retrieved: answers the latest user message"
+    kept = "retrieved: answers the latest user message" if recalled else _why_kept(group)
     return LedgerEntry(
         version=group.key[0],
         kind=group.kind,
@@ -96,6 +94,12 @@ def _entry(planned: Planned, recalled: bool = False) -> LedgerEntry:
         source_versions=group.source_versions,
         full_aliases=tuple(_aliases(group)),
     )
+
+
+def _why_kept(group: Group) -> str:
+    if group.label:
+        return f"mandatory: {group.label}"
+    return "fits; large outputs as their previews" if any(_aliases(group)) else "fits whole"
 
 
 def _aliases(group: Group) -> Iterable[str]:

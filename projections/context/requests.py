@@ -50,7 +50,10 @@ class RecordedRequest:
         """
         if view.digest == self.digest:
             return view
-        reason = "its events were erased, or another version of the project has built it"
+        reason = (
+            "its events were erased, another version of the project has built it, or its strategy "
+            "had options that the log does not keep (then give the strategy)"
+        )
         raise RequestNotReproducible(self.conversation_id, self.version, reason)
 
 

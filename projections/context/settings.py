@@ -141,20 +141,28 @@ class ContextSettings(BaseModel):
         """Return how many tokens a prompt may have, None for any number.
 
         What the response is left is taken off ``max_tokens``; ``max_prompt_tokens`` limits what
-        remains. It is 0, which no prompt fits, when the response is left everything.
+        remains.
 
         Args:
             max_tokens: Tokens of the whole call; None: as set.
             reserve: Tokens for the response; None: as set.
 
         Raises:
-            ValueError: A number is negative.
+            ValueError: A number is negative, or the response is left everything.
+            TypeError: A number is none.
         """
         total = self.max_tokens if max_tokens is None else max_tokens
         reserve = self.reserve_for_response if reserve is None else reserve
         for name, value in (("max_tokens", total), ("reserve_for_response", reserve)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                raise TypeError(f"{name} must be an integer, and is {value!r}")
             if value is not None and value < 0:
                 raise ValueError(f"{name} must not be negative, and is {value}")
+        if total and reserve >= total:
+            raise ValueError(
+                f"reserve_for_response ({reserve}) leaves nothing of max_tokens ({total}) "
+                "for the prompt"
+            )
         limits = [] if total is None else [max(total - reserve, 0)]
         if self.max_prompt_tokens is not None:
             limits.append(self.max_prompt_tokens)

@@ -8,9 +8,10 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, new_id
-from eventstore.blobs import PREVIEW_CHARS, THRESHOLD_BYTES
+from eventstore.blobs import THRESHOLD_BYTES
 from eventstore.errors import BlobNotFound
 from eventstore.events import BlobRef, TextPart, ToolResult, UserMessage
+from eventstore.previews import PREVIEW_CHARS
 from tests.contract.facade import result_of, say, texts
 
 LARGE = "".join(f"line {number}: ü\n" for number in range(5_000))

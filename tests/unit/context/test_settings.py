@@ -187,7 +187,6 @@ class TestBudget:
             ({"max_prompt_tokens": 6000, "reserve_for_response": 500}, None, None, 6000),
             ({"max_prompt_tokens": 6000}, 8000, 1000, 6000),
             ({"max_prompt_tokens": 6000}, 5000, 1000, 4000),
-            ({}, 100, 200, 0),
         ],
     )
     def test_the_response_is_taken_off_the_whole(
@@ -199,6 +198,17 @@ class TestBudget:
     ) -> None:
         """The call's numbers go before those that are set; the prompt's own limit stays."""
         assert expected == ContextSettings(**settings).budget(max_tokens, reserve)
+
+    def test_a_response_that_takes_everything_is_refused(self) -> None:
+        """There is no prompt that fits nothing."""
+        with pytest.raises(ValueError, match="leaves nothing of max_tokens"):
+            ContextSettings().budget(100, 200)
+
+    @pytest.mark.parametrize("number", [True, 10.5, "100", float("inf")])
+    def test_what_is_no_integer_is_refused(self, number: Any) -> None:
+        """A budget is a count of tokens."""
+        with pytest.raises(TypeError, match="max_tokens must be an integer"):
+            ContextSettings().budget(number)
 
     @pytest.mark.parametrize(("max_tokens", "reserve"), [(-1, None), (None, -1)])
     def test_negative_numbers_are_refused(
