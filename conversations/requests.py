@@ -83,7 +83,7 @@ def request_of(
         versions=tuple(ranges(view.versions)),
         digest=view.digest,
         policy={**view.policy, "at": at},
-        notes=(note,) if note else (),
+        notes=(*view.notes, note) if note else view.notes,
     )
 
 

@@ -16,6 +16,7 @@
     ├── UnknownProjection         no projection has this name               (also LookupError)
     ├── EncodingNotBundled        a tokenizer that is not carried along     (also LookupError)
     ├── UnknownStrategy           no compression strategy of this name      (also LookupError)
+    ├── EmbeddingFailed           a product's embedding callable raised, or gave other vectors
     ├── RequestNotReproducible    the log no longer gives the messages that were sent
     ├── BudgetInfeasible          the mandatory messages alone exceed the budget
     ├── InvalidSettings           unknown or contradictory settings         (also ValueError)
@@ -47,6 +48,7 @@ __all__ = [
     "CannotConnect",
     "ConversationNotFound",
     "DatabaseBusy",
+    "EmbeddingFailed",
     "EncodingNotBundled",
     "EventIdConflict",
     "EventStoreError",
@@ -198,6 +200,14 @@ class UnknownStrategy(EventStoreError, LookupError):
         self.name = name
         self.choices = choices
         super().__init__(f"there is no strategy {name!r}: choose from {', '.join(choices)}")
+
+
+class EmbeddingFailed(EventStoreError):
+    """A product's embedding callable raised, or did not give a vector for each text."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the embedding callable failed: {reason}")
 
 
 class RequestNotReproducible(EventStoreError):

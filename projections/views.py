@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection, select
 
 from eventstore import EventStore
+from eventstore.errors import EmbeddingFailed
 from eventstore.events.values import Mode
 from eventstore.ids import to_uuid
 from eventstore.sql.schema import metadata_for
@@ -23,6 +24,7 @@ from eventstore.store import StreamId
 from projections.base import Projection
 from projections.calibration import Calibration, calibration_of
 from projections.compression.strategy import Strategy, strategy_of
+from projections.compression.vector_search import without_embedding
 from projections.context import (
     CONTEXT,
     ContextSettings,
@@ -174,7 +176,7 @@ class Views:
             strategy = strategy_of(settings.strategy, **settings.strategy_options)
         chosen, excluded = strategy_of(strategy), settings.include_collapsed_ui_events
 
-        def read(copies: Sequence[Copy], patient: bool) -> ContextView:
+        def read(copies: Sequence[Copy], patient: bool, chosen: Strategy) -> ContextView:
             connection, generation = copies[0]
             memo = None
             # What is folded in memory is gone afterwards; and few read what was kept out.
@@ -203,11 +205,24 @@ class Views:
             )
             return view if not in_run else replace(view, policy={**view.policy, "run": run})
 
-        def attempt(patient: bool) -> ContextView:
-            return self._read_all(projections, stream, lambda copies: read(copies, patient), at)
+        def answer(chosen: Strategy) -> ContextView:
+            def attempt(patient: bool) -> ContextView:
+                return self._read_all(
+                    projections, stream, lambda copies: read(copies, patient, chosen), at
+                )
 
-        # The past is folded in memory, and searched there.
-        return attempt(True) if at is not None else searched(self.store, stream, chosen, attempt)
+            # The past is folded in memory, and searched there.
+            if at is not None:
+                return attempt(True)
+            return searched(self.store, stream, chosen, attempt)
+
+        try:
+            return answer(chosen)
+        except EmbeddingFailed as error:
+            lesser = without_embedding(chosen)
+            if lesser is chosen:
+                raise
+            return replace(answer(lesser), notes=(f"searched by words alone: {error}",))
 
     def context_of(
         self,

@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+from eventstore.errors import EmbeddingFailed
 from projections.compression.items import Item
 from projections.compression.memory_search import best, terms
 from projections.compression.search import Search
@@ -22,6 +24,7 @@ __all__ = [
     "VectorSearch",
     "cosine",
     "embedded",
+    "without_embedding",
 ]
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
@@ -47,15 +50,13 @@ class VectorSearch:
     """A `Search` by the cosine of embeddings.
 
     The items are embedded together at the first search and never again; an intent at each search.
-    What the callable raises is not caught here.
 
     Args:
         items: Of one conversation; those without a word are never found.
         embed: Gets texts without lone surrogates, each of at most ``LONGEST_TEXT`` characters.
 
     Raises:
-        ValueError: By ``scores``: the callable returned another number of vectors than it got
-            texts, or vectors of several lengths.
+        EmbeddingFailed: By ``scores``; see `embedded`.
     """
 
     def __init__(self, items: Sequence[Item], embed: Embed) -> None:
@@ -95,20 +96,37 @@ def embedded(texts: Sequence[str], embed: Embed) -> list[array[float]]:
     """Return the vectors of texts, of length 1 (or 0.0 throughout), in single precision.
 
     Raises:
-        ValueError: The callable returned another number of vectors than it got texts.
+        EmbeddingFailed: The callable raised, returned another number of vectors than it got texts,
+            or vectors of several lengths.
     """
-    vectors = embed([_cleaned(text) for text in texts])
+    try:
+        vectors = [_normal(vector) for vector in embed([_cleaned(text) for text in texts])]
+    except Exception as error:
+        raise EmbeddingFailed(f"{type(error).__name__}: {error}") from error
     if len(vectors) != len(texts):
-        raise ValueError(f"embed returned {len(vectors)} vectors for {len(texts)} texts")
-    return [_normal(vector) for vector in vectors]
+        raise EmbeddingFailed(f"it returned {len(vectors)} vectors for {len(texts)} texts")
+    if len({len(vector) for vector in vectors}) > 1:
+        raise EmbeddingFailed("it returned vectors of several lengths")
+    return vectors
+
+
+def without_embedding(strategy: Any) -> Any:
+    """Return a strategy that finds by words alone; the same one if it has no embedding."""
+    if isinstance(getattr(strategy, "embedding", None), Embedding):
+        return replace(strategy, embedding=None)
+    base = getattr(strategy, "base", None)
+    lesser = base if base is None or isinstance(base, str) else without_embedding(base)
+    return strategy if lesser is base else replace(strategy, base=lesser)
 
 
 def cosine(left: Sequence[float], right: Sequence[float]) -> float:
     """Return the cosine of vectors of length 1.
 
     Raises:
-        ValueError: One has more dimensions than the other.
+        EmbeddingFailed: One has more dimensions than the other.
     """
+    if len(left) != len(right):
+        raise EmbeddingFailed(f"its vectors have {len(left)} and {len(right)} dimensions")
     return math.fsum(a * b for a, b in zip(left, right, strict=True))
 
 

@@ -60,15 +60,18 @@ class Past:
         """Return the tokens of a group; none for what stands in every plan and always counts."""
         return 0 if group.key in self._standing else group.tokens
 
-    def with_standing(self, newest: Sequence[Group], start: int) -> list[Group]:
+    def with_standing(
+        self, newest: Sequence[Group], start: int, *, asked: bool = False
+    ) -> list[Group]:
         """Return groups oldest first, with what a request at a place would look at in any case.
 
         Args:
             newest: Groups from the place on, newest first.
             start: The place from the end; a request there knew no newer group.
+            asked: But for one, which was a user message, and is sent in any case.
         """
         found = {group.key: group for group in newest}
-        if start:
+        if start and not asked:
             latest = next((group for group in newest if group.kind == "user"), None)
             if latest is not None and not latest.label:
                 found[latest.key] = replace(latest, label=_AT_THE_STEP)

@@ -174,7 +174,8 @@ class _Planner:
         # large it is, what stands before it is left half of its room.
         half = fixed + (target - fixed) // 2
         rest = max(target - self._past.size(self._past.groups[start]), half)
-        stepped = self._stepped(start + 1, rest)
+        asked = self._past.groups[start].kind == "user"
+        stepped = self._stepped(start + 1, rest, asked=asked)
         if not self._fits(stepped):
             # It is too large for that: it loses detail too, to what leaves room up to the next
             # step, so that this is not done anew at every request.
@@ -204,12 +205,13 @@ class _Planner:
             return None
         return self._joined(kept_plan.before, index, kept_plan.covered)
 
-    def _stepped(self, start: int, limit: int) -> Plan:
+    def _stepped(self, start: int, limit: int, *, asked: bool = False) -> Plan:
         """Return the plan of a step behind a place, and everything since as it is."""
         if self._past.at(start) is None:
             return _whole(self._past)
         covered = self._past.groups[start].key
-        return self._joined(self._fit(start, limit, strict=False), start, covered)
+        before = self._fit(start, limit, strict=False, asked=asked)
+        return self._joined(before, start, covered)
 
     def _joined(self, before: Plan, start: int, covered: tuple[int, int]) -> Plan:
         """Return the plan of what a step has covered, and everything since as it is."""
@@ -265,14 +267,14 @@ class _Planner:
             index += 1
         return None
 
-    def _fit(self, start: int, limit: int, *, strict: bool) -> Plan:
+    def _fit(self, start: int, limit: int, *, strict: bool, asked: bool = False) -> Plan:
         """Return the groups from a place on such that they fit.
 
-        ``strict`` refuses what cannot fit; otherwise everything that may be dropped is.
+        ``strict`` refuses what cannot fit; otherwise all that may be dropped is, but the summaries.
         """
         past, room = self._past, limit - self._fixed
         past.at(start + HORIZON)
-        near = past.with_standing(past.groups[start : start + HORIZON], start)
+        near = past.with_standing(past.groups[start : start + HORIZON], start, asked=asked)
         if sum(map(_tokens, near)) > room:
             return self._reduce(near, start, limit, strict=strict)
         size, index = sum(map(_tokens, near)), start + HORIZON
@@ -282,7 +284,7 @@ class _Planner:
             index += 1
         if size > room and self._recall is not None:
             return self._fit_recalled(near, start, limit, strict=strict)
-        groups = past.with_standing(past.groups[start:index], start)
+        groups = past.with_standing(past.groups[start:index], start, asked=asked)
         if size > room:  # The last that was looked at, and the oldest of them, does not fit.
             last = past.groups[index - 1].key
             planned = [
@@ -330,9 +332,13 @@ class _Planner:
             GroupItem(group, self._tokenizer, scores.get(group.key, 0.0)) for group in groups
         ]
         said = [item.text for item in items if item.kind == "user"]
+        reductions = self._strategy.reductions(items, said[-1] if said else "")
+        if not strict:
+            # A target that cannot be reached is no reason to lose what stands for the rest.
+            reductions = (each for each in reductions if items[each.item].kind != "summary")
         reduced = reduce(
             items,
-            self._strategy.reductions(items, said[-1] if said else ""),
+            reductions,
             fixed=self._fixed,
             max_tokens=limit,
             tokenizer=self._tokenizer,

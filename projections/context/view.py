@@ -32,6 +32,7 @@ class ContextView:
         policy: How they were chosen, as an ``llm_request`` records it: with it, the events before
             give the same bytes again.
         format: The provider's format.
+        notes: What did not go as it was asked, such as an embedding that failed.
         due: With the strategy ``llm_summary``, the summary that the dropped part should get.
     """
 
@@ -46,6 +47,7 @@ class ContextView:
     policy: dict[str, Any]
     format: str
     due: SummaryRequest | None = None
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def ledger(self) -> tuple[LedgerEntry, ...]:
@@ -61,7 +63,7 @@ class ContextView:
     def document(self) -> dict[str, Any]:
         """What can be said of the view as one JSON object."""
         told = ("messages", "system", "ledger", "tokens", "usage", "encoding", "complete")
-        more = ("versions", "step", "policy", "format", "digest")
+        more = ("versions", "step", "policy", "format", "digest", "notes")
         return {name: getattr(self, name) for name in (*told, *more)}
 
     @property

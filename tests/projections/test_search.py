@@ -11,6 +11,7 @@ from sqlalchemy import Connection, inspect, make_url
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
+from eventstore.errors import EmbeddingFailed
 from projections import Views
 from projections.compression import Embedding, Hybrid, Retrieval, VectorSearch
 from projections.context import CONTEXT, ContextSettings, search_index, search_tables
@@ -487,8 +488,26 @@ def test_vectors_score_as_in_memory(
 def test_a_wrong_number_of_vectors_is_refused(store: EventStore, views: Views, cid: UUID) -> None:
     """An embedding that drops a text would give every later one another's vector."""
     talk(store, cid, "one", "two")
-    with pytest.raises(ValueError, match="1 vectors for 2 texts"):
+    with pytest.raises(EmbeddingFailed, match="1 vectors for 2 texts"):
         bring_up(store, cid, Embedding("broken", lambda texts: [[1.0]]))
+
+
+def test_a_request_is_built_though_the_embedding_fails(
+    store: EventStore, views: Views, cid: UUID
+) -> None:
+    """By words alone, as without an embedding; the view says so."""
+
+    def broken(texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        raise OSError("no route to host")
+
+    talk(store, cid, *(f"order W{number} is late " * 9 for number in range(30)))
+    settings = ContextSettings(steps=False)
+    failing = Retrieval(embedding=Embedding("broken", broken))
+    lesser = views.context(cid, max_tokens=400, settings=settings, strategy=Retrieval())
+    view = views.context(cid, max_tokens=400, settings=settings, strategy=failing)
+    reason = "the embedding callable failed: OSError: no route to host"
+    assert (f"searched by words alone: {reason}",) == view.notes
+    assert lesser.digest == view.digest
 
 
 def test_an_index_of_another_generation_is_not_used(

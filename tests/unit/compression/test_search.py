@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from eventstore.errors import EmbeddingFailed
 from projections.compression import FusedSearch, MemorySearch, VectorSearch, with_relevance
 from projections.compression.memory_search import terms
 from tests.unit.compression.example import item, items, said, user
@@ -90,7 +91,7 @@ def test_items_are_embedded_once() -> None:
 
 def test_a_wrong_number_of_vectors_is_refused() -> None:
     """Pairing what remains would rank the wrong items."""
-    with pytest.raises(ValueError, match="1 vectors for 2 texts"):
+    with pytest.raises(EmbeddingFailed, match="1 vectors for 2 texts"):
         VectorSearch(items(said("a"), said("b")), lambda texts: [[1.0]]).scores("a", 9)
 
 
