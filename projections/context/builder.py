@@ -279,7 +279,7 @@ class _Builder:
 
     def _injected(self, place: int, injection: Injection) -> Group:
         message = {"role": "system", "content": injection.text}
-        count = token_counts.count(message, self._tokenizer)
+        count = counts.composed(injection.text, self._tokenizer)
         row = ContextRow(
             version=0,
             part=place,

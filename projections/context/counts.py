@@ -8,13 +8,14 @@ does not know is counted once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 
 from eventstore.tokens import Count, Tokenizer
 from projections import token_counts
 from projections.context.rows import ContextRow
 
-__all__ = ["ahead", "of", "total"]
+__all__ = ["ahead", "composed", "of", "total"]
 
 
 def of(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> list[Count]:
@@ -33,6 +34,19 @@ def total(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> int:
     if all(row.encoding == name for row in rows):
         return sum(row.tokens for row in rows)
     return sum(count.tokens for count in of(rows, tokenizer))
+
+
+def composed(text: str, tokenizer: Tokenizer) -> Count:
+    """Return the tokens of a system message that is made for requests; remembered, not stored.
+
+    The same text goes into request after request: the system part, the digest of a step.
+    """
+    return tokenizer.widen(_composed(text, tokenizer.plain))
+
+
+@lru_cache(maxsize=512)
+def _composed(text: str, tokenizer: Tokenizer) -> Count:
+    return token_counts.count({"role": "system", "content": text}, tokenizer)
 
 
 def ahead(rows: Iterable[ContextRow], tokenizer: Tokenizer, page: int) -> Iterator[ContextRow]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eventstore.tokens import Tokenizer
-from projections import token_counts
 from projections.compression.reduction import digest_line
+from projections.context import counts
 from projections.context.planning import Plan
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.rows import ContextRow
@@ -18,15 +18,15 @@ def digest_row(plan: Plan, tokenizer: Tokenizer) -> ContextRow | None:
     if not told:
         return None
     lines = (digest_line(each.item, each.facts) for each in told if each.item is not None)
-    message = {"role": "system", "content": "\n".join((DIGEST_HEADER, *lines))}
-    count = token_counts.count(message, tokenizer)
+    text = "\n".join((DIGEST_HEADER, *lines))
+    count = counts.composed(text, tokenizer)
     version, part = told[0].group.key
     return ContextRow(
         version=version,
         part=part,
         role="system",
         kind="summary",
-        message=message,
+        message={"role": "system", "content": text},
         tokens=count.tokens,
         tokens_exact=count.exact,
         tokens_margin=count.margin,
