@@ -204,13 +204,13 @@ class TestItIsCountedOnce:
 
     @given(entries=dense_histories, share=shares)
     def test_a_build_tokenizes_no_message(self, entries: list[NewEvent], share: int) -> None:
-        """For a model of the rows' encoding, the digest is all that is left to count."""
+        """For a model of the rows' encoding, a digest that is new is all that is left to count."""
         rows, request = limited(entries, Request(steps=True), share)
         known = TokenCounts()
         with known.active():
             view = ask(rows, request)
         actions = [] if view is None else [entry.action for entry in view.ledger]
-        assert ("summarised" in actions) == known.has_new
+        assert "summarised" in actions or not known.has_new
 
     @given(entries=dense_histories, request=requests, share=shares)
     def test_a_count_says_whether_it_is_exact(
