@@ -43,7 +43,13 @@ from eventstore.sql.types import Id
 __all__ = ["ErasureReceipt", "erase", "erasure_count", "erasure_lock"]
 
 _DIGEST = re.compile("[0-9a-f]{64}")
-_SHARED = ("token_counts", "search_rows", "search_vectors", "search_heads")
+_SHARED = (
+    "projection_failures",
+    "token_counts",
+    "search_rows",
+    "search_vectors",
+    "search_heads",
+)
 """The tables of projections that no generation owns, and no registry row names; the heads last,
 as deleting one clears what an index may still hold of the rows."""
 

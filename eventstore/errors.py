@@ -254,7 +254,7 @@ class InvalidPrompt(EventStoreError, ValueError):
 
 
 class ProjectionFailed(EventStoreError):
-    """A projection's fold raised; nothing of this conversation's page was written."""
+    """A fold raised, or an event could not be read; nothing of the conversation was written."""
 
     def __init__(self, projection: str, conversation_id: UUID, version: int) -> None:
         self.projection = projection
@@ -263,6 +263,10 @@ class ProjectionFailed(EventStoreError):
         super().__init__(
             f"projection {projection} failed on conversation {conversation_id} at version {version}"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be pickled by its parts: a rebuild's worker process hands it to its parent."""
+        return type(self), (self.projection, self.conversation_id, self.version)
 
 
 class ImportFailed(EventStoreError, ValueError):

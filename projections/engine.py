@@ -8,14 +8,15 @@ those that the feed names, and the rebuild for all; so they cannot differ.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from eventstore.erasure import erasure_lock
-from eventstore.errors import ProjectionFailed
+from eventstore.errors import BlobDamaged, ProjectionFailed
 from eventstore.events import RecordedEvent
 from eventstore.sql.read import END, read_page
 from projections import heads
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 _PAGE = 1_000
+_DAMAGED = (BlobDamaged, ValueError, TypeError, LookupError, RecursionError)
+"""What reading a row raises whose payload, blob or metadata is damaged; no error of a driver."""
 _FEW = 64  # events; of so few new ones no message has been counted before
 
 
@@ -61,6 +64,8 @@ class Fold:
         try:
             self.state, changes = projection.fold(self.state, event)
             self.buffer.add(changes)
+        except SQLAlchemyError:
+            raise  # A fold asks for token counts that are kept; a lost connection is not its fault.
         except Exception as error:
             raise ProjectionFailed(projection.name, event.conversation_id, event.version) from error
         self.version = event.version
@@ -91,13 +96,14 @@ def catch_up(
     serves every generation; memory is bounded by a page of them.
 
     Raises:
-        ProjectionFailed: A fold raised; the caller's transaction must be rolled back.
+        ProjectionFailed: A fold raised, or an event cannot be read; the caller's transaction must
+            be rolled back.
     """
     erasure_lock(connection, conversation_id)
     folds = [_fold(head) for head in heads.lock(connection, generations, conversation_id)]
     after, count = min(fold.version for fold in folds), 0
     counts = TokenCounts(conversation_id)
-    while page := read_page(connection, conversation_id, after=after, before=before, limit=_PAGE):
+    while page := _page(connection, folds, conversation_id, after, before):
         if count == 0 and (after == 0 or len(page) > _FEW):
             # Another generation may have folded them.
             counts.look_in(connection)
@@ -130,15 +136,13 @@ def fold_anew(
     ``counts``, which then holds what was counted; without it they are counted anew.
 
     Raises:
-        ProjectionFailed: A fold raised.
+        ProjectionFailed: A fold raised, or an event cannot be read.
     """
     folds, after = [begin(generation) for generation in generations], 0
     if counts is not None:
         counts.read_ahead()
     with counts.active() if counts else nullcontext():
-        while page := read_page(
-            connection, conversation_id, after=after, before=before, limit=_PAGE
-        ):
+        while page := _page(connection, folds, conversation_id, after, before):
             for event in page:
                 for fold in folds:
                     fold.feed(event)
@@ -161,13 +165,13 @@ def resume(
     Tokens are taken from ``counts``.
 
     Raises:
-        ProjectionFailed: The fold raised.
+        ProjectionFailed: The fold raised, or an event cannot be read.
     """
     fold = begin(live or Generation(projection, 0, None))
     if live is not None:
         for head in heads.read(connection, [live], conversation_id).values():
             fold = _fold(head)
-    while page := read_page(connection, conversation_id, after=fold.version, limit=_PAGE):
+    while page := _page(connection, [fold], conversation_id, fold.version):
         if fold.version == 0 or len(page) > _FEW:
             counts.read_ahead()
         with counts.active():
@@ -189,6 +193,30 @@ def save_folds(connection: Connection, folds: Sequence[Fold], conversation_id: U
         fold.buffer.write(connection, fold.generation.tables, conversation_id)
     reached = [Head(fold.generation, fold.version, fold.state) for fold in folds]
     heads.save(connection, conversation_id, reached)
+
+
+def _page(
+    connection: Connection,
+    folds: Sequence[Fold],
+    conversation_id: UUID,
+    after: int,
+    before: int = END,
+) -> list[RecordedEvent]:
+    try:
+        return read_page(connection, conversation_id, after=after, before=before, limit=_PAGE)
+    except _DAMAGED as error:
+        version = _damaged(connection, conversation_id, after)
+        name = folds[0].generation.projection.name
+        raise ProjectionFailed(name, conversation_id, version) from error
+
+
+def _damaged(connection: Connection, conversation_id: UUID, after: int) -> int:
+    """Return the first version after that one which cannot be read."""
+    version = after + 1
+    with suppress(*_DAMAGED):
+        while read_page(connection, conversation_id, after=version - 1, limit=1):
+            version += 1
+    return version
 
 
 def _fold(head: Head) -> Fold:

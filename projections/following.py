@@ -20,9 +20,10 @@ from eventstore.sql.schema import metadata_for
 from projections import heads
 from projections.base import Projection
 from projections.engine import catch_up, is_current
+from projections.failures import catch_up_or_set_aside, noted
 from projections.generations import Generation, find_all_live
 
-__all__ = ["catch_up_behind", "late"]
+__all__ = ["catch_up_behind", "late", "retry_set_aside"]
 
 _LOOK = 2_000
 _TOGETHER = 20
@@ -31,10 +32,8 @@ _TOGETHER = 20
 def catch_up_behind(store: EventStore, projections: Sequence[Projection]) -> int:
     """Catch up every conversation that is behind; return how many were.
 
-    Many short transactions: up to 20 conversations each, then one for the cursor.
-
-    Raises:
-        ProjectionFailed: A fold raised; the conversations before it stay caught up.
+    Many short transactions: up to 20 conversations each, then one for the cursor. A conversation
+    that cannot be folded is set aside and not counted; it is tried again when it gains events.
     """
     with store.reading() as connection:
         found = find_all_live(connection, projections)
@@ -47,7 +46,6 @@ def catch_up_behind(store: EventStore, projections: Sequence[Projection]) -> int
 
 def _follow(store: EventStore, generations: list[Generation], cursor: str | None) -> int:
     looked_at, count = cursor, 0
-    failed: ProjectionFailed | None = None
     while True:
         with store.reading() as connection:
             page = feed.behind(connection, looked_at, _LOOK)
@@ -59,18 +57,9 @@ def _follow(store: EventStore, generations: list[Generation], cursor: str | None
         for start in range(0, len(late), _TOGETHER):
             # In one order everywhere, so that two followers cannot wait for each other.
             part = sorted(late[start : start + _TOGETHER], key=lambda pair: pair[0])
-            try:
-                _catch_up(store, part)
-            except ProjectionFailed:
-                # One that cannot be folded must not hold up the others.
-                for alone in part:
-                    try:
-                        _catch_up(store, [alone])
-                    except ProjectionFailed as error:
-                        failed = failed or error
-        count += len(late)
-        # A conversation that failed stays behind, and so must the cursor.
-        if failed is None and page.safe != cursor:
+            count += _catch_up(store, part)
+        # Also past a conversation that was set aside: it must not hold up the others.
+        if page.safe != cursor:
             with store.writing(durable=False) as connection:
                 for generation in generations:
                     _advance(connection, generation, cursor, page.safe)
@@ -78,15 +67,34 @@ def _follow(store: EventStore, generations: list[Generation], cursor: str | None
         looked_at = page.seen
         if not page.more:
             break
-    if failed is not None:
-        raise failed
     return count
 
 
-def _catch_up(store: EventStore, part: Sequence[tuple[UUID, list[Generation]]]) -> None:
+def retry_set_aside(store: EventStore, projections: Sequence[Projection]) -> None:
+    """Try again what was set aside, one transaction each: the code may have been mended since."""
+    with store.reading() as connection:
+        live = find_all_live(connection, projections)
+        by_key = {(each.projection.name, each.number): each for each in live if each is not None}
+        found = noted(connection)
+    for failure in found:
+        generation = by_key.get((failure.projection, failure.generation))
+        if generation is not None:
+            _catch_up_alone(store, failure.conversation_id, [generation])
+
+
+def _catch_up(store: EventStore, part: Sequence[tuple[UUID, list[Generation]]]) -> int:
+    try:
+        with store.writing(durable=False) as connection:
+            for conversation, behind in part:
+                catch_up(connection, behind, conversation)
+        return len(part)
+    except ProjectionFailed:
+        return sum(_catch_up_alone(store, conversation, behind) for conversation, behind in part)
+
+
+def _catch_up_alone(store: EventStore, conversation: UUID, behind: list[Generation]) -> bool:
     with store.writing(durable=False) as connection:
-        for conversation, behind in part:
-            catch_up(connection, behind, conversation)
+        return not catch_up_or_set_aside(connection, behind, conversation)
 
 
 def late(connection: Connection, generation: Generation | None) -> list[UUID]:

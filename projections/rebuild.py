@@ -22,14 +22,16 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, sele
 
 from eventstore import EventStore
 from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.errors import ProjectionFailed
 from eventstore.log import get_logger
 from eventstore.sql import feed
 from eventstore.sql.engines import open_engine
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.schema import metadata_for
-from projections import generations, tables
+from projections import failures, generations, tables
 from projections.catalogue import named
 from projections.engine import catch_up, fold_anew, save_folds, untouched
+from projections.failures import Failure
 from projections.generations import Generation
 from projections.setup import install_all
 from projections.token_counts import TokenCounts
@@ -43,15 +45,22 @@ _PAGE_CONVERSATIONS = 200
 Pending = tuple[UUID, int]
 """A conversation that the new generations lack, and its version."""
 
+Done = tuple[int, int, list[Failure]]
+"""Of a page: the conversations, their events, and what was set aside."""
+
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What a rebuild did; ``conversations`` and ``events`` leave out what an earlier start did."""
+    """What a rebuild did; ``conversations`` and ``events`` leave out what an earlier start did.
+
+    ``set_aside`` is what could not be folded, and was left out of the projections it names.
+    """
 
     projections: tuple[str, ...]
     conversations: int
     events: int
     seconds: float
+    set_aside: tuple[Failure, ...] = ()
 
 
 def rebuild(
@@ -59,6 +68,7 @@ def rebuild(
     names: Iterable[str] | None = None,
     *,
     workers: int = 1,
+    skip_broken: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> RebuildReport:
     """Fold all events anew into new tables and make them the live ones.
@@ -67,12 +77,14 @@ def rebuild(
         store: The store; an in-memory one is rebuilt by this process alone.
         names: The projections; all of them by default.
         workers: Processes that fold; 1 folds in this one.
+        skip_broken: Set aside what cannot be folded, and go on; it is in the report, and noted
+            until it has been caught up.
         on_progress: Called with the events folded so far and those to be folded in all.
 
     Raises:
         UnknownProjection: A name is none of a projection.
-        ProjectionFailed: A fold raised. The live generation stays as it is, and the rebuild can
-            be started again where it stopped.
+        ProjectionFailed: A fold raised, or an event cannot be read. The live generation stays as
+            it is, and the rebuild can be started again where it stopped.
     """
     started = time.perf_counter()
     projections = named(names)
@@ -81,13 +93,15 @@ def rebuild(
         end = feed.feed_end(connection)
         targets = [generations.start_building(connection, each, end) for each in projections]
     done = conversations = 0
+    failed: list[Failure] = []
     total = _pending_events(store, targets)
     pages = _pages(store, targets)
     if workers > 1 and not _in_memory(store):
-        results = _in_processes(store, targets, pages, workers)
+        results = _in_processes(store, targets, pages, workers, skip_broken)
     else:
-        results = (_rebuild_page(store, targets, page) for page in pages)
-    for page_conversations, page_events in results:
+        results = (_page_done(store, targets, page, skip_broken) for page in pages)
+    for page_conversations, page_events, page_failed in results:
+        failed += page_failed
         conversations += page_conversations
         done += page_events
         if on_progress is not None:
@@ -95,9 +109,8 @@ def rebuild(
     _finish(store, targets)
     seconds = time.perf_counter() - started
     _log.info("rebuilt", conversations=conversations, events=done, seconds=round(seconds, 3))
-    return RebuildReport(
-        tuple(projection.name for projection in projections), conversations, done, seconds
-    )
+    rebuilt = tuple(projection.name for projection in projections)
+    return RebuildReport(rebuilt, conversations, done, seconds, tuple(failed))
 
 
 def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
@@ -112,6 +125,7 @@ def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
         generations.drop_dead(connection)
     with schema_lock(store.engine) as connection:
         generations.forget_heads(connection)
+        failures.forget(connection)
 
 
 def _lacking(connection: Connection, targets: Sequence[Generation]) -> list[ColumnElement[bool]]:
@@ -168,6 +182,21 @@ def _pages(store: EventStore, targets: Sequence[Generation]) -> Iterator[list[Pe
                 page = []
         if page:
             yield page
+
+
+def _page_done(
+    store: EventStore, targets: Sequence[Generation], page: Sequence[Pending], skip_broken: bool
+) -> Done:
+    try:
+        return *_rebuild_page(store, targets, page), []
+    except ProjectionFailed:
+        if not skip_broken:
+            raise
+    failed: list[Failure] = []
+    for conversation_id, _ in page:
+        with store.writing(durable=False) as connection:
+            failed += failures.catch_up_or_set_aside(connection, targets, conversation_id)
+    return len(page), sum(version for _, version in page), failed
 
 
 def _rebuild_page(
@@ -228,8 +257,12 @@ def _in_memory(store: EventStore) -> bool:
 
 
 def _in_processes(
-    store: EventStore, targets: Sequence[Generation], pages: Iterator[list[Pending]], count: int
-) -> Iterator[tuple[int, int]]:
+    store: EventStore,
+    targets: Sequence[Generation],
+    pages: Iterator[list[Pending]],
+    count: int,
+    skip_broken: bool,
+) -> Iterator[Done]:
     """Rebuild pages in processes of their own, at most twice as many at a time as there are."""
     url = store.engine.url.render_as_string(hide_password=False)
     numbers = tuple((target.projection.name, target.number) for target in targets)
@@ -237,10 +270,10 @@ def _in_processes(
     pool = ProcessPoolExecutor(
         count, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(url, numbers)
     )
-    running: set[Future[tuple[int, int]]] = set()
+    running: set[Future[Done]] = set()
     try:
         for page in pages:
-            running.add(pool.submit(_work, page))
+            running.add(pool.submit(_work, page, skip_broken))
             if len(running) >= 2 * count:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
@@ -278,5 +311,5 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(page: list[Pending]) -> tuple[int, int]:
-    return _rebuild_page(_Worker.store, _Worker.targets, page)
+def _work(page: list[Pending], skip_broken: bool) -> Done:
+    return _page_done(_Worker.store, _Worker.targets, page, skip_broken)

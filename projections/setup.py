@@ -8,28 +8,32 @@ from sqlalchemy import Engine
 
 from eventstore import EventStore
 from eventstore.sql.migrate import schema_lock
-from projections import token_counts
+from projections import failures, token_counts
 from projections.catalogue import PROJECTIONS
 from projections.generations import find_live, install
 
 __all__ = ["install_all"]
 
-# Where the table of token counts has been seen: it is never dropped, and an idle worker asks often.
-_COUNTED: WeakSet[Engine] = WeakSet()
+# Where the tables that all share have been seen: they are never dropped, and an idle worker asks
+# often.
+_SHARED: WeakSet[Engine] = WeakSet()
 
 
 def install_all(store: EventStore) -> None:
-    """Give every projection a live generation for this code's version, and all the token counts.
+    """Give every projection a live generation for this code's version, and the shared tables.
 
     One transaction under the schema lock; nothing is written when all are there.
     """
     with store.reading() as connection:
         missing = [known for known in PROJECTIONS if find_live(connection, known) is None]
-        counted = store.engine in _COUNTED or token_counts.is_there(connection)
-    if (missing or not counted) and not store.read_only:
+        shared = store.engine in _SHARED or (
+            token_counts.is_there(connection) and failures.is_there(connection)
+        )
+    if (missing or not shared) and not store.read_only:
         with schema_lock(store.engine) as connection:
             token_counts.create(connection)
+            failures.create(connection)
             install(connection, missing)
-            counted = True
-    if counted:
-        _COUNTED.add(store.engine)
+            shared = True
+    if shared:
+        _SHARED.add(store.engine)

@@ -10,6 +10,7 @@ from eventstore import EventStore
 from eventstore.sql.schema import metadata_for
 from projections import generations
 from projections.catalogue import PROJECTIONS
+from projections.failures import Failure, noted
 from projections.generations import Generation
 
 __all__ = ["ProjectionStatus", "status"]
@@ -21,7 +22,7 @@ class ProjectionStatus:
 
     ``behind`` counts conversations with events that the live generation has not folded;
     ``building`` is the generation that a rebuild has begun and not ended, ``built`` how many
-    conversations it holds.
+    conversations it holds. ``set_aside`` names the conversations that could not be folded.
     """
 
     name: str
@@ -32,6 +33,7 @@ class ProjectionStatus:
     behind: int
     building: int | None
     built: int | None
+    set_aside: tuple[Failure, ...] = ()
 
 
 def status(store: EventStore) -> list[ProjectionStatus]:
@@ -51,6 +53,7 @@ def status(store: EventStore) -> list[ProjectionStatus]:
             query = select(func.count()).select_from(streams.join(heads, same))
             return int(connection.execute(query).scalar_one())
 
+        failed = noted(connection)
         found = []
         for projection in PROJECTIONS:
             live = generations.newest_live(connection, projection)
@@ -65,6 +68,7 @@ def status(store: EventStore) -> list[ProjectionStatus]:
                     behind=total - (folded(live[0]) if live else 0),
                     building=building.number if building else None,
                     built=folded(building) if building else None,
+                    set_aside=tuple(one for one in failed if one.projection == projection.name),
                 )
             )
         return found

@@ -14,7 +14,7 @@ from eventstore import EventStore
 from eventstore.errors import DatabaseBusy
 from eventstore.log import get_logger
 from projections.catalogue import PROJECTIONS
-from projections.following import catch_up_behind
+from projections.following import catch_up_behind, retry_set_aside
 from projections.generations import GenerationGone, gone
 from projections.setup import install_all
 
@@ -33,7 +33,8 @@ def run(
 ) -> int:
     """Catch up whatever is behind, again and again; return how many conversations were.
 
-    An idle round costs a few queries, however many conversations there are.
+    An idle round costs a few queries, however many conversations there are. A conversation that
+    cannot be folded is set aside, and tried again when it gains events or a worker starts.
 
     Args:
         store: The store to follow.
@@ -41,18 +42,18 @@ def run(
         poll_interval_s: How long to wait after a round that found nothing, in seconds.
         stop: Return soon after this is set.
         on_round: Called after each round with the number of conversations caught up.
-
-    Raises:
-        ProjectionFailed: A fold raised; what was committed before stays.
     """
     stop = stop or threading.Event()
-    total = 0
+    total, retried = 0, False
     while not stop.is_set():
         started = time.perf_counter()
         try:
             # Each round: a newer version's cut-over may have taken this version's tables away.
             install_all(store)
             with gone():
+                if not retried:
+                    retry_set_aside(store, PROJECTIONS)
+                    retried = True
                 count = catch_up_behind(store, PROJECTIONS)
         except GenerationGone:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict
 from types import FrameType
 
@@ -15,11 +16,13 @@ from conversations.cli.documents import print_document
 from conversations.cli.options import Target, common, json_option, with_target
 from conversations.cli.program import found_something
 from conversations.cli.progress import progress_bar
-from conversations.cli.text import plural
+from conversations.cli.tables import cell, fixed, flexible, grid, number
+from conversations.cli.text import count, one_line, plural
 from eventstore import EventStore
 from projections import worker
 from projections.catalogue import named
 from projections.diff import DiffReport, compare
+from projections.failures import Failure
 from projections.rebuild import RebuildReport
 from projections.rebuild import rebuild as rebuild_projections
 from projections.status import status as status_of
@@ -40,7 +43,7 @@ def status(target: Target, as_json: bool) -> None:
     """Show how each projection stands.
 
     Its version, its generation, and how many conversations are behind. Being behind is no fault: a
-    read catches up what it is asked for.
+    read catches up what it is asked for. Conversations that cannot be folded are listed below.
     """
     with target.open() as store:
         found = status_of(store)
@@ -48,6 +51,7 @@ def status(target: Target, as_json: bool) -> None:
         print_document(found)
     else:
         stdout().print(render.status_table(found))
+        _show_set_aside([failure for each in found for failure in each.set_aside])
 
 
 @projections.command("rebuild")
@@ -60,17 +64,24 @@ def status(target: Target, as_json: bool) -> None:
     show_default=True,
     help="How many processes fold.",
 )
+@click.option("--skip-broken", is_flag=True, help="Set aside what cannot be folded, and go on.")
 @click.option("--diff", is_flag=True, help="Compare with a fresh fold, and change nothing.")
 @json_option
 @common
 @with_target
 def rebuild(
-    target: Target, names: tuple[str, ...], workers: int, diff: bool, as_json: bool
+    target: Target,
+    names: tuple[str, ...],
+    workers: int,
+    skip_broken: bool,
+    diff: bool,
+    as_json: bool,
 ) -> None:
     """Fold all events anew into new tables, and make them the live ones.
 
     Reads go on meanwhile. A rebuild that was interrupted goes on where it stopped. With --diff the
-    rows that differ are listed, and the exit status is 1 if there are any.
+    rows that differ are listed, and the exit status is 1 if there are any. It is 1 as well if
+    --skip-broken has set a conversation aside.
     """
     named(names)
     with target.open() if diff else target.open_to_write() as store:
@@ -79,12 +90,34 @@ def rebuild(
             return
         with progress_bar("rebuilding") as meter:
             report = rebuild_projections(
-                store, names or None, workers=workers, on_progress=meter.update
+                store,
+                names or None,
+                workers=workers,
+                skip_broken=skip_broken,
+                on_progress=meter.update,
             )
     if as_json:
         print_document(report)
     else:
         say(rebuilt(report))
+        _show_set_aside(report.set_aside)
+    if report.set_aside:
+        found_something()
+
+
+def _show_set_aside(failures: Sequence[Failure]) -> None:
+    if failures:
+        table = grid(
+            fixed("set aside"),
+            number("at version"),
+            fixed("projection"),
+            flexible("why", fold=True),
+        )
+        for each in failures:
+            why = cell(one_line(each.error), "red")
+            conversation = cell(each.conversation_id)
+            table.add_row(conversation, cell(count(each.version)), cell(each.projection), why)
+        stdout().print(table)
 
 
 def _show_differences(store: EventStore, names: tuple[str, ...], *, as_json: bool) -> None:
@@ -141,7 +174,7 @@ def run(target: Target, once: bool) -> None:
     with target.open_to_write() as store:
         before = signal.signal(signal.SIGTERM, end)
         try:
-            count = worker.run(store, once=once, stop=stop)
+            caught_up = worker.run(store, once=once, stop=stop)
         finally:
             signal.signal(signal.SIGTERM, before)
-    say(f"caught up {plural(count, 'conversation')}")
+    say(f"caught up {plural(caught_up, 'conversation')}")

@@ -9,7 +9,7 @@ from eventstore import RecordedEvent
 from eventstore.events import UserMessage
 from projections.base import Change, Column, Put, ReadTable, State
 
-__all__ = ["NOTES", "Notes", "Poisoned"]
+__all__ = ["NOTES", "Marked", "Notes", "Poisoned"]
 
 NOTES = ReadTable(
     "notes",
@@ -59,5 +59,16 @@ class Poisoned(Notes):
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Fold as `Notes` does, or raise."""
         if event.version == self.at:
+            raise Poison(f"version {event.version}")
+        return Notes.fold(self, state, event)
+
+
+@dataclass(frozen=True, slots=True)
+class Marked(Notes):
+    """The same, but its fold fails at a message that says ``poison``."""
+
+    def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
+        """Fold as `Notes` does, or raise."""
+        if event.data == UserMessage.text("poison"):
             raise Poison(f"version {event.version}")
         return Notes.fold(self, state, event)

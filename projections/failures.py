@@ -1,0 +1,179 @@
+"""Conversations set aside: what could not be folded, noted so that the rest goes on without it.
+
+The table ``projection_failures`` is made by the projections' set-up, is disposable, and loses what
+it knows of a conversation when that is erased: an error's text may quote a payload. A note counts
+only while the generation has not folded its version; so whoever catches up needs no look at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    and_,
+    delete,
+    exists,
+    insert,
+    inspect,
+    not_,
+    or_,
+    select,
+)
+
+from eventstore.erasure import erasure_lock
+from eventstore.errors import ProjectionFailed
+from eventstore.log import get_logger
+from eventstore.sql.schema import metadata_for
+from eventstore.sql.types import Id, SafeText, Timestamp
+from projections.engine import catch_up
+from projections.generations import Generation
+
+__all__ = ["TABLE", "Failure", "catch_up_or_set_aside", "create", "forget", "is_there", "noted"]
+
+_log = get_logger("projections.failures")
+_MOST = 500  # characters of an error's text
+
+TABLE = Table(
+    "projection_failures",
+    MetaData(),
+    Column("conversation_id", Id, nullable=False),
+    Column("projection", SafeText, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("error", SafeText, nullable=False),
+    Column("failed_at", Timestamp, nullable=False),
+    PrimaryKeyConstraint(
+        "conversation_id", "projection", "generation", name="pk_projection_failures"
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A conversation that a generation cannot fold: at which version, since when, and why."""
+
+    conversation_id: UUID
+    projection: str
+    generation: int
+    version: int
+    error: str
+    failed_at: datetime
+
+
+def create(connection: Connection) -> None:
+    """Create the table where it is missing, in the caller's transaction."""
+    TABLE.create(connection, checkfirst=True)
+
+
+def is_there(connection: Connection) -> bool:
+    """Whether the table exists: a replica may follow a primary that has not made it."""
+    return inspect(connection).has_table(TABLE.name)
+
+
+def catch_up_or_set_aside(
+    connection: Connection, generations: Sequence[Generation], conversation_id: UUID
+) -> list[Failure]:
+    """Catch up each generation by itself; note, and return, where that fails.
+
+    In the caller's transaction, which must be one for writing and may be committed whatever
+    failed: each generation's rows are undone to a savepoint of its own. A generation that could
+    be caught up loses its note.
+    """
+    # Before the savepoints, which would give it up again: no note may outlive an erasure.
+    erasure_lock(connection, conversation_id)
+    found: list[Failure] = []
+    # In the order in which heads are locked everywhere.
+    for generation in sorted(generations, key=lambda each: (each.projection.name, each.number)):
+        failure = None
+        try:
+            with connection.begin_nested():
+                catch_up(connection, [generation], conversation_id)
+        except ProjectionFailed as error:
+            failure = _failure(error, generation)
+            found.append(failure)
+        _note(connection, conversation_id, generation, failure)
+    return found
+
+
+def noted(connection: Connection) -> list[Failure]:
+    """Return what is set aside, by projection and conversation; nothing without the table."""
+    if not is_there(connection):
+        return []
+    query = select(TABLE).where(not_(_outdated(connection)))
+    query = query.order_by(TABLE.c.projection, TABLE.c.conversation_id, TABLE.c.generation)
+    return [Failure(**row._mapping) for row in connection.execute(query)]
+
+
+def forget(connection: Connection) -> None:
+    """Delete the notes that count no more, in the caller's transaction."""
+    connection.execute(delete(TABLE).where(_outdated(connection)))
+
+
+def _outdated(connection: Connection) -> ColumnElement[bool]:
+    """Whether a note's version has been folded since, or its generation is gone."""
+    tables = metadata_for(connection.dialect.name).tables
+    heads, registry = tables["projection_heads"], tables["projections"]
+    folded = exists().where(
+        and_(
+            heads.c.conversation_id == TABLE.c.conversation_id,
+            heads.c.projection == TABLE.c.projection,
+            heads.c.generation == TABLE.c.generation,
+            heads.c.version >= TABLE.c.version,
+        )
+    )
+    known = exists().where(
+        registry.c.name == TABLE.c.projection,
+        registry.c.generation == TABLE.c.generation,
+        registry.c.status != "dead",
+    )
+    return or_(folded, not_(known))
+
+
+def _failure(error: ProjectionFailed, generation: Generation) -> Failure:
+    cause = error.__cause__ or error
+    text = f"{type(cause).__name__}: {cause}"[:_MOST]
+    _log.warning(
+        "set aside",
+        conversation=str(error.conversation_id),
+        projection=error.projection,
+        version=error.version,
+        # Its text may quote a payload, which is nothing for a log.
+        error=type(cause).__name__,
+    )
+    return Failure(
+        error.conversation_id,
+        error.projection,
+        generation.number,
+        error.version,
+        text,
+        datetime.now(UTC),
+    )
+
+
+def _note(
+    connection: Connection,
+    conversation_id: UUID,
+    generation: Generation,
+    failure: Failure | None,
+) -> None:
+    connection.execute(
+        delete(TABLE).where(
+            TABLE.c.conversation_id == conversation_id,
+            TABLE.c.projection == generation.projection.name,
+            TABLE.c.generation == generation.number,
+        )
+    )
+    if failure is not None:
+        values = {name: getattr(failure, name) for name in Failure.__slots__}
+        connection.execute(insert(TABLE).values(**values))

@@ -1,0 +1,169 @@
+"""What cannot be folded is set aside: named and noted, and never in the way of the rest."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from conversations.cli.program import FOUND
+from eventstore import EventStore, new_id
+from eventstore import events as e
+from eventstore.errors import BlobDamaged, ProjectionFailed
+from projections import Views, catalogue, setup, status, worker
+from projections.catalogue import PROJECTIONS
+from projections.failures import Failure
+from projections.following import catch_up_behind
+from projections.generations import install
+from projections.rebuild import rebuild
+from tests.cli.program import run
+from tests.projections.support import converse, everything, expected, stored
+from tests.projections.toys import Marked, Notes
+from tests.settling import settled
+
+MARKED = e.UserMessage.text("poison")
+
+
+@pytest.fixture
+def marked(store: EventStore, views: Views, monkeypatch: pytest.MonkeyPatch) -> Marked:
+    """Give a projection of the catalogue that cannot fold a marked message."""
+    toy = Marked()
+    for module in (catalogue, setup, status, worker):
+        monkeypatch.setattr(module, "PROJECTIONS", (*PROJECTIONS, toy))
+    with store.writing() as connection:
+        install(connection, [toy])
+    return toy
+
+
+@pytest.fixture
+def broken(store: EventStore, marked: Marked) -> UUID:
+    """Give the first of three conversations, which is broken at version 2."""
+    cid = new_id()
+    store.append(cid, [e.UserMessage.text("one"), MARKED])
+    converse(store, 1)
+    converse(store, 1)
+    return cid
+
+
+def damage_blob(store: EventStore) -> UUID:
+    """Append a conversation whose second event is in a blob that cannot be unpacked."""
+    cid = new_id()
+    store.append(cid, [e.UserMessage.text("one"), e.UserMessage.text("x" * 100_000)])
+    with store.writing() as connection:
+        connection.exec_driver_sql("UPDATE blobs SET content = substr(content, 1, 8)")
+    return cid
+
+
+def noted(store: EventStore) -> list[Failure]:
+    """Return what `status` lists."""
+    return [failure for each in status.status(store) for failure in each.set_aside]
+
+
+def test_a_rebuild_sets_aside_what_it_cannot_fold(
+    store: EventStore, marked: Marked, broken: UUID
+) -> None:
+    """The rest is cut over; the report and the status name conversation, version and error."""
+    report = rebuild(store, skip_broken=True)
+    [failure] = report.set_aside
+    assert [failure] == noted(store)
+    assert (broken, "notes", 2, 2, "Poison: version 2") == (
+        failure.conversation_id,
+        failure.projection,
+        failure.generation,
+        failure.version,
+        failure.error,
+    )
+    assert {} == stored(store, broken, [marked])["notes"]
+    assert expected(store.read(broken)) == stored(store, broken)
+    others = [each.conversation_id for each in store.list() if each.conversation_id != broken]
+    for cid in others:
+        assert expected(store.read(cid), [marked]) == stored(store, cid, [marked])
+
+
+def test_without_the_option_a_rebuild_stops(store: EventStore, broken: UUID) -> None:
+    """The error names the conversation, nothing is cut over and nothing is noted."""
+    with pytest.raises(ProjectionFailed, match=f"notes failed .* {broken} at version 2"):
+        rebuild(store)
+    assert {1} == {each.generation for each in status.status(store)}
+    assert [] == noted(store)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_row_is_set_aside(store: EventStore, views: Views, workers: int) -> None:
+    """A blob that cannot be unpacked is named for every projection, also by other processes."""
+    cid, other = damage_blob(store), converse(store, 1)
+    with pytest.raises(ProjectionFailed, match=f"{cid} at version 2"):
+        rebuild(store, workers=workers)
+    report = rebuild(store, workers=workers, skip_broken=True)
+    assert {(cid, 2)} == {(each.conversation_id, each.version) for each in report.set_aside}
+    assert sorted(each.name for each in PROJECTIONS) == sorted(
+        each.projection for each in report.set_aside
+    )
+    assert expected(store.read(other)) == stored(store, other)
+
+
+def test_a_read_of_what_is_broken_raises(store: EventStore, views: Views) -> None:
+    """It names conversation and version, with the damage as its cause, also once set aside."""
+    cid = damage_blob(store)
+    worker.run(store, once=True)
+    with pytest.raises(ProjectionFailed) as caught:
+        views.timeline(cid)
+    assert (cid, 2) == (caught.value.conversation_id, caught.value.version)
+    assert isinstance(caught.value.__cause__, BlobDamaged)
+
+
+def test_a_worker_goes_on_past_what_is_broken(
+    store: EventStore, marked: Marked, broken: UUID
+) -> None:
+    """The others are caught up, the broken one is noted, and the next round finds nothing."""
+    assert 2 == worker.run(settled(store), once=True)
+    assert [(broken, 2)] == [(each.conversation_id, each.version) for each in noted(store)]
+    assert {"notes": 1} == {each.name: each.behind for each in status.status(store) if each.behind}
+    before = everything(store)
+    assert 0 == catch_up_behind(store, (*PROJECTIONS, marked))
+    assert before == everything(store)
+
+
+def test_new_events_have_it_tried_again(
+    store: EventStore, marked: Marked, broken: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the fold is mended, the next event brings the conversation back and ends the note."""
+    catch_up_behind(store, [marked])
+    assert 1 == len(noted(store))
+    monkeypatch.setattr(Marked, "fold", Notes.fold)
+    store.append(broken, [e.UserMessage.text("three")])
+    catch_up_behind(store, [marked])
+    assert [] == noted(store)
+    assert 3 == len(stored(store, broken, [marked])["notes"])
+
+
+def test_a_worker_tries_again_when_it_starts(
+    store: EventStore, marked: Marked, broken: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code that was mended needs no new event: the note's row itself is gone."""
+    worker.run(store, once=True)
+    monkeypatch.setattr(Marked, "fold", Notes.fold)
+    worker.run(store, once=True)
+    assert [] == everything(store)["projection_failures"]
+    assert 2 == len(stored(store, broken, [marked])["notes"])
+
+
+def test_an_erasure_removes_the_note(store: EventStore, marked: Marked, broken: UUID) -> None:
+    """An error's text may quote what was erased."""
+    catch_up_behind(store, [marked])
+    assert 1 == len(everything(store)["projection_failures"])
+    store.erase(broken, reason="asked for")
+    assert [] == everything(store)["projection_failures"]
+
+
+def test_the_command_lists_what_was_set_aside(
+    store: EventStore, database_url: str, broken: UUID
+) -> None:
+    """It ends with status 1; ``status`` goes on listing the conversation, also as JSON."""
+    done = run("projections", "rebuild", "--skip-broken", url=database_url)
+    assert FOUND == done.status
+    shown = run("projections", "status", url=database_url)
+    assert [True, True] == [str(broken) in each.out for each in (done, shown)]
+    found = run("projections", "status", "--json", url=database_url).document
+    [failure] = [failure for each in found for failure in each["set_aside"]]
+    assert (str(broken), 2) == (failure["conversation_id"], failure["version"])
