@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from uuid import UUID
 
 from sqlalchemy import URL, Connection
 
-from eventstore import blobs
+from eventstore import blobs, telemetry
 from eventstore.erasure import ErasureReceipt
 from eventstore.events.meta import Meta
 from eventstore.events.records import EventData, NewEvent, RecordedEvent
@@ -104,7 +105,14 @@ class AsyncEventStore:
         )
         if connection is not None:
             return await self._run(lambda: append(connection, request()))
-        return await self._group.submit(request)
+        where, started = self.store.database, time.perf_counter()
+        try:
+            outcome = await self._group.submit(request)
+        except Exception as error:
+            telemetry.appended(where, conversation_id, len(events), error, started)
+            raise
+        telemetry.appended(where, conversation_id, len(events), outcome, started)
+        return outcome
 
     async def read(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -27,6 +28,7 @@ THRESHOLD_BYTES = 32 * 1024
 """Payloads of more JSON bytes than this are kept in a blob."""
 
 _STUB = '{"$blob":'
+_DIGEST = re.compile("[0-9a-f]{64}")
 _INSERT = Statement(
     """
     INSERT INTO blobs (conversation_id, digest, size_bytes, compression, content)
@@ -105,7 +107,10 @@ def read_blob(connection: AnyConnection, conversation_id: UUID, digest: str) -> 
         BlobNotFound: The conversation keeps no such blob.
         BlobDamaged: Its bytes cannot be unpacked.
     """
-    found = _fetch(cursor(connection), dialect_of(connection), conversation_id, digest)
+    found = None
+    # A driver raises its own error for text that a column cannot hold.
+    if _DIGEST.fullmatch(digest):
+        found = _fetch(cursor(connection), dialect_of(connection), conversation_id, digest)
     if found is None:
         raise BlobNotFound(conversation_id, digest)
     return found

@@ -18,12 +18,10 @@ from sqlalchemy import (
     Connection,
     column,
     delete,
-    func,
     insert,
     inspect,
     select,
     table,
-    text,
     update,
 )
 from sqlalchemy import Table as SqlTable
@@ -35,6 +33,7 @@ from eventstore.events.codec import decode
 from eventstore.events.records import NewEvent
 from eventstore.ids import new_id
 from eventstore.sql.append import append
+from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.migrate import schema_stays
 from eventstore.sql.requests import ANY, Append, prepare
 from eventstore.sql.schema import metadata_for
@@ -53,6 +52,11 @@ _SHARED = (
 """The tables of projections that no generation owns, and no registry row names; the heads last,
 as deleting one clears what an index may still hold of the rows."""
 
+_ERASURES = Statement(
+    "SELECT count(*) FROM erasures WHERE conversation_id IN (SELECT value FROM json_each(:ids))",
+    "SELECT count(*) FROM erasures WHERE conversation_id = ANY(:ids)",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ErasureReceipt:
@@ -70,25 +74,31 @@ class ErasureReceipt:
     version: int
 
 
-def erasure_lock(connection: Connection, conversation_id: UUID, *, exclusive: bool = False) -> None:
-    """Keep erasing and projecting of one conversation apart until the transaction ends.
+def erasure_lock(connection: AnyConnection, *conversations: UUID, exclusive: bool = False) -> None:
+    """Keep erasing and projecting of conversations apart until the transaction ends.
 
     Without it a projection could write, after the erasure, what it had read before. SQLite needs
     none: it has one writer at a time.
     """
-    if connection.dialect.name == "sqlite":
+    if dialect_of(connection).is_sqlite:
         return
     function = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
-    connection.execute(
-        text(f"SELECT {function}(hashtextextended(:key, 7))"), {"key": str(conversation_id)}
+    run = cursor(connection)
+    run.execute(
+        f"SELECT {function}(hashtextextended(key, 7)) FROM unnest(%s::text[]) AS key",  # noqa: S608 - one of two names
+        [[str(conversation_id) for conversation_id in conversations]],
     )
+    run.close()
 
 
-def erasure_count(connection: Connection, conversations: Sequence[UUID]) -> int:
+def erasure_count(connection: AnyConnection, conversations: Sequence[UUID]) -> int:
     """Return how often any of these was erased: the same as before, if nothing is gone since."""
-    erasures = metadata_for(connection.dialect.name).tables["erasures"]
-    query = select(func.count()).where(erasures.c.conversation_id.in_(conversations))
-    return int(connection.execute(query).scalar_one())
+    dialect, run = dialect_of(connection), cursor(connection)
+    ids = [dialect.from_id(conversation_id) for conversation_id in conversations]
+    run.execute(_ERASURES.on(dialect), {"ids": json.dumps(ids) if dialect.is_sqlite else ids})
+    [(found,)] = run.fetchall()
+    run.close()
+    return int(found)
 
 
 def erase(

@@ -12,6 +12,7 @@
     ├── ConversationNotFound      (also LookupError)
     ├── BlobNotFound              (also LookupError)
     ├── BlobDamaged               the bytes of a blob cannot be unpacked
+    ├── EventDamaged              a stored event's row cannot be read       (also ValueError)
     ├── UnknownAlias              no tool result has this alias             (also LookupError)
     ├── UnknownProjection         no projection has this name               (also LookupError)
     ├── EncodingNotBundled        a tokenizer that is not carried along     (also LookupError)
@@ -50,6 +51,7 @@ __all__ = [
     "DatabaseBusy",
     "EmbeddingFailed",
     "EncodingNotBundled",
+    "EventDamaged",
     "EventIdConflict",
     "EventStoreError",
     "ImportFailed",
@@ -163,6 +165,17 @@ class BlobDamaged(EventStoreError):
         self.conversation_id = conversation_id
         self.digest = digest
         super().__init__(f"blob {digest} of conversation {conversation_id} is damaged")
+
+
+class EventDamaged(EventStoreError, ValueError):
+    """The row of an event was altered so that it cannot be read: restore a backup."""
+
+    def __init__(self, conversation_id: UUID, version: int) -> None:
+        self.conversation_id = conversation_id
+        self.version = version
+        super().__init__(
+            f"event {version} of conversation {conversation_id} is damaged: restore a backup"
+        )
 
 
 class UnknownAlias(EventStoreError, LookupError):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from uuid import UUID, uuid5
+from typing import Any
+from uuid import UUID, SafeUUID, uuid5
 
 import uuid_utils
 
 from eventstore.errors import InvalidEvent
 
-__all__ = ["call_id", "derived_id", "new_id", "to_uuid"]
+__all__ = ["call_id", "derived_id", "fresh_id", "new_id", "stored_id", "to_uuid"]
 
 _NAMESPACE = UUID("0d5c1f9e-7a0b-5b8e-9a55-6c1a5f0f6c3d")
 
@@ -16,6 +17,35 @@ _NAMESPACE = UUID("0d5c1f9e-7a0b-5b8e-9a55-6c1a5f0f6c3d")
 def new_id() -> UUID:
     """Return a fresh UUIDv7: unique, and ordered by time of creation."""
     return UUID(int=uuid_utils.uuid7().int)
+
+
+def fresh_id() -> tuple[str, bytes]:
+    """Return a fresh UUIDv7 as its text and its bytes; a `UUID` would cost more than both."""
+    made = uuid_utils.uuid7()
+    return str(made), made.bytes
+
+
+class _Unset(UUID):
+    """A UUID that is being put together; the class's own initialiser takes twice as long."""
+
+    __slots__ = ()
+    __setattr__ = object.__setattr__  # type: ignore[assignment]
+
+
+def stored_id(text: str) -> UUID:
+    """Return a UUID from its text of 32 digits and hyphens, which a database has kept.
+
+    Raises:
+        ValueError: It is no such text.
+    """
+    digits = text.replace("-", "")
+    if len(digits) != 32:
+        raise ValueError(f"{text!r} is no UUID")
+    made: Any = object.__new__(_Unset)
+    made.int = int(digits, 16)
+    made.is_safe = SafeUUID.unknown
+    made.__class__ = UUID
+    return made  # type: ignore[no-any-return]
 
 
 def derived_id(*parts: str | int | UUID) -> UUID:

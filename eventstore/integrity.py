@@ -8,13 +8,21 @@ cannot be guessed from it.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Literal
 from uuid import UUID
 
-__all__ = ["Problem", "ProblemKind", "Verification", "chain_start", "chain_step", "commit_to"]
+__all__ = [
+    "Problem",
+    "ProblemKind",
+    "Verification",
+    "chain_start",
+    "chain_step",
+    "commit_to",
+    "microseconds_of",
+]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -56,29 +64,42 @@ class Verification:
 
 def chain_start(conversation_id: UUID) -> bytes:
     """Return the chain value before the first event."""
-    return hashlib.sha256(b"agent-eventstore chain 1" + conversation_id.bytes).digest()
+    return sha256(b"agent-eventstore chain 1" + conversation_id.bytes).digest()
 
 
 def commit_to(salt: bytes, data: str) -> bytes:
     """Return the salted commitment to a payload's JSON text."""
-    return hashlib.sha256(salt + data.encode()).digest()
+    return sha256(salt + data.encode()).digest()
+
+
+def microseconds_of(moment: datetime) -> int:
+    """Return a time as the chain covers it: microseconds since 1970 in UTC."""
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def chain_step(
     previous: bytes,
     version: int,
-    event_id: UUID,
+    event_id: bytes,
     type_name: str,
     schema_version: int,
-    recorded_at: datetime,
+    microseconds: int,
     meta: str,
     data_digest: bytes,
 ) -> bytes:
-    """Return the chain value of an event, from the one before it and the event's own header."""
-    microseconds = (recorded_at - _EPOCH) // _MICROSECOND
+    """Return the chain value of an event, from the one before it and the event's own header.
+
+    Args:
+        previous: The chain value before.
+        version: The event's version.
+        event_id: The 16 bytes of the event's id.
+        type_name: The event's type.
+        schema_version: The version of its payload's schema.
+        microseconds: When it was recorded, see `microseconds_of`.
+        meta: The JSON text of its metadata.
+        data_digest: The commitment to its payload.
+    """
     meta_bytes = meta.encode()
     # Lengths are part of what is hashed, so that no two headers run together alike.
     header = f"{version}|{microseconds}|{schema_version}|{len(meta_bytes)}|{type_name}|"
-    return hashlib.sha256(
-        previous + event_id.bytes + header.encode() + meta_bytes + data_digest
-    ).digest()
+    return sha256(previous + event_id + header.encode() + meta_bytes + data_digest).digest()

@@ -7,26 +7,26 @@ safe to share between threads; after a fork or in another process, open another 
 
 from __future__ import annotations
 
-import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from logging import INFO
 from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-import psycopg
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.pool import QueuePool
 
-from eventstore import blobs, erasure
-from eventstore.errors import EventStoreError
+from eventstore import blobs, erasure, telemetry
 from eventstore.events.meta import Meta
 from eventstore.events.records import EventData, NewEvent, RecordedEvent
 from eventstore.ids import to_uuid
 from eventstore.integrity import Verification
 from eventstore.log import get_logger
 from eventstore.sql import feed, migrate, streams
-from eventstore.sql.append import Heads, append
+from eventstore.sql.append import append
+from eventstore.sql.appending import Appending
 from eventstore.sql.dialect import DriverConnection
 from eventstore.sql.driver import AtHand, DriverTransaction
 from eventstore.sql.engines import Synchronous, begin_write, open_engine, snapshot_of
@@ -35,6 +35,7 @@ from eventstore.sql.read import END, read_page
 from eventstore.sql.requests import ANY, Append, Appended, Expected, prepare
 from eventstore.sql.streams import StreamInfo
 from eventstore.sql.verify import verify_stream
+from eventstore.telemetry import operation
 
 __all__ = ["EventStore", "StreamId"]
 
@@ -60,13 +61,15 @@ class EventStore:
     ) -> None:
         self.engine = engine
         self.url = engine.url.render_as_string(hide_password=True)
+        self.database = telemetry.database(engine.url)
         self.blob_threshold = blob_threshold
         self.read_only = read_only
         self._log_to_empty = False
-        self._heads: Heads = {}
         # Half of the pool at most, so that the other half is always to be had.
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
         self._at_hand = AtHand(engine, keep=size // 2)
+        self._appending = Appending(self.url, self._at_hand)
+        telemetry.discover()
 
     @classmethod
     def open(
@@ -156,6 +159,7 @@ class EventStore:
             OwnerMismatch: The conversation belongs to another tenant or user.
             InvalidEvent: There are no events, or one cannot be encoded.
         """
+        started = time.perf_counter()
         request = self.request(
             conversation_id,
             events,
@@ -168,14 +172,11 @@ class EventStore:
         )
         if connection is not None:
             return append(connection, request)
-        with translated(self.url):
-            try:
-                with DriverTransaction(self._at_hand, write=True) as own:
-                    return append(own, request, self._heads)
-            except (sqlite3.IntegrityError, psycopg.IntegrityError):
-                # An event id is there already: find out where.
-                with DriverTransaction(self._at_hand, write=True) as own:
-                    return append(own, request)
+        (outcome,) = self.append_group([request])
+        telemetry.appended(self.database, conversation_id, len(events), outcome, started)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def request(
         self,
@@ -200,20 +201,12 @@ class EventStore:
         )
 
     def append_group(self, requests: Sequence[Append]) -> list[Appended | Exception]:
-        """Run many appends in one transaction; each succeeds or fails by itself.
+        """Run many appends together; each succeeds or fails by itself.
 
-        The result of each stands at its place, once all that succeeded are durable.
+        They share a transaction, or two: those whose streams are where this store saw them last
+        go first. The result of each stands at its place, once all that succeeded are durable.
         """
-        # In one order everywhere, so that two groups cannot wait for each other's streams.
-        order = sorted(range(len(requests)), key=lambda place: requests[place].conversation_id)
-        try:
-            with translated(self.url), DriverTransaction(self._at_hand, write=True) as connection:
-                done = {place: _outcome(connection, requests[place]) for place in order}
-            return [done[place] for place in range(len(requests))]
-        except Exception as error:
-            if len(requests) == 1:
-                return [error]
-        return [outcome for request in requests for outcome in self.append_group([request])]
+        return self._appending.run(requests)
 
     def read(
         self,
@@ -344,16 +337,18 @@ class EventStore:
             ConversationNotFound: There is none of this id.
             InvalidEvent: No reason was given.
         """
-        with self.writing() as connection:
-            receipt = erasure.erase(
-                connection,
-                to_uuid(conversation_id),
-                reason=reason,
-                versions=versions,
-                requested_by=requested_by,
-            )
-        self._empty_log()
-        _log.info("erased", conversation_id=str(receipt.conversation_id), version=receipt.version)
+        stream = to_uuid(conversation_id)
+        with operation("eventstore", "erase", level=INFO, conversation_id=stream) as erased:
+            with self.writing() as connection:
+                receipt = erasure.erase(
+                    connection,
+                    stream,
+                    reason=reason,
+                    versions=versions,
+                    requested_by=requested_by,
+                )
+            self._empty_log()
+            erased.note(version=receipt.version, events=len(receipt.versions))
         return receipt
 
     def _empty_log(self) -> None:
@@ -392,6 +387,25 @@ class EventStore:
         with translated(self.url), begin_write(self.engine, durable=durable) as connection:
             yield connection
 
+    @contextmanager
+    def on_driver(
+        self, *, write: bool = False, durable: bool = True, snapshot: bool = False
+    ) -> Iterator[DriverConnection]:
+        """Yield what `reading` and `writing` do, as the driver's connection: for every turn's path.
+
+        Args:
+            write: Begin a transaction for writing.
+            durable: As in `writing`.
+            snapshot: As in `reading`.
+
+        On PostgreSQL those that write are pipelined: one that fails may raise at a later one.
+        """
+        begun = DriverTransaction(
+            self._at_hand, write=write, durable=durable, snapshot=snapshot, pipelined=write
+        )
+        with translated(self.url), begun as connection:
+            yield connection
+
     def _all_ids(self) -> Iterator[UUID]:
         after: UUID | None = None
         while page := self.list(after=after, limit=_PAGE):
@@ -420,11 +434,3 @@ class EventStore:
     ) -> None:
         """Close the store."""
         self.close()
-
-
-def _outcome(connection: DriverConnection, request: Append) -> Appended | Exception:
-    try:
-        return append(connection, request)
-    except EventStoreError as error:
-        # Raised before anything was written, so the others of the group are not touched.
-        return error

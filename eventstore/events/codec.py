@@ -9,20 +9,31 @@ with a lone surrogate is written in ASCII escapes throughout, so that SQLite and
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from eventstore.errors import InvalidEvent
 from eventstore.events.base import JsonObject, Payload
 from eventstore.events.registry import REGISTRY, UPCASTERS, UnknownEvent
 
-__all__ = ["decode", "dumps", "encode", "loads"]
+__all__ = ["decode", "dumps", "dumps_json", "encode", "loads", "loads_json"]
 
 _LOST = "\ufffd" * 3
 """What pydantic makes, without an error, of a lone surrogate in a key."""
+
+# Made once: `json.dumps` would make an encoder for every call.
+_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+_CURRENT: dict[tuple[str, int], Callable[[str], Payload]] = {
+    (cls.type, cls.schema_version): cls.__pydantic_validator__.validate_json
+    for cls in REGISTRY.values()
+}
+
+_NO_TYPE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL's text takes neither
 
 Upcaster = Callable[[JsonObject], JsonObject]
 
@@ -31,9 +42,12 @@ def encode(payload: Payload | UnknownEvent) -> str:
     """Return the JSON text of a payload.
 
     Raises:
-        InvalidEvent: It holds NaN, an infinity, or something that JSON cannot express.
+        InvalidEvent: It holds NaN, an infinity, or something that JSON cannot express; or its
+            type or version is none that a column can hold.
     """
     if isinstance(payload, UnknownEvent):
+        if _NO_TYPE.search(payload.type) or not 0 < payload.schema_version < 2**31:
+            raise InvalidEvent(f"{payload!r} has a type or version that no column can hold")
         return dumps(payload.raw)
     try:
         text = payload.__pydantic_serializer__.to_json(payload, exclude_none=True).decode()
@@ -68,6 +82,11 @@ def decode(
     A type or version from the future, and a payload that does not fit its class, come back as
     `UnknownEvent` with the JSON untouched: reading never fails on what somebody else wrote.
     """
+    if registry is None and (read := _CURRENT.get((type_name, schema_version))) is not None:
+        try:
+            return read(text)
+        except ValidationError:
+            pass  # below it is found out why
     cls = (REGISTRY if registry is None else registry).get(type_name)
     if cls is None or schema_version > cls.schema_version:
         return UnknownEvent(type_name, schema_version, _lenient(text))
@@ -93,13 +112,38 @@ def dumps(value: Any) -> str:
         InvalidEvent: The value holds NaN, an infinity, or something that JSON cannot express.
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        text.encode()
+        text = _compact(value)
+        if not text.isascii():
+            text.encode()
     except UnicodeEncodeError:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidEvent(f"the value cannot be written as JSON: {error}") from error
     return text
+
+
+def dumps_json(value: Any) -> str:
+    """Return what `dumps` does, several times as fast, of a value that is made of JSON's own types.
+
+    Anything else is not refused, as `dumps` would.
+    """
+    try:
+        text = to_json(value).decode()
+    except PydanticSerializationError:  # lone surrogates, or nested too deeply for it
+        return dumps(value)
+    return dumps(value) if "NaN" in text or "Infinity" in text else text
+
+
+def loads_json(text: str) -> Any:
+    """Return what `loads` does, several times as fast where no lone surrogate is escaped.
+
+    Raises:
+        InvalidEvent: The text is no JSON.
+    """
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return loads(text)
 
 
 def loads(text: str | bytes) -> Any:

@@ -29,7 +29,8 @@ class RecordedEvent:
     """An event as the store keeps it; ``data`` is None once it has been erased.
 
     ``version`` is its gapless place in the conversation, from 1. ``position`` grows over the
-    whole store, may have gaps, and proves no order.
+    whole store, may have gaps, and proves no order. ``quotable`` says that it was read from a row
+    in which SQL finds the texts of the payload, as they are; it is no part of the fact.
     """
 
     conversation_id: UUID
@@ -43,6 +44,7 @@ class RecordedEvent:
     meta: Meta
     data_digest: bytes = field(repr=False)
     chain: bytes = field(repr=False)
+    quotable: bool = field(default=False, repr=False, compare=False)
 
     @property
     def occurred_at(self) -> datetime:

@@ -23,6 +23,7 @@ from eventstore.sql.driver import begin as begin_sqlite
 
 __all__ = ["Synchronous", "begin_write", "open_engine", "snapshot_of", "writer_of"]
 
+_APPLICATION = "agent-eventstore"
 Synchronous = Literal["FULL", "NORMAL", "EXTRA", "OFF"]
 _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
@@ -103,12 +104,16 @@ def _parse(url: str | URL) -> URL:
 
 
 def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
+    # What `pg_stat_activity` shows, unless the URL or PGAPPNAME has another name.
+    settings = {"fallback_application_name": _APPLICATION}
+    if read_only:
+        settings["options"] = "-c default_transaction_read_only=on"
     return create_engine(
         url,
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_pre_ping=True,
-        connect_args={"options": "-c default_transaction_read_only=on"} if read_only else {},
+        connect_args=settings,
     )
 
 

@@ -84,6 +84,9 @@ def _known(url: str, error: BaseException | None) -> StoreUnavailable | None:
     if isinstance(error, sqlite3.Error):
         # The low byte is the primary result code; the rest only refines it.
         found = _SQLITE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        if found is None and str(error).startswith("Could not decode to UTF-8"):
+            # Python's own error, without a code: SQLite takes any bytes for text.
+            found = _SQLITE[sqlite3.SQLITE_CORRUPT]
         return None if found is None else found[0](url, found[1])
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
         return NotWritable(url, "the server or the login allows reading only")
@@ -91,6 +94,8 @@ def _known(url: str, error: BaseException | None) -> StoreUnavailable | None:
         return NotWritable(url, _first_line(error))
     if isinstance(error, psycopg.errors.DiskFull):
         return NotWritable(url, "the server's disk is full: nothing was written")
+    if isinstance(error, psycopg.errors.DataCorrupted | psycopg.errors.IndexCorrupted):
+        return NotADatabase(url, f"the server's files are damaged: {_first_line(error)}")
     if isinstance(error, psycopg.errors.LockNotAvailable):
         return DatabaseBusy(url, "another transaction held the lock beyond the timeout")
     if isinstance(error, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):

@@ -21,9 +21,9 @@ from sqlalchemy import Connection, text
 from eventstore.errors import InvalidCursor
 from eventstore.events.records import RecordedEvent
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
-from eventstore.sql.read import COLUMNS, decode_row
+from eventstore.sql.rows import COLUMNS, decode_rows
 
-__all__ = ["Behind", "FeedPage", "behind", "feed_end", "read_feed", "renew_epoch"]
+__all__ = ["Behind", "FeedPage", "behind", "feed_end", "gained", "read_feed", "renew_epoch"]
 
 _START = {"sqlite": (0,), "postgresql": (0, 0, 0)}
 _PREFIX = {"sqlite": "s1", "postgresql": "p1"}
@@ -62,6 +62,11 @@ _BEHIND = Statement(
     """,  # noqa: S608 - constants of this module
 )
 
+_GAINED = Statement(
+    "SELECT DISTINCT conversation_id FROM events WHERE position > :position",
+    f"SELECT DISTINCT conversation_id FROM events WHERE {_AFTER}",  # noqa: S608 - likewise
+)
+
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
@@ -85,15 +90,16 @@ def read_feed(connection: AnyConnection, after: str | None, limit: int) -> FeedP
     Raises:
         InvalidCursor: ``after`` did not come from a feed of this kind of database.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
+    dialect, cur = dialect_of(connection), cursor(connection, binary=True)
     place = _parse(dialect.name, after)
     cur.execute(_FEED.on(dialect), {**_parameters(place), "page_size": limit})
     rows = cur.fetchall()
     if rows:
         last = rows[-1]
         place = (last[0],) if dialect.is_sqlite else (last[-2], int(last[-1]), last[0])
-    events = tuple(decode_row(cur, dialect, row if dialect.is_sqlite else row[:-2]) for row in rows)
-    return FeedPage(events, _render(dialect.name, place))
+    if not dialect.is_sqlite:
+        rows = [row[:-2] for row in rows]
+    return FeedPage(tuple(decode_rows(cur, dialect, rows)), _render(dialect.name, place))
 
 
 def feed_end(connection: AnyConnection) -> str:
@@ -144,6 +150,17 @@ def behind(connection: AnyConnection, after: str | None, limit: int) -> Behind:
         _render(dialect.name, safe),
         len(rows) == limit,
     )
+
+
+def gained(connection: AnyConnection, after: str | None) -> list[UUID]:
+    """Return every conversation with visible events after the cursor, in no order.
+
+    Raises:
+        InvalidCursor: ``after`` did not come from a feed of this kind of database.
+    """
+    dialect, cur = dialect_of(connection), cursor(connection)
+    cur.execute(_GAINED.on(dialect), _parameters(_parse(dialect.name, after)))
+    return [dialect.to_id(row[0]) for row in cur.fetchall()]
 
 
 def renew_epoch(connection: Connection) -> None:

@@ -32,8 +32,13 @@ _LOCK = 0x6576656E74  # "event" in ASCII: the advisory lock's number on PostgreS
 
 @contextmanager
 def schema_lock(engine: Engine) -> Iterator[Connection]:
-    """Yield a connection in a transaction that no other schema change runs beside."""
-    with begin_write(engine) as connection:
+    """Yield a connection in a transaction that no other schema change runs beside.
+
+    Raises:
+        StoreUnavailable: The database cannot be reached or written, or went away in the block.
+    """
+    url = engine.url.render_as_string(hide_password=True)
+    with translated(url), begin_write(engine) as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         yield connection

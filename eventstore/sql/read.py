@@ -1,28 +1,17 @@
-"""Reading one stream, in order of version, in pages; and decoding rows to events."""
+"""Reading one stream, in order of version, in pages."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+import sqlite3
 from typing import Any
 from uuid import UUID
 
-from pydantic import ValidationError
-
-from eventstore.blobs import resolve
-from eventstore.events.codec import decode, loads
-from eventstore.events.meta import Meta
+from eventstore.errors import EventDamaged
 from eventstore.events.records import RecordedEvent
 from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
+from eventstore.sql.rows import COLUMNS, decode_rows
 
-__all__ = ["COLUMNS", "END", "decode_meta", "decode_row", "read_page"]
-
-COLUMNS = {
-    "sqlite": """position, conversation_id, version, event_id, type, schema_version, recorded_at,
-        data, meta, data_digest, chain""",
-    "postgresql": """position, conversation_id, version, event_id, type, schema_version,
-        recorded_at, data::text, meta::text, data_digest, chain""",
-}
-"""The columns of an event row, in the order in which `decode_row` takes them."""
+__all__ = ["END", "read_page"]
 
 
 def _page(order: str) -> Statement:
@@ -39,6 +28,11 @@ def _page(order: str) -> Statement:
 
 _FORWARD = _page("ASC")
 _BACKWARD = _page("DESC")
+_VERSIONS = """
+    SELECT version FROM events
+    WHERE conversation_id = :conversation_id AND version > :after AND version < :before
+    ORDER BY version
+    """
 END = 2**62
 """A version that no stream reaches."""
 
@@ -61,50 +55,40 @@ def read_page(
         before: The version after the last one wanted.
         backward: Newest first.
         limit: The most events to return.
+
+    Raises:
+        EventDamaged: A row holds what no append has written.
+        BlobNotFound: The blob of a payload is gone.
+        BlobDamaged: Its bytes cannot be unpacked.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
-    cur.execute(
-        (_BACKWARD if backward else _FORWARD).on(dialect),
-        {
-            "conversation_id": dialect.from_id(conversation_id),
-            "after": after,
-            "before": before,
-            "page_size": limit,
-        },
-    )
-    rows = cur.fetchall()
-    return [decode_row(cur, dialect, row) for row in rows]
-
-
-def decode_row(cur: Any, dialect: Dialect, row: Any) -> RecordedEvent:
-    """Return the event of a row of `COLUMNS`; a payload in a blob is fetched with ``cur``."""
-    position, stream, version, event_id, kind, schema_version, at, data, meta, digest, chain = row
-    conversation_id = dialect.to_id(stream)
-    payload = None
-    if data is not None:
-        if data.startswith('{"$blob":'):
-            data = resolve(cur, dialect, conversation_id, data)
-        payload = decode(kind, schema_version, data)
-    return RecordedEvent(
-        conversation_id,
-        version,
-        dialect.to_id(event_id),
-        position,
-        kind,
-        schema_version,
-        dialect.to_time(at),
-        payload,
-        decode_meta(meta),
-        bytes(digest),
-        bytes(chain),
-    )
-
-
-@lru_cache(maxsize=4096)
-def decode_meta(text: str) -> Meta:
-    """Return the metadata of its JSON text; fields from the future are left out."""
+    dialect, cur = dialect_of(connection), cursor(connection, binary=True)
+    wanted = {
+        "conversation_id": dialect.from_id(conversation_id),
+        "after": after,
+        "before": before,
+        "page_size": limit,
+    }
+    cur.execute((_BACKWARD if backward else _FORWARD).on(dialect), wanted)
     try:
-        return Meta.model_validate_json(text)
-    except ValidationError:
-        known = {key: value for key, value in loads(text).items() if key in Meta.model_fields}
-        return Meta.model_validate(known)
+        rows = cur.fetchall()
+    except sqlite3.OperationalError as error:
+        if hasattr(error, "sqlite_errorcode"):
+            raise
+        # Bytes that are no text, which is Python's to find: it does not tell in which row.
+        version = _no_text(cur, dialect, wanted)
+        # Not read to its end, the query would hold on to its snapshot beyond the transaction.
+        cur.close()
+        raise EventDamaged(conversation_id, version) from error
+    return decode_rows(cur, dialect, rows)
+
+
+def _no_text(cur: sqlite3.Cursor, dialect: Dialect, wanted: dict[str, Any]) -> int:
+    """Return the first version of those wanted whose row SQLite holds and Python cannot decode."""
+    cur.execute(_VERSIONS, wanted)
+    for (version,) in cur.fetchall():
+        try:
+            one = {"after": version - 1, "before": version + 1}
+            cur.execute(_FORWARD.on(dialect), wanted | one).fetchall()
+        except sqlite3.OperationalError:
+            return int(version)
+    return int(wanted["after"]) + 1

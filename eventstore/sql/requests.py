@@ -15,7 +15,7 @@ from eventstore.events.codec import dumps, encode
 from eventstore.events.meta import NO_META, Meta
 from eventstore.events.records import EventData, NewEvent, RecordedEvent
 from eventstore.events.registry import UnknownEvent
-from eventstore.ids import new_id
+from eventstore.ids import fresh_id
 from eventstore.integrity import commit_to
 
 __all__ = ["ANY", "NO_STREAM", "Append", "Appended", "Expected", "Prepared", "prepare"]
@@ -32,14 +32,17 @@ class Expected(Enum):
 
 ANY = Expected.ANY
 NO_STREAM = Expected.NO_STREAM
+_SALT = 16
 
 
 @dataclass(slots=True)
 class Prepared:
     """An event, encoded, with its commitment: all that can be done outside the transaction."""
 
-    event_id: UUID
-    chosen: bool
+    id_text: str
+    id_bytes: bytes
+    chosen: UUID | None
+    """The event's id if the writer has chosen it."""
     data: EventData
     text: str
     meta: Meta
@@ -47,6 +50,11 @@ class Prepared:
     salt: bytes
     digest: bytes
     blob: Blob | None
+
+    @property
+    def event_id(self) -> UUID:
+        """The event's id."""
+        return self.chosen or UUID(bytes=self.id_bytes)
 
 
 @dataclass(slots=True)
@@ -60,6 +68,14 @@ class Append:
     user_id: str | None = None
     writer_epoch: int | None = None
     parent: tuple[UUID, int] | None = None
+
+    @property
+    def has_blobs(self) -> bool:
+        """Whether a payload is large enough to be kept in a blob."""
+        for event in self.events:
+            if event.blob is not None:
+                return True
+        return False
 
 
 class Appended:
@@ -108,33 +124,42 @@ def prepare(
     """
     if not events:
         raise InvalidEvent("an append needs at least one event")
-    prepared = tuple(_prepare(event, meta, threshold) for event in events)
-    chosen = [event.event_id for event in prepared if event.chosen]
+    salts = os.urandom(_SALT * len(events))
+    prepared = tuple(
+        [
+            _prepare(event, meta, threshold, salts[place : place + _SALT])
+            for place, event in zip(range(0, len(salts), _SALT), events, strict=True)
+        ]
+    )
+    chosen = [event.chosen for event in prepared if event.chosen is not None]
     if len(set(chosen)) != len(chosen):
         raise InvalidEvent("an append holds the same event id twice")
     return prepared
 
 
-def _prepare(event: NewEvent | EventData, meta: Meta | None, threshold: int) -> Prepared:
+def _prepare(
+    event: NewEvent | EventData, meta: Meta | None, threshold: int, salt: bytes
+) -> Prepared:
     if isinstance(event, NewEvent):
-        payload, event_id = event.data, event.event_id
+        payload, chosen = event.data, event.event_id
         own_meta = meta if meta is not None and event.meta == NO_META else event.meta
     else:
-        payload, event_id, own_meta = event, None, meta or NO_META
+        payload, chosen, own_meta = event, None, meta or NO_META
     if not isinstance(payload, (Payload, UnknownEvent)):
         raise InvalidEvent(f"{payload!r} is no event: use a class of eventstore.events")
     data, text, blob = externalise(payload, encode(payload), threshold)
-    salt = os.urandom(16)
+    id_text, id_bytes = fresh_id() if chosen is None else (str(chosen), chosen.bytes)
     return Prepared(
-        event_id=event_id or new_id(),
-        chosen=event_id is not None,
-        data=data,
-        text=text,
-        meta=own_meta,
-        meta_text="{}" if own_meta is NO_META else _meta_text(own_meta),
-        salt=salt,
-        digest=commit_to(salt, text),
-        blob=blob,
+        id_text,
+        id_bytes,
+        chosen,
+        data,
+        text,
+        own_meta,
+        "{}" if own_meta is NO_META else _meta_text(own_meta),
+        salt,
+        commit_to(salt, text),
+        blob,
     )
 
 

@@ -11,7 +11,14 @@ from eventstore.blobs import read_blob, stub_of
 from eventstore.errors import BlobDamaged, BlobNotFound
 from eventstore.events import BlobRef, ToolResult
 from eventstore.events.codec import decode
-from eventstore.integrity import Problem, ProblemKind, chain_start, chain_step, commit_to
+from eventstore.integrity import (
+    Problem,
+    ProblemKind,
+    chain_start,
+    chain_step,
+    commit_to,
+    microseconds_of,
+)
 from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
 
 __all__ = ["verify_stream"]
@@ -110,10 +117,10 @@ def _step(dialect: Dialect, chain: bytes, row: Any) -> bytes | None:
         return chain_step(
             chain,
             version,
-            dialect.to_id(_text(event_id)),
+            dialect.to_id(_text(event_id)).bytes,
             _text(kind),
             schema_version,
-            dialect.to_time(_text(at)),
+            microseconds_of(dialect.to_time(_text(at))),
             _text(meta),
             bytes(digest),
         )

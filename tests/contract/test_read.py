@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from eventstore import EventStore
+from eventstore import EventStore, RecordedEvent
 from tests.contract.facade import say, texts
 
 
@@ -74,3 +75,16 @@ def test_a_limit_over_a_page_is_kept(store: EventStore, cid: UUID) -> None:
     found = [event.version for event in store.read(cid, after=100, limit=1_100)]
 
     assert list(range(101, 1_201)) == found
+
+
+def test_what_is_read_is_like_what_was_appended(store: EventStore, cid: UUID) -> None:
+    """Events and ids are of their own classes, equal, of equal hash, and cannot be changed."""
+    (appended,) = store.append(cid, say("1")).events
+    (read,) = store.read(cid)
+
+    assert (RecordedEvent, UUID) == (type(read), type(read.event_id))
+    assert (appended, hash(appended.event_id)) == (read, hash(read.event_id))
+    with pytest.raises(FrozenInstanceError):
+        read.version = 2  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        read.event_id.int = 2  # type: ignore[misc]

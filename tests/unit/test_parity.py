@@ -10,7 +10,7 @@ import pytest
 
 from eventstore import AsyncEventStore, EventStore
 
-TRANSACTIONS = {"append_group", "reading", "request", "writing"}
+TRANSACTIONS = {"append_group", "on_driver", "reading", "request", "writing"}
 """What takes or gives a connection belongs to one thread, so only the synchronous store has it."""
 
 

@@ -21,7 +21,7 @@ from eventstore.events import (
     UnknownEvent,
     UserMessage,
 )
-from eventstore.events.codec import decode, dumps, encode, loads
+from eventstore.events.codec import decode, dumps, dumps_json, encode, loads, loads_json
 
 any_text = st.text(st.characters(exclude_categories=[])) | st.sampled_from(["\ud800", "\0", "NaN"])
 any_json = st.recursive(
@@ -137,3 +137,20 @@ def test_metadata_is_checked(field: dict[str, Any]) -> None:
     """Turns count from 1, steps from 0, and there are three modes."""
     with pytest.raises(ValidationError):
         Meta(**field)
+
+
+@given(any_json)
+def test_the_fast_writer_writes_the_same_value(value: Any) -> None:
+    """What is made of JSON's own types is the same value, whichever of the two writes it."""
+    assert loads(dumps(value)) == loads(dumps_json(value))
+    assert loads(dumps(value)) == loads_json(dumps(value))
+    assert dumps_json(value).encode()
+
+
+@pytest.mark.parametrize("value", [float("nan"), [float("-inf")]], ids=["nan", "inf"])
+def test_the_fast_writer_refuses_what_is_no_number(value: Any) -> None:
+    """Neither of them writes NaN or an infinity."""
+    with pytest.raises(InvalidEvent):
+        dumps_json(value)
+    with pytest.raises(InvalidEvent):
+        loads_json(json.dumps(value))

@@ -1,0 +1,54 @@
+"""Checks of a database: what each of them is, and how they are run.
+
+A check writes nothing, also works on a replica or a read-only file, and says what to do. Those of
+the log are in `eventstore.checks.log`; what only one database has stands in modules of its name.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import psycopg
+from sqlalchemy.exc import DBAPIError
+
+from eventstore.errors import CannotConnect, StoreUnavailable
+from eventstore.store import EventStore
+
+__all__ = ["Check", "Checker", "Status", "run"]
+
+Status = Literal["ok", "warning", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a check found, and what to do about it; ``details`` are its figures."""
+
+    name: str
+    status: Status
+    found: str
+    advice: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+Checker = Callable[[EventStore], Check]
+
+
+def run(checks: Iterable[tuple[str, Checker]], store: EventStore) -> Iterator[Check]:
+    """Run checks by name; one that the database does not answer is a problem of its own.
+
+    Raises:
+        CannotConnect: The server cannot be reached.
+    """
+    for name, check in checks:
+        try:
+            yield check(store)
+        except CannotConnect:
+            raise
+        except (StoreUnavailable, DBAPIError, sqlite3.Error, psycopg.Error) as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+            advice = "look into the server's log, or restore a backup if the files are damaged"
+            yield Check(name, "problem", f"cannot be checked: {reason}", advice)

@@ -1,0 +1,171 @@
+"""Checks of the log: its schema, its triggers, its hash chains, its feed."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+from sqlalchemy import Connection, UniqueConstraint, func, inspect, select, text
+
+from eventstore.checks import Check
+from eventstore.sql.held_back import held_back
+from eventstore.sql.migrate import current_revision, known_revisions
+from eventstore.sql.schema import metadata_for
+from eventstore.store import EventStore
+
+__all__ = ["chain", "feed", "schema", "tables", "triggers"]
+
+_HELD_S = 10.0
+_COLUMNS = {
+    "sqlite": text(
+        "SELECT owner.name, part.name FROM sqlite_master AS owner "
+        "JOIN pragma_table_info(owner.name) AS part WHERE owner.type = 'table'"
+    ),
+    "postgresql": text(
+        "SELECT table_name, column_name FROM information_schema.columns "
+        "WHERE table_schema = current_schema()"
+    ),
+}
+
+
+def schema(store: EventStore) -> Check:
+    """Whether the schema is at the revision that this code knows."""
+    with store.reading() as connection:
+        revision = current_revision(connection)
+    latest = known_revisions()[-1]
+    details = {"revision": revision, "latest": latest}
+    if revision == latest:
+        return Check("schema", "ok", f"revision {revision}, the latest", details=details)
+    if revision is None:
+        found, advice = "there is no schema", "make one: eventstore db upgrade"
+    elif revision in known_revisions():
+        found, advice = f"revision {revision} is older than {latest}", "run: eventstore db upgrade"
+    else:
+        found, advice = f"revision {revision} is unknown here", "upgrade the package"
+    return Check("schema", "problem", found, advice, details)
+
+
+def tables(store: EventStore) -> Check:
+    """Whether every table, column, index and constraint is there that the schema declares."""
+    missing: list[str] = []
+    with store.reading() as connection:
+        found, columns = inspect(connection), _columns(connection)
+        for table in metadata_for(connection.dialect.name).sorted_tables:
+            if table.name not in columns:
+                missing.append(table.name)
+                continue
+            lacking = [each.name for each in table.c if each.name not in columns[table.name]]
+            missing += [f"{table.name}.{name}" for name in lacking]
+            named = [*found.get_indexes(table.name), *found.get_unique_constraints(table.name)]
+            there = {str(each["name"]) for each in named}
+            unique = (each for each in table.constraints if isinstance(each, UniqueConstraint))
+            wanted = {str(each.name) for each in (*table.indexes, *unique)}
+            missing += wanted - there
+    if not missing:
+        return Check("tables", "ok", "every table, column and index is there")
+    advice = "restore them from a backup, or as the migrations declare them"
+    said = f"missing: {', '.join(sorted(missing))}"
+    return Check("tables", "problem", said, advice, {"missing": sorted(missing)})
+
+
+def _columns(connection: Connection) -> dict[str, set[str]]:
+    """Return the names of columns by table; reflection would stumble over ``xid8``."""
+    found: dict[str, set[str]] = {}
+    for table, column in connection.execute(_COLUMNS[connection.dialect.name]):
+        found.setdefault(table, set()).add(column)
+    return found
+
+
+def triggers(store: EventStore) -> Check:
+    """Whether the triggers that keep events immutable are there, as declared, and enabled."""
+    with store.reading() as connection:
+        is_sqlite = connection.dialect.name == "sqlite"
+        wrong = sorted((_sqlite_triggers if is_sqlite else _postgresql_triggers)(connection))
+    if not wrong:
+        return Check("triggers", "ok", "the database refuses to change events")
+    advice = "make them again as migrations/versions/0001_events.py does; verify with --all"
+    said = f"missing, changed or disabled: {', '.join(wrong)}"
+    return Check("triggers", "problem", said, advice, {"wrong": wrong})
+
+
+def _declared(name: str) -> tuple[str, ...]:
+    declared: tuple[str, ...] = vars(importlib.import_module("migrations.versions.0001_events"))[
+        name
+    ]
+    return declared
+
+
+def _name_of(statement: str) -> str:
+    found = re.search(r"CREATE (?:TRIGGER|FUNCTION) (\w+)", statement)
+    assert found is not None  # noqa: S101 - a constant of the migration
+    return found[1]
+
+
+def _sqlite_triggers(connection: Connection) -> set[str]:
+    query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+    found = {name: " ".join(sql.split()) for name, sql in connection.execute(query)}
+    declared = {_name_of(each): " ".join(each.split()) for each in _declared("SQLITE_TRIGGERS")}
+    return {name for name, sql in declared.items() if found.get(name) != sql}
+
+
+def _postgresql_triggers(connection: Connection) -> set[str]:
+    function, *declared = _declared("POSTGRESQL_TRIGGERS")
+    query = text(
+        """
+        SELECT tgname, prosrc, pg_get_triggerdef(pg_trigger.oid), tgenabled
+        FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+        WHERE tgrelid = to_regclass('events') AND NOT tgisinternal
+        """
+    )
+    right = set()
+    for name, source, definition, enabled in connection.execute(query):
+        expected = next((each for each in declared if _name_of(each) == name), "")
+        same = _words(expected) == _words(definition) and source == function.split("$$")[1]
+        if same and enabled in ("O", "A"):
+            right.add(name)
+    return {_name_of(each) for each in declared} - right
+
+
+def _words(statement: str) -> list[str]:
+    """Return a statement's words in no order: the server writes UPDATE OR DELETE its own way."""
+    return sorted(re.sub(r"\bON \w+\.", "ON ", statement).replace("()", "").split())
+
+
+def chain(store: EventStore, sample: int | None) -> Check:
+    """Whether the hash chains of some conversations, taken at random, or of all are unbroken."""
+    if sample is None:
+        found = store.verify()
+        conversations, events, problems = found.conversations, found.events, found.problems
+    else:
+        with store.reading() as connection:
+            ids = metadata_for(connection.dialect.name).tables["conversations"].c.conversation_id
+            chosen = connection.execute(select(ids).order_by(func.random()).limit(sample))
+            results = [store.verify(each) for each in chosen.scalars().all()]
+        conversations, events = len(results), sum(each.events for each in results)
+        problems = tuple(problem for each in results for problem in each.problems)
+    which = "all" if sample is None else "a sample"
+    seen = f"conversations: {conversations:,} ({which}), events: {events:,}"
+    details = {"conversations": conversations, "events": events, "problems": problems}
+    if not problems:
+        return Check("chain", "ok", f"{seen}; as they were written", details=details)
+    first = problems[0]
+    said = (
+        f"{seen}; not as they were written: {len(problems):,}, first "
+        f"{first.conversation_id} at version {first.version} ({first.kind})"
+    )
+    return Check("chain", "problem", said, "list them all: eventstore verify", details)
+
+
+def feed(store: EventStore) -> Check:
+    """Whether an open transaction holds back what the feed hands out, and whose it is."""
+    with store.reading() as connection:
+        held = held_back(connection)
+    longest = max(held.seconds, held.holder.seconds if held.holder else 0.0)
+    details = {"held_back": held}
+    if longest < _HELD_S:
+        return Check("feed", "ok", held.said, details=details)
+    said = held.said
+    if not held.events and held.holder is not None:
+        said = f"nothing is held back yet, but whatever comes will be, by {held.holder.said}"
+    advice = "have that transaction ended: SELECT pg_terminate_backend(pid), ROLLBACK PREPARED"
+    return Check("feed", "warning", said, advice, details)

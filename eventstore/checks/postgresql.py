@@ -1,0 +1,118 @@
+"""Checks of a PostgreSQL server: the settings that durability rests on, its reserves, its sizes."""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+
+from eventstore.checks import Check, Checker, Status
+from eventstore.store import EventStore
+
+__all__ = ["CHECKS"]
+
+_NEEDED = ("fsync", "full_page_writes", "synchronous_commit")
+_SETTINGS = text(
+    "SELECT name, setting FROM pg_settings WHERE name = ANY(:names) ORDER BY name"
+).bindparams(names=[*_NEEDED, "autovacuum", "server_version"])
+_CONNECTIONS = text(
+    """
+    SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+        current_setting('max_connections')::int
+            - current_setting('superuser_reserved_connections')::int
+    """
+)
+_AGE = text(
+    """
+    SELECT age(datfrozenxid), current_setting('autovacuum_freeze_max_age')::int
+    FROM pg_database WHERE datname = current_database()
+    """
+)
+_EPOCH = text(
+    """
+    SELECT last.system_identifier = now.system_identifier::text, last.epoch
+    FROM pg_control_system() AS now,
+        (SELECT epoch, system_identifier FROM store_epochs ORDER BY epoch DESC LIMIT 1) AS last
+    """
+)
+_SIZES = text(
+    """
+    SELECT relname, pg_table_size(oid), pg_indexes_size(oid) FROM pg_class
+    WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace ORDER BY relname
+    """
+)
+_STORE_CONNECTIONS = 10  # of a store that is opened with its defaults, at the most
+_WRAPAROUND = 1_000_000_000
+
+
+def server(store: EventStore) -> Check:
+    """Whether a commit survives a crash of the server, and whether it cleans up."""
+    with store.reading() as connection:
+        found: dict[str, str] = {row.name: row.setting for row in connection.execute(_SETTINGS)}
+    off = [name for name in _NEEDED if found[name] == "off"]
+    if off:
+        said = f"off: {', '.join(off)}; what was acknowledged may be lost"
+        advice = "turn them on in postgresql.conf, for the role or for the database"
+        return Check("server", "problem", said, advice, found)
+    if found["autovacuum"] == "off":
+        said = "autovacuum is off: tables grow and plans get worse"
+        return Check("server", "warning", said, "turn it on, or run VACUUM ANALYZE daily", found)
+    return Check("server", "ok", f"version {found['server_version']}, commits durable", "", found)
+
+
+def connections(store: EventStore) -> Check:
+    """Whether there is room for the connections of another store."""
+    with store.reading() as connection:
+        used, most = connection.execute(_CONNECTIONS).one()
+    said = f"{used} of {most} in use; a store takes up to {_STORE_CONNECTIONS} by default"
+    details = {"used": used, "most": most}
+    if used + _STORE_CONNECTIONS > most:
+        advice = "raise max_connections, lower pool_size, or put a pooler in front"
+        return Check("connections", "warning", said, advice, details)
+    return Check("connections", "ok", said, details=details)
+
+
+def wraparound(store: EventStore) -> Check:
+    """How far the oldest transaction id is from being frozen."""
+    with store.reading() as connection:
+        age, limit = connection.execute(_AGE).one()
+    said = f"the oldest transaction id is {age:,} old, frozen from {limit:,} on"
+    status: Status = "ok"
+    if age > 2 * limit:
+        status = "problem" if age > _WRAPAROUND else "warning"
+    advice = "" if status == "ok" else "find what holds vacuum back, and run VACUUM (FREEZE)"
+    return Check("wraparound", status, said, advice, {"age": age, "limit": limit})
+
+
+def epoch(store: EventStore) -> Check:
+    """Whether the feed's epoch belongs to this cluster, or a restore into it went unnoticed."""
+    with store.reading() as connection:
+        row = connection.execute(_EPOCH).first()
+    if row is None:
+        said = "the feed has no epoch: store_epochs is empty"
+        return Check("epoch", "problem", said, "restore the row from a backup")
+    same, number = row
+    if same:
+        return Check("epoch", "ok", f"epoch {number} of the feed is this cluster's")
+    said = f"epoch {number} is another cluster's: the feed may skip events"
+    advice = "begin a new one: run eventstore db upgrade before anything is appended"
+    return Check("epoch", "problem", said, advice)
+
+
+def size(store: EventStore) -> Check:
+    """How large the database and its tables are."""
+    with store.reading() as connection:
+        rows = connection.execute(_SIZES).all()
+        total = connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one()
+    by_table = {name: {"table_bytes": own, "index_bytes": index} for name, own, index in rows}
+    largest = sorted(by_table.items(), key=lambda pair: -sum(pair[1].values()))[:3]
+    parts = [f"{name} {sum(sizes.values()) / 2**20:.1f} MB" for name, sizes in largest]
+    said = f"{total / 2**20:.1f} MB; largest: {', '.join(parts)}"
+    return Check("size", "ok", said, details={"bytes": total, "tables": by_table})
+
+
+CHECKS: tuple[tuple[str, Checker], ...] = (
+    ("server", server),
+    ("connections", connections),
+    ("wraparound", wraparound),
+    ("epoch", epoch),
+    ("size", size),
+)

@@ -1,0 +1,106 @@
+"""Checks of a SQLite file: its pages, its write-ahead log, its size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DatabaseError
+
+from eventstore.checks import Check, Checker
+from eventstore.store import EventStore
+
+__all__ = ["CHECKS"]
+
+_LARGE_LOG_BYTES = 256 * 2**20
+_MANY_FREE_BYTES = 64 * 2**20
+
+
+def integrity(store: EventStore) -> Check:
+    """Whether the file's pages, tables and indexes are consistent."""
+    with store.reading() as connection:
+        found = connection.exec_driver_sql("PRAGMA quick_check(5)").scalars().all()
+    if found == ["ok"]:
+        return Check("integrity", "ok", "the file's pages are consistent")
+    said = "; ".join(str(each).splitlines()[-1] for each in found)
+    return Check("integrity", "problem", said, "restore a backup, or salvage with .recover")
+
+
+def journal(store: EventStore) -> Check:
+    """Whether the file has a write-ahead log, and whether that is emptied."""
+    with store.reading() as connection:
+        mode = _pragma(connection, "journal_mode")
+        path = Path(_path(connection) + "-wal")
+    size = path.stat().st_size if path.exists() else 0
+    details = {"journal_mode": mode, "wal_bytes": size}
+    if mode not in ("wal", "memory"):
+        advice = "open the database once with EventStore.open, or run: eventstore db upgrade"
+        return Check("journal", "problem", f"journal mode {mode}, not wal", advice, details)
+    said = f"journal mode {mode}, {size / 2**20:.1f} MB in the write-ahead log"
+    if size > _LARGE_LOG_BYTES:
+        advice = "a reader keeps it from being emptied: end connections that stay in a transaction"
+        return Check("journal", "warning", said, advice, details)
+    return Check("journal", "ok", said, details=details)
+
+
+def sync(store: EventStore) -> Check:
+    """At which level SQLite syncs commits by default; each product's own opening decides."""
+    with store.reading() as connection:
+        level = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}[_pragma(connection, "synchronous")]
+    said = f"{level} by default; appends sync at what `synchronous` said when the store was opened"
+    return Check("sync", "ok", said, details={"synchronous": level})
+
+
+def size(store: EventStore) -> Check:
+    """How large the file and its tables are, and how much of it is free pages."""
+    with store.reading() as connection:
+        page = _pragma(connection, "page_size")
+        total, free = (
+            page * _pragma(connection, each) for each in ("page_count", "freelist_count")
+        )
+        by_table = _by_table(connection)
+    details = {"bytes": total, "free_bytes": free, "tables": by_table}
+    largest = sorted(by_table.items(), key=lambda pair: -sum(pair[1].values()))[:3]
+    parts = [f"{name} {sum(sizes.values()) / 2**20:.1f} MB" for name, sizes in largest]
+    said = f"{total / 2**20:.1f} MB, {free / 2**20:.1f} MB free; largest: {', '.join(parts)}"
+    if free > _MANY_FREE_BYTES and 2 * free > total:
+        return Check("size", "warning", said, "give free pages back: VACUUM", details)
+    return Check("size", "ok", said, details=details)
+
+
+def _by_table(connection: Connection) -> dict[str, dict[str, int]]:
+    """Return bytes by table, its own and its indexes'; nothing where SQLite was built without."""
+    query = """
+        SELECT tbl_name, type, sum(pgsize) FROM dbstat('main', 1)
+        JOIN sqlite_master USING (name) GROUP BY tbl_name, type ORDER BY tbl_name
+        """
+    try:
+        rows = connection.exec_driver_sql(query).all()
+    except DatabaseError as error:
+        if "dbstat" not in str(error.orig):
+            raise
+        return {}
+    found: dict[str, dict[str, int]] = {}
+    for table, kind, size_bytes in rows:
+        sizes = found.setdefault(table, {"table_bytes": 0, "index_bytes": 0})
+        sizes["index_bytes" if kind == "index" else "table_bytes"] += size_bytes
+    return found
+
+
+def _pragma(connection: Connection, name: str) -> Any:
+    return connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+
+
+def _path(connection: Connection) -> str:
+    """Return the path of the file."""
+    rows = connection.exec_driver_sql("PRAGMA database_list").all()
+    return next(str(path) for _, name, path in rows if name == "main")
+
+
+CHECKS: tuple[tuple[str, Checker], ...] = (
+    ("integrity", integrity),
+    ("journal", journal),
+    ("sync", sync),
+    ("size", size),
+)

@@ -1,0 +1,139 @@
+"""What is sent to OpenTelemetry; imported only where that is in use, by `eventstore.telemetry`.
+
+Names and attributes follow the semantic conventions for database client calls (version 1.29) where
+they have one: ``db.client.operation.duration``, ``db.system.name``, ``db.operation.name``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from threading import Lock
+from typing import Any, get_args
+from uuid import UUID
+
+from opentelemetry import context, metrics, trace
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+
+from eventstore import telemetry
+from eventstore.sql.requests import Appended
+
+__all__ = ["Recorder"]
+
+_BOUNDARIES_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
+_GAUGES: Mapping[str, tuple[str, str]] = {
+    "eventstore.projection.lag": (
+        "{event}",
+        "Committed events that the live generation has not folded.",
+    ),
+    "eventstore.projection.lag.duration": ("s", "Age of the oldest event that is not folded."),
+    "eventstore.feed.held_back": ("{event}", "Committed events that the feed does not hand out."),
+    "eventstore.feed.held_back.duration": ("s", "Age of the oldest event that is held back."),
+}
+assert set(_GAUGES) == set(get_args(telemetry.GaugeName))  # noqa: S101
+
+
+class Recorder:
+    """Makes spans and measurements with the providers given, or else with the process's own."""
+
+    def __init__(
+        self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None
+    ) -> None:
+        self._tracer = trace.get_tracer("eventstore", _version(), tracer_provider)
+        meter = metrics.get_meter("eventstore", _version(), meter_provider)
+        self._duration = meter.create_histogram(
+            "db.client.operation.duration",
+            unit="s",
+            description="Duration of database client operations.",
+            explicit_bucket_boundaries_advisory=_BOUNDARIES_S,
+        )
+        self._events = meter.create_counter(
+            "eventstore.events.appended",
+            unit="{event}",
+            description="Events of appends that succeeded.",
+        )
+        for name, (unit, description) in _GAUGES.items():
+            meter.create_observable_gauge(
+                name, [partial(self._observe, name)], unit=unit, description=description
+            )
+        self._lock = Lock()
+        self._read: list[telemetry.Measurement] = []
+        self._told: set[str] = set()
+
+    def appended(
+        self,
+        where: telemetry.Attributes,
+        conversation_id: UUID | str,
+        events: int,
+        outcome: Appended | Exception,
+        seconds: float,
+    ) -> None:
+        """Record an append that has just ended."""
+        about: dict[str, str | int] = {
+            **where,
+            "db.operation.name": "append",
+            "db.collection.name": "events",
+        }
+        if isinstance(outcome, Exception):
+            about["error.type"] = type(outcome).__qualname__
+        else:
+            self._events.add(events, where)
+        self._duration.record(seconds, about)
+        about["eventstore.conversation_id"] = str(conversation_id)
+        about["eventstore.events"] = events
+        ended = time.time_ns()
+        span = self._tracer.start_span(
+            "append events",
+            kind=SpanKind.CLIENT,
+            attributes=about,
+            start_time=ended - int(seconds * 1e9),
+        )
+        if isinstance(outcome, Exception):
+            span.set_status(Status(StatusCode.ERROR))
+        else:
+            span.set_attribute("eventstore.version", outcome.version)
+        span.end(ended)
+
+    def begin(self, name: str) -> Callable[[Mapping[str, Any], BaseException | None], None]:
+        """Begin a span that is the current one until what is returned is called."""
+        span = self._tracer.start_span(name)
+        return partial(_end, span, context.attach(trace.set_span_in_context(span)))
+
+    def _observe(self, name: str, _: CallbackOptions) -> Iterable[Observation]:
+        with self._lock:
+            # Sources are read once for all gauges of a collection: the first asked again begins it.
+            if not self._told or name in self._told:
+                self._read, self._told = telemetry.observed(), set()
+            self._told.add(name)
+            return [
+                Observation(each.value, each.attributes)
+                for each in self._read
+                if each.gauge == name
+            ]
+
+
+def _end(span: Span, token: Any, facts: Mapping[str, Any], error: BaseException | None) -> None:
+    context.detach(token)
+    span.set_attributes({f"eventstore.{name}": value for name, value in _plain(facts)})
+    if error is not None:
+        # Not what it says, which may quote a payload.
+        span.set_attribute("error.type", type(error).__qualname__)
+        span.set_status(Status(StatusCode.ERROR))
+    span.end()
+
+
+def _plain(facts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in facts.items():
+        if value is not None:
+            known = isinstance(value, str | bool | int | float | tuple | list)
+            yield name, value if known else str(value)
+
+
+def _version() -> str:
+    try:
+        return version("agent-eventstore")
+    except PackageNotFoundError:  # run from its source
+        return "0"

@@ -1,0 +1,84 @@
+"""A store's appends, in transactions of their own: the short way where it can be, else the plain.
+
+Here it is decided what an error means for the other appends of its group: what one of them is
+refused, the others do not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eventstore.errors import CannotConnect, EventStoreError, StoreUnavailable
+from eventstore.log import get_logger
+from eventstore.sql.append import append
+from eventstore.sql.dialect import DriverConnection
+from eventstore.sql.driver import AtHand, DriverStatement, DriverTransaction
+from eventstore.sql.failures import translated
+from eventstore.sql.group import Group, Heads
+from eventstore.sql.requests import Append, Appended
+
+__all__ = ["Appending"]
+
+_log = get_logger("eventstore")
+
+
+class Appending:
+    """Runs appends on a store's connections, and remembers the heads that they lead to.
+
+    Safe to share between threads.
+    """
+
+    def __init__(self, url: str, at_hand: AtHand) -> None:
+        self._url = url
+        self._at_hand = at_hand
+        self._heads: Heads = {}
+
+    def run(self, requests: Sequence[Append]) -> list[Appended | Exception]:
+        """Run appends, and return what came of each at its place, once all of it is durable.
+
+        Those whose streams are where this store saw them last share one transaction, all others
+        a second one.
+        """
+        outcomes = self._from_heads(requests)
+        left = [place for place, outcome in enumerate(outcomes) if outcome is None]
+        if left:
+            # In one order everywhere, so that two groups cannot wait for each other's streams.
+            left.sort(key=lambda place: requests[place].conversation_id)
+            plain = self._locked([requests[place] for place in left])
+            for place, outcome in zip(left, plain, strict=True):
+                outcomes[place] = outcome
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _from_heads(self, requests: Sequence[Append]) -> list[Appended | Exception | None]:
+        """Append what follows from the heads that are remembered, and leave None for the rest."""
+        try:
+            group = Group(requests, self._heads)
+            if group:
+                with translated(self._url), DriverStatement(self._at_hand) as connection:
+                    return [*group.write(connection)]
+        except StoreUnavailable as error:
+            # A lost connection leaves open whether they were committed: each caller must decide.
+            if len(requests) == 1 or isinstance(error, CannotConnect):
+                return [error] * len(requests)
+        except Exception as error:
+            # Not its text, in which a driver may quote what was to be written.
+            _log.debug("append_plainly", appends=len(requests), error=type(error).__name__)
+        return [None] * len(requests)
+
+    def _locked(self, requests: Sequence[Append]) -> list[Appended | Exception]:
+        """Append in one transaction, each stream's row locked first; if that fails, in many."""
+        try:
+            with translated(self._url), DriverTransaction(self._at_hand, write=True) as connection:
+                return [_outcome(connection, request, self._heads) for request in requests]
+        except Exception as error:
+            if len(requests) == 1 or isinstance(error, CannotConnect):
+                return [error] * len(requests)
+        return [outcome for request in requests for outcome in self._locked([request])]
+
+
+def _outcome(connection: DriverConnection, request: Append, heads: Heads) -> Appended | Exception:
+    try:
+        return append(connection, request, heads)
+    except EventStoreError as error:
+        # Raised before anything was written, so the others of the group are not touched.
+        return error

@@ -1,0 +1,94 @@
+"""The short way to append: from the heads that a store remembers, many streams at once.
+
+What the database would be asked first is taken from memory: an append that would go on from the
+remembered head is written at once, and the database refuses it if the stream has moved. Everything
+else comes back undone: unknown streams, conflicts, fenced writers, retries, large payloads. Those
+go the plain way (`eventstore.sql.append`), which finds out what is the matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from eventstore.sql.advance import Head, Step, advance
+from eventstore.sql.dialect import AnyConnection, cursor, dialect_of
+from eventstore.sql.requests import ANY, Append, Appended
+
+__all__ = ["Group", "Heads", "remember"]
+
+Heads = dict[int, Head]
+"""Heads as a store saw them last, by the number that a stream's UUID is; guesses, all of them."""
+
+_MOST_HEADS = 8192
+
+
+class Group:
+    """Appends, chained to remembered heads where that is possible.
+
+    Appends to one stream keep their order: once one of them has to go the plain way, those after
+    it do as well.
+    """
+
+    def __init__(self, requests: Sequence[Append], heads: Heads) -> None:
+        self._heads = heads
+        self._steps: dict[int, Step] = {}
+        self._places: list[tuple[Step, slice] | None] = []
+        now = datetime.now(UTC)
+        plain: set[int] = set()
+        for request in requests:
+            stream = request.conversation_id.int
+            step = self._steps.get(stream)
+            if step is None and (known := heads.get(stream)) is not None:
+                step = Step(request.conversation_id, known, now)
+            if step is None or stream in plain or not _may_follow(request, step.head):
+                plain.add(stream)
+                self._places.append(None)
+                continue
+            self._steps[stream] = step
+            self._places.append((step, step.add(request)))
+
+    def __bool__(self) -> bool:
+        """Whether any append can go the short way."""
+        return bool(self._steps)
+
+    def write(self, connection: AnyConnection) -> list[Appended | None]:
+        """Write what can be written, and return None in the place of all else.
+
+        On PostgreSQL it is one statement, so that it needs no transaction around it. An event id
+        that is already in its stream shows as the driver's integrity error.
+        """
+        steps = list(self._steps.values())
+        written = advance(cursor(connection), dialect_of(connection), steps)
+        positions = dict(zip(self._steps, written, strict=True))
+        for stream, found in positions.items():
+            if found is None:
+                self._heads.pop(stream, None)
+            else:
+                remember(self._heads, self._steps[stream])
+        return [
+            None if place is None else self._outcome(*place, positions) for place in self._places
+        ]
+
+    def _outcome(
+        self, step: Step, places: slice, positions: dict[int, Sequence[int] | None]
+    ) -> Appended | None:
+        found = positions[step.conversation_id.int]
+        return None if found is None else step.appended(places, found)
+
+
+def remember(heads: Heads, step: Step) -> None:
+    """Keep the head that a step has reached."""
+    if len(heads) >= _MOST_HEADS:
+        heads.clear()
+    heads[step.conversation_id.int] = step.head
+
+
+def _may_follow(request: Append, head: Head) -> bool:
+    return (
+        (request.expected is ANY or request.expected == head.version)
+        and (request.writer_epoch is None or request.writer_epoch == head.epoch)
+        and (request.tenant_id is None or request.tenant_id == head.tenant_id)
+        and (request.user_id is None or request.user_id == head.user_id)
+        and not request.has_blobs
+    )

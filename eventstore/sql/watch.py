@@ -1,0 +1,93 @@
+"""A look at whether anything was committed, for whoever follows the store and mostly waits.
+
+One short query, whatever the store holds, so that it can be asked many times a second. On
+PostgreSQL it runs on a connection of its own that is kept, each time as a transaction by itself.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import Engine
+
+from eventstore.sql.dialect import Statement, dialect_named
+from eventstore.sql.failures import translated
+
+__all__ = ["Watch"]
+
+# The newest event says everything once all transactions below it have ended. Until then one of
+# them may still commit events that come before it, and every end of a transaction counts.
+_NEWEST = Statement(
+    "SELECT max(position), NULL FROM events",
+    """
+    SELECT (epoch, tx_id, position)::text,
+        CASE WHEN epoch = (SELECT max(epoch) FROM store_epochs)
+            AND tx_id >= pg_snapshot_xmin(pg_current_snapshot())
+        THEN pg_current_snapshot()::text END
+    FROM events ORDER BY epoch DESC, events.tx_id DESC, position DESC LIMIT 1
+    """,
+)
+
+
+class Watch:
+    """Tells whether events have been committed since the last look. Not to be shared by threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._dialect = dialect_named(engine.dialect.name)
+        self._url = engine.url.render_as_string(hide_password=True)
+        self._kept: Any = None
+        self._seen: Any = ()
+
+    def moved(self) -> bool:
+        """Whether there may be events that the last look did not see; true for the first one.
+
+        On PostgreSQL also when an event has become safe to pass, see `eventstore.sql.feed`.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached; the next look connects anew.
+        """
+        before, self._seen = self._seen, ()
+        self._seen = self._look()
+        return bool(before != self._seen)
+
+    def _look(self) -> Any:
+        with translated(self._url):
+            pooled = self._kept or self._connect()
+            try:
+                found = pooled.dbapi_connection.execute(_NEWEST.on(self._dialect)).fetchone()
+            except BaseException:
+                self._kept = None
+                pooled.invalidate()
+                raise
+            if pooled is not self._kept:
+                pooled.close()
+            return found
+
+    def _connect(self) -> Any:
+        pooled: Any = self._engine.raw_connection()
+        if not self._dialect.is_sqlite:
+            # SQLite's file is at hand, and an in-memory database has no second connection.
+            pooled.dbapi_connection.autocommit = True
+            self._kept = pooled
+        return pooled
+
+    def close(self) -> None:
+        """Close the connection; another look opens a new one."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.invalidate()
+
+    def __enter__(self) -> Self:
+        """Return the watch itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        self.close()

@@ -1,0 +1,228 @@
+"""Telemetry: an operation's duration as a log event, and as OpenTelemetry spans and metrics.
+
+Log events carry ids, versions, counts and durations, never payloads or what an error says.
+OpenTelemetry is optional: its API is used once the process has set up a provider of traces or
+metrics, and looked for when a store is opened; without that nothing of it is imported. Spans and
+metrics keep to its conventions for database clients where there is one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+from uuid import UUID
+
+from sqlalchemy import URL
+
+from eventstore.log import get_logger
+from eventstore.sql.requests import Appended
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+    from eventstore.otel import Recorder
+
+__all__ = [
+    "GaugeName",
+    "Measurement",
+    "appended",
+    "database",
+    "discover",
+    "observed",
+    "observing",
+    "operation",
+    "switch_off",
+    "use",
+]
+
+SLOW_S = 1.0
+"""An append or a catch-up of a conversation that takes longer is worth a warning, in seconds."""
+
+Attributes = Mapping[str, str | int]
+GaugeName = Literal[
+    "eventstore.projection.lag",
+    "eventstore.projection.lag.duration",
+    "eventstore.feed.held_back",
+    "eventstore.feed.held_back.duration",
+]
+
+_APPENDS = logging.getLogger("eventstore")
+_recorder: Recorder | None = None
+_sources: list[Callable[[], Iterable[Measurement]]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The value of a gauge now, for the attributes given."""
+
+    gauge: GaugeName
+    value: float
+    attributes: Attributes
+
+
+def use(
+    *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+) -> None:
+    """Send spans and metrics from now on, to the process's own providers unless others are given.
+
+    Opening a store does this where the process has set up a provider.
+
+    Raises:
+        ImportError: The extra ``otel`` is not installed.
+    """
+    global _recorder
+    from eventstore.otel import Recorder
+
+    _recorder = Recorder(tracer_provider, meter_provider)
+
+
+def switch_off() -> None:
+    """Send no more spans and metrics."""
+    global _recorder
+    _recorder = None
+
+
+def discover() -> None:
+    """Use OpenTelemetry if this process has set up a provider of traces or metrics."""
+    if _recorder is None and sys.modules.get("opentelemetry"):
+        from opentelemetry import metrics, trace
+
+        providers = (trace.get_tracer_provider(), metrics.get_meter_provider())
+        # Until one is set, the API hands out stand-ins; that of metrics has no public name.
+        if any("Proxy" not in type(provider).__name__ for provider in providers):
+            use()
+
+
+def database(url: URL) -> dict[str, str | int]:
+    """Return the attributes that tell which database is meant; no user and no password."""
+    found = {
+        "db.system.name": url.get_backend_name(),
+        "db.namespace": url.database,
+        "server.address": url.host,
+        "server.port": url.port,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def appended(
+    where: Attributes,
+    conversation_id: UUID | str,
+    events: int,
+    outcome: Appended | Exception,
+    started: float,
+) -> None:
+    """Tell of an append of so many events that has just ended.
+
+    ``where`` is what `database` returned, ``started`` the `time.perf_counter` of its beginning.
+    """
+    seconds = time.perf_counter() - started
+    if _recorder is not None:
+        _recorder.appended(where, conversation_id, events, outcome, seconds)
+    slow = seconds >= SLOW_S
+    if slow or _APPENDS.isEnabledFor(logging.DEBUG):
+        facts: dict[str, Any] = {"conversation_id": str(conversation_id), "events": events}
+        error = outcome if isinstance(outcome, Exception) else None
+        if not isinstance(outcome, Exception):
+            facts["version"] = outcome.version
+        name, level = ("slow append", logging.WARNING) if slow else ("append", logging.DEBUG)
+        _tell("eventstore", name, level, facts, error, seconds)
+
+
+class operation:
+    """One operation, as a context manager: a log event when it ends, and a span around it.
+
+    Args:
+        component: The logger's name.
+        name: The operation's name, that of the log event and of the span.
+        level: The log event's level.
+        warn_slow: Whether to warn if it takes longer than `SLOW_S`.
+        facts: Ids, versions, counts; `note` adds what is known at the end.
+    """
+
+    __slots__ = ("_component", "_entered", "_level", "_name", "_slow_s", "_started", "facts")
+
+    def __init__(
+        self,
+        component: str,
+        name: str,
+        *,
+        level: int = logging.DEBUG,
+        warn_slow: bool = False,
+        **facts: Any,
+    ) -> None:
+        self._component = component
+        self._name = name
+        self._level = level
+        self._slow_s = SLOW_S if warn_slow else math.inf
+        self.facts = facts
+
+    def note(self, **facts: Any) -> None:
+        """Add facts."""
+        self.facts.update(facts)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._entered = None if _recorder is None else _recorder.begin(self._name)
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the span, and tell of the operation."""
+        seconds = time.perf_counter() - self._started
+        if self._entered is not None:
+            self._entered(self.facts, error)
+        name, level = self._name, self._level
+        if seconds >= self._slow_s:
+            name, level = f"slow {name}", logging.WARNING
+        _tell(self._component, name, level, self.facts, error, seconds)
+
+
+def _tell(
+    component: str,
+    name: str,
+    level: int,
+    facts: Mapping[str, Any],
+    error: BaseException | None,
+    seconds: float,
+) -> None:
+    if not logging.getLogger(component).isEnabledFor(level):
+        return
+    told = {key: str(value) if isinstance(value, UUID) else value for key, value in facts.items()}
+    if error is not None:
+        # What it says may quote a payload.
+        told["error"] = type(error).__name__
+    _logger(component).log(level, name, **told, duration_ms=round(1000 * seconds, 1))
+
+
+@cache
+def _logger(component: str) -> Any:
+    return get_logger(component)
+
+
+@contextmanager
+def observing(read: Callable[[], Iterable[Measurement]]) -> Iterator[None]:
+    """Have the gauges read in this way, from a thread of OpenTelemetry's, while the block runs."""
+    _sources.append(read)
+    try:
+        yield
+    finally:
+        _sources.remove(read)
+
+
+def observed() -> list[Measurement]:
+    """Return what every source reads now."""
+    return [measurement for read in tuple(_sources) for measurement in read()]
