@@ -9,13 +9,23 @@ changes what it answers raises ``version``, and the tables are built anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from eventstore.events import RecordedEvent
 
-__all__ = ["Change", "Column", "ColumnType", "Patch", "Projection", "Put", "ReadTable", "State"]
+__all__ = [
+    "Change",
+    "Column",
+    "ColumnType",
+    "Patch",
+    "Projection",
+    "Put",
+    "ReadTable",
+    "State",
+    "Storage",
+]
 
 State = dict[str, Any]
 """A JSON object: what a fold carries from one event of a conversation to the next."""
@@ -31,6 +41,30 @@ class Column:
     type: ColumnType
 
 
+class Storage(Protocol):
+    """How rows are kept in fewer bytes than they say, in tables that stand beside the events.
+
+    A fold gives whole rows, and whoever reads gets whole rows: what is not in the row is in an
+    event of its conversation. Equal storages must be equal values, since tables are built once
+    for each declaration.
+    """
+
+    @property
+    def event(self) -> str:
+        """The column with the version of that event, NULL in rows that need none."""
+
+    def stored(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what is written of a row that sets these columns: the same columns."""
+
+    def shown(self, table: str, dialect: str) -> Mapping[str, str]:
+        """Return the SQL of the columns that are not read as they stand.
+
+        Args:
+            table: What its own columns are qualified with; those of the event with ``events``.
+            dialect: ``sqlite`` or ``postgresql``.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class ReadTable:
     """A table that a projection fills, and the stable SQL view of the same name.
@@ -39,7 +73,7 @@ class ReadTable:
     ``key`` names the columns that identify a row within its conversation (all of them in
     ``columns``; empty for one row a conversation). ``indexes`` are lists of column names that
     are indexed with ``conversation_id`` in front; ``lookups`` are indexed as they stand, for
-    questions across conversations.
+    questions across conversations. ``storage`` is None if rows are kept as they are.
     """
 
     name: str
@@ -47,9 +81,10 @@ class ReadTable:
     columns: tuple[Column, ...]
     indexes: tuple[tuple[str, ...], ...] = ()
     lookups: tuple[tuple[str, ...], ...] = ()
+    storage: Storage | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Put:
     """Insert the row with this key, or set these columns of it if it exists.
 

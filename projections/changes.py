@@ -8,14 +8,16 @@ written before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Table
 
+from eventstore.sql.dialect import AnyConnection, Dialect
 from projections import row_statements
 from projections.base import Change, Patch, Projection, Put, ReadTable
+from projections.tables import stored
 
 __all__ = ["RowBuffer"]
 
@@ -56,15 +58,24 @@ class RowBuffer:
             for key, values in self._rows[table].items()
         ]
 
+    def bind_new(
+        self, dialect: Dialect, tables: Mapping[str, Table], conversation_id: UUID
+    ) -> Iterator[tuple[Table, list[row_statements.Bound]]]:
+        """Yield what a fold of the whole conversation made, by table, for `row_statements.load`."""
+        for name, rows in self._rows.items():
+            table = tables[name]
+            kept = {key: stored(table, row) for key, row in rows.items()}
+            yield table, row_statements.bind_new(table, dialect, conversation_id, kept)
+
     def write(
-        self, connection: Connection, tables: Mapping[str, Table], conversation_id: UUID
+        self, connection: AnyConnection, tables: Mapping[str, Table], conversation_id: UUID
     ) -> None:
         """Write the changes, in the caller's transaction, and forget them."""
         if self._fresh:
             for name, rows in self._rows.items():
                 if rows:
                     complete = [
-                        {"conversation_id": conversation_id, **row}
+                        {"conversation_id": conversation_id, **stored(tables[name], row)}
                         for row in self.complete_rows(name)
                     ]
                     row_statements.insert(connection, tables[name], complete)
@@ -90,7 +101,7 @@ class RowBuffer:
 
     def _upsert_all(
         self,
-        connection: Connection,
+        connection: AnyConnection,
         tables: Mapping[str, Table],
         conversation_id: UUID,
         batch: _Rows,
@@ -101,6 +112,7 @@ class RowBuffer:
             groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
             for key, values in rows.items():
                 row = {"conversation_id": conversation_id, **dict(zip(keys, key, strict=True))}
-                groups.setdefault(tuple(sorted(values)), []).append(row | values)
+                row |= stored(tables[name], values)
+                groups.setdefault(tuple(sorted(values)), []).append(row)
             for columns, group in groups.items():
                 row_statements.upsert(connection, tables[name], columns, group)

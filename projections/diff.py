@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Table, exists, func, not_, select
 from eventstore import EventStore
 from eventstore.events.codec import dumps, loads
 from eventstore.sql.schema import metadata_for
+from projections import tables
 from projections.base import ReadTable
 from projections.catalogue import named
 from projections.engine import fold_anew
@@ -162,7 +163,8 @@ def _compare(
 def _live_rows(
     connection: Connection, table: Table, declared: ReadTable, conversation_id: UUID
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
-    rows = connection.execute(select(table).where(table.c.conversation_id == conversation_id))
+    query = tables.shown(table, connection.dialect.name)
+    rows = connection.execute(query.where(table.c.conversation_id == conversation_id))
     found = (dict(row._mapping) for row in rows)
     return {tuple(row[name] for name in declared.key): row for row in found}
 

@@ -28,6 +28,15 @@ __all__ = ["DIRECTORY", "TITLE_CHARS", "DirectoryEntry", "DirectoryProjection"]
 TITLE_CHARS = 80
 
 _TABLE = "directory"
+_COUNTS = (
+    "event_count",
+    "message_count",
+    "user_message_count",
+    "turn_count",
+    "tool_call_count",
+    "error_count",
+)
+_DESCRIBING = (ConversationStart, UserMessage, ConversationEnd)
 _MESSAGES = frozenset({"user_message", "assistant_message", "tool_result"})
 
 
@@ -79,50 +88,51 @@ class DirectoryProjection:
 
     def initial(self) -> State:
         """Return the counts and marks of an empty conversation."""
-        counts = dict.fromkeys(
-            ("message_count", "user_message_count", "turn_count", "tool_call_count", "error_count"),
-            0,
-        )
         marks = {"titled": False, "mode": None, "switched": False, "active": None}
-        return {"event_count": 0, **counts, **marks}
+        return {**dict.fromkeys(_COUNTS, 0), **marks}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the row."""
         counts = _counts(state, event)
-        values: dict[str, Any] = {
-            name: count for name, count in counts.items() if count != state[name]
-        }
+        values: dict[str, Any] = dict(counts)
+        if state["event_count"] == 0:
+            blank = {name: state[name] for name in _COUNTS}
+            values = {**blank, "status": "open", "created_at": event.occurred_at, **counts}
         marks = folding.mode_marks(state, event)
         if "mode" in marks:
             values["mode"] = marks["mode"]
-        if state["event_count"] == 0:
-            values |= {"status": "open", "created_at": event.occurred_at}
-            values |= {name: count for name, count in counts.items() if name not in values}
-        if event.type != "erasure" and _is_later(event.occurred_at, state["active"]):
-            marks["active"] = event.occurred_at.isoformat()
-            values["last_activity_at"] = event.occurred_at
-        _describe(state | marks, event, values, marks)
-        return {**state, **counts, **marks}, (Put(_TABLE, (), values),)
+        moment = event.occurred_at
+        if event.type != "erasure":
+            # ISO texts of one zone are in the order of their times.
+            active = moment.isoformat()
+            if state["active"] is None or active > state["active"]:
+                marks["active"] = active
+                values["last_activity_at"] = moment
+        after = {**state, **counts, **marks}
+        if isinstance(event.data, _DESCRIBING):
+            _describe(after, event, values)
+        return after, (Put(_TABLE, (), values),)
 
 
 def _counts(state: State, event: RecordedEvent) -> dict[str, int]:
+    """Return the counts that the event raises."""
     data, kind = event.data, event.type
+    counts = {"event_count": state["event_count"] + 1}
     turn = event.meta.turn or (state["turn_count"] + 1 if kind == "turn_start" else 0)
-    failed = kind == "llm_error" or (isinstance(data, ToolResult) and data.status == "failed")
-    calls = len(data.tool_calls) if isinstance(data, AssistantMessage) else 0
-    return {
-        "event_count": state["event_count"] + 1,
-        "message_count": state["message_count"] + (kind in _MESSAGES),
-        "user_message_count": state["user_message_count"] + (kind == "user_message"),
-        "turn_count": max(state["turn_count"], turn),
-        "tool_call_count": state["tool_call_count"] + calls,
-        "error_count": state["error_count"] + failed,
-    }
+    if turn > state["turn_count"]:
+        counts["turn_count"] = turn
+    if kind in _MESSAGES:
+        counts["message_count"] = state["message_count"] + 1
+    if kind == "user_message":
+        counts["user_message_count"] = state["user_message_count"] + 1
+    if isinstance(data, AssistantMessage) and data.tool_calls:
+        counts["tool_call_count"] = state["tool_call_count"] + len(data.tool_calls)
+    if kind == "llm_error" or (isinstance(data, ToolResult) and data.status == "failed"):
+        counts["error_count"] = state["error_count"] + 1
+    return counts
 
 
-def _describe(
-    state: State, event: RecordedEvent, values: dict[str, Any], marks: dict[str, Any]
-) -> None:
+def _describe(after: State, event: RecordedEvent, values: dict[str, Any]) -> None:
     match event.data:
         case ConversationStart() as start:
             values |= {
@@ -131,18 +141,14 @@ def _describe(
                 "parent_version": start.parent_version,
             }
             if start.title:
-                values["title"], marks["titled"] = start.title, True
+                values["title"], after["titled"] = start.title, True
         case UserMessage() as message:
             text = folding.text_of(message.parts) or folding.sections_text(message.sections)
             values["last_user_text"] = folding.one_line(text)
-            if not state["titled"] and text.strip():
-                values["title"], marks["titled"] = folding.one_line(text, TITLE_CHARS), True
+            if not after["titled"] and text.strip():
+                values["title"], after["titled"] = folding.one_line(text, TITLE_CHARS), True
         case ConversationEnd() as end:
             values["status"] = end.reason
-
-
-def _is_later(moment: datetime, than: str | None) -> bool:
-    return than is None or moment > datetime.fromisoformat(than)
 
 
 DIRECTORY = DirectoryProjection()

@@ -7,18 +7,21 @@ those that the feed names, and the rebuild for all; so they cannot differ.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import Connection
+import psycopg
 from sqlalchemy.exc import SQLAlchemyError
 
 from eventstore.erasure import erasure_lock
 from eventstore.errors import BlobDamaged, ProjectionFailed
 from eventstore.events import RecordedEvent
+from eventstore.sql.dialect import AnyConnection
 from eventstore.sql.read import END, read_page
+from eventstore.telemetry import operation
 from projections import heads
 from projections.base import Projection, State
 from projections.changes import RowBuffer
@@ -34,7 +37,6 @@ __all__ = [
     "is_current",
     "resume",
     "save_folds",
-    "untouched",
 ]
 
 _PAGE = 1_000
@@ -52,23 +54,28 @@ class Fold:
     state: State
     buffer: RowBuffer
 
-    def feed(self, event: RecordedEvent) -> None:
-        """Fold one event; events at or below the fold's version are passed over.
+    def feed(self, events: Sequence[RecordedEvent]) -> None:
+        """Fold events, in order; those at or below the fold's version are passed over.
 
         Raises:
             ProjectionFailed: The projection's fold raised.
         """
-        if event.version <= self.version:
-            return
-        projection = self.generation.projection
+        projection, add = self.generation.projection, self.buffer.add
+        fold = projection.fold
+        state, version = self.state, self.version
         try:
-            self.state, changes = projection.fold(self.state, event)
-            self.buffer.add(changes)
-        except SQLAlchemyError:
+            for event in events:
+                if event.version > version:
+                    state, changes = fold(state, event)
+                    if changes:
+                        add(changes)
+                    version = event.version
+        except (SQLAlchemyError, sqlite3.Error, psycopg.Error):
             raise  # A fold asks for token counts that are kept; a lost connection is not its fault.
         except Exception as error:
             raise ProjectionFailed(projection.name, event.conversation_id, event.version) from error
-        self.version = event.version
+        finally:
+            self.state, self.version = state, version
 
 
 def begin(generation: Generation) -> Fold:
@@ -77,13 +84,13 @@ def begin(generation: Generation) -> Fold:
     return Fold(generation, 0, projection.initial(), RowBuffer(projection, fresh=True))
 
 
-def is_current(connection: Connection, generation: Generation, conversation_id: UUID) -> bool:
+def is_current(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> bool:
     """Whether the generation has folded every event of the conversation, which exists."""
-    return not heads.behind(connection, [generation], conversation_id)
+    return not heads.behind(connection, [generation], [conversation_id])
 
 
 def catch_up(
-    connection: Connection,
+    connection: AnyConnection,
     generations: Sequence[Generation],
     conversation_id: UUID,
     *,
@@ -99,31 +106,34 @@ def catch_up(
         ProjectionFailed: A fold raised, or an event cannot be read; the caller's transaction must
             be rolled back.
     """
-    erasure_lock(connection, conversation_id)
-    folds = [_fold(head) for head in heads.lock(connection, generations, conversation_id)]
-    after, count = min(fold.version for fold in folds), 0
-    counts = TokenCounts(conversation_id)
-    while page := _page(connection, folds, conversation_id, after, before):
-        if count == 0 and (after == 0 or len(page) > _FEW):
-            # Another generation may have folded them.
-            counts.look_in(connection)
-            counts.read_ahead()
-        with counts.active():
-            for event in page:
+    with operation(
+        "projections", "catch_up", warn_slow=True, conversation_id=conversation_id
+    ) as caught_up:
+        erasure_lock(connection, conversation_id)
+        folds = [_fold(head) for head in heads.lock(connection, generations, conversation_id)]
+        after, count = min(fold.version for fold in folds), 0
+        counts = TokenCounts(conversation_id)
+        while page := _page(connection, folds, conversation_id, after, before):
+            if count == 0 and (after == 0 or len(page) > _FEW):
+                # Another generation may have folded them.
+                counts.look_in(connection)
+                counts.read_ahead()
+            with counts.active():
                 for fold in folds:
-                    fold.feed(event)
-        save_folds(connection, folds, conversation_id)
-        after, count = page[-1].version, count + len(page)
-        if counts.is_full:
-            counts.write(connection)
-        if len(page) < _PAGE:
-            break
-    counts.write(connection)
+                    fold.feed(page)
+            save_folds(connection, folds, conversation_id)
+            after, count = page[-1].version, count + len(page)
+            if counts.is_full:
+                counts.write(connection)
+            if len(page) < _PAGE:
+                break
+        counts.write(connection)
+        caught_up.note(version=after, events=count)
     return count
 
 
 def fold_anew(
-    connection: Connection,
+    connection: AnyConnection,
     generations: Sequence[Generation],
     conversation_id: UUID,
     *,
@@ -143,9 +153,8 @@ def fold_anew(
         counts.read_ahead()
     with counts.active() if counts else nullcontext():
         while page := _page(connection, folds, conversation_id, after, before):
-            for event in page:
-                for fold in folds:
-                    fold.feed(event)
+            for fold in folds:
+                fold.feed(page)
             after = page[-1].version
             if len(page) < _PAGE:
                 break
@@ -153,7 +162,7 @@ def fold_anew(
 
 
 def resume(
-    connection: Connection,
+    connection: AnyConnection,
     projection: Projection,
     live: Generation | None,
     conversation_id: UUID,
@@ -175,19 +184,11 @@ def resume(
         if fold.version == 0 or len(page) > _FEW:
             counts.read_ahead()
         with counts.active():
-            for event in page:
-                fold.feed(event)
+            fold.feed(page)
     return fold
 
 
-def untouched(
-    connection: Connection, generations: Sequence[Generation], conversation_id: UUID
-) -> bool:
-    """Lock the conversation's heads; return whether none of the generations holds any of it."""
-    return all(head.version == 0 for head in heads.lock(connection, generations, conversation_id))
-
-
-def save_folds(connection: Connection, folds: Sequence[Fold], conversation_id: UUID) -> None:
+def save_folds(connection: AnyConnection, folds: Sequence[Fold], conversation_id: UUID) -> None:
     """Write the rows, states and heads of folds, in the caller's transaction."""
     for fold in folds:
         fold.buffer.write(connection, fold.generation.tables, conversation_id)
@@ -196,7 +197,7 @@ def save_folds(connection: Connection, folds: Sequence[Fold], conversation_id: U
 
 
 def _page(
-    connection: Connection,
+    connection: AnyConnection,
     folds: Sequence[Fold],
     conversation_id: UUID,
     after: int,
@@ -210,7 +211,7 @@ def _page(
         raise ProjectionFailed(name, conversation_id, version) from error
 
 
-def _damaged(connection: Connection, conversation_id: UUID, after: int) -> int:
+def _damaged(connection: AnyConnection, conversation_id: UUID, after: int) -> int:
     """Return the first version after that one which cannot be read."""
     version = after + 1
     with suppress(*_DAMAGED):

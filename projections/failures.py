@@ -145,7 +145,7 @@ def _failure(error: ProjectionFailed, generation: Generation) -> Failure:
     text = f"{type(cause).__name__}: {cause}"[:_MOST]
     _log.warning(
         "set aside",
-        conversation=str(error.conversation_id),
+        conversation_id=str(error.conversation_id),
         projection=error.projection,
         version=error.version,
         # Its text may quote a payload, which is nothing for a log.

@@ -109,15 +109,22 @@ class Draft:
         entries = {**self.state[memory], key: value}
         if len(entries) > limit:
             del entries[next(iter(entries))]
-        self.set(**{memory: entries})
+        self._hold(memory, entries)
 
     def drop(self, memory: str, key: str | None) -> Any:
         """Forget a key, and return what was held under it, or None."""
         entries = self.state[memory]
         if key is None or key not in entries:
             return None
-        self.set(**{memory: {name: value for name, value in entries.items() if name != key}})
-        return entries[key]
+        left = dict(entries)
+        dropped = left.pop(key)
+        self._hold(memory, left)
+        return dropped
+
+    def _hold(self, name: str, value: Any) -> None:
+        if not self._own:
+            self.state, self._own = dict(self.state), True
+        self.state[name] = value
 
 
 Handler = Callable[[Draft, Any], None]
@@ -191,7 +198,7 @@ def mode_marks(state: State, event: RecordedEvent) -> dict[str, Any]:
 
 def day_of(moment: datetime) -> str:
     """Return the day in UTC, as ``YYYY-MM-DD``."""
-    return moment.astimezone(UTC).date().isoformat()
+    return (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).date().isoformat()
 
 
 def elapsed_ms(start: str | None, end: datetime) -> int | None:

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection
 
 from eventstore import EventStore
 from eventstore.errors import ProjectionFailed
 from eventstore.sql import feed
-from eventstore.sql.schema import metadata_for
+from eventstore.sql.dialect import Statement, run_each
 from projections import heads
 from projections.base import Projection
-from projections.engine import catch_up, is_current
+from projections.engine import catch_up
 from projections.failures import catch_up_or_set_aside, noted
 from projections.generations import Generation, find_all_live
 
@@ -27,6 +27,15 @@ __all__ = ["catch_up_behind", "late", "retry_set_aside"]
 
 _LOOK = 2_000
 _TOGETHER = 20
+_MOVE = Statement(
+    *(
+        f"""
+        UPDATE projections SET cursor = :after
+        WHERE name = :name AND generation = :generation AND cursor {same} :before
+        """  # noqa: S608 - one of two operators
+        for same in ("IS", "IS NOT DISTINCT FROM")
+    )
+)
 
 
 def catch_up_behind(store: EventStore, projections: Sequence[Projection]) -> int:
@@ -35,7 +44,7 @@ def catch_up_behind(store: EventStore, projections: Sequence[Projection]) -> int
     Many short transactions: up to 20 conversations each, then one for the cursor. A conversation
     that cannot be folded is set aside and not counted; it is tried again when it gains events.
     """
-    with store.reading() as connection:
+    with store.on_driver() as connection:
         found = find_all_live(connection, projections)
     by_cursor: dict[str | None, list[Generation]] = {}
     for generation in found:
@@ -47,22 +56,16 @@ def catch_up_behind(store: EventStore, projections: Sequence[Projection]) -> int
 def _follow(store: EventStore, generations: list[Generation], cursor: str | None) -> int:
     looked_at, count = cursor, 0
     while True:
-        with store.reading() as connection:
+        with store.on_driver() as connection:
             page = feed.behind(connection, looked_at, _LOOK)
-            late = [
-                (conversation, behind)
-                for conversation in page.conversations
-                if (behind := heads.behind(connection, generations, conversation))
-            ]
+            behind = heads.behind(connection, generations, page.conversations)
+        # In one order everywhere, so that two followers cannot wait for each other.
+        late = sorted(behind.items(), key=lambda pair: pair[0])
         for start in range(0, len(late), _TOGETHER):
-            # In one order everywhere, so that two followers cannot wait for each other.
-            part = sorted(late[start : start + _TOGETHER], key=lambda pair: pair[0])
-            count += _catch_up(store, part)
+            count += _catch_up(store, late[start : start + _TOGETHER])
         # Also past a conversation that was set aside: it must not hold up the others.
         if page.safe != cursor:
-            with store.writing(durable=False) as connection:
-                for generation in generations:
-                    _advance(connection, generation, cursor, page.safe)
+            _advance(store, generations, cursor, page.safe)
             cursor = page.safe
         looked_at = page.seen
         if not page.more:
@@ -84,7 +87,7 @@ def retry_set_aside(store: EventStore, projections: Sequence[Projection]) -> Non
 
 def _catch_up(store: EventStore, part: Sequence[tuple[UUID, list[Generation]]]) -> int:
     try:
-        with store.writing(durable=False) as connection:
+        with store.on_driver(write=True, durable=False) as connection:
             for conversation, behind in part:
                 catch_up(connection, behind, conversation)
         return len(part)
@@ -103,29 +106,27 @@ def late(connection: Connection, generation: Generation | None) -> list[UUID]:
     Looks at all conversations that have gained events since the generation's cursor, in the
     caller's transaction, and moves nothing: for connections that may only read.
     """
-    looked_at = None if generation is None else generation.cursor
-    found: dict[UUID, None] = {}
-    while True:
-        page = feed.behind(connection, looked_at, _LOOK)
-        for conversation in page.conversations:
-            if generation is None or not is_current(connection, generation, conversation):
-                found[conversation] = None
-        looked_at = page.seen
-        if not page.more:
-            return list(found)
+    if generation is None:
+        return feed.gained(connection, None)
+    gained = feed.gained(connection, generation.cursor)
+    return list(heads.behind(connection, [generation], gained))
 
 
 def _advance(
-    connection: Connection, generation: Generation, before: str | None, after: str
+    store: EventStore, generations: Sequence[Generation], before: str | None, after: str
 ) -> None:
-    """Move the cursor, unless somebody else has moved it since it was read."""
-    registry = metadata_for(connection.dialect.name).tables["projections"]
-    connection.execute(
-        update(registry)
-        .where(
-            registry.c.name == generation.projection.name,
-            registry.c.generation == generation.number,
-            registry.c.cursor.is_not_distinct_from(before),
+    """Move the cursors, but for those that somebody else has moved since they were read."""
+    with store.on_driver(write=True, durable=False) as connection:
+        run_each(
+            connection,
+            _MOVE.on(connection.dialect),
+            [
+                {
+                    "name": generation.projection.name,
+                    "generation": generation.number,
+                    "before": before,
+                    "after": after,
+                }
+                for generation in generations
+            ],
         )
-        .values(cursor=after)
-    )

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from eventstore.errors import EventStoreError
 from eventstore.events.codec import dumps, loads
-from eventstore.sql.dialect import Statement, cursor, dialect_of
+from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.schema import metadata_for
 from projections import tables
 from projections.base import Projection
@@ -105,7 +105,7 @@ def find_live(connection: Connection, projection: Projection) -> Generation | No
 
 
 def find_all_live(
-    connection: Connection, projections: Sequence[Projection]
+    connection: AnyConnection, projections: Sequence[Projection]
 ) -> list[Generation | None]:
     """Return what `find_live` does for each of these projections, in one query."""
     run = cursor(connection)

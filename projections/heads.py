@@ -8,26 +8,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection
-
-from eventstore.events.codec import dumps, loads
-from eventstore.sql.dialect import Dialect, Statement, cursor, dialect_of
+from eventstore.errors import InvalidEvent, ProjectionFailed
+from eventstore.events.codec import dumps, dumps_json, loads_json
+from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of, run_each
 from projections.base import Projection, State
 from projections.generations import Generation, LiveRow, newest
 
-__all__ = ["Head", "Standing", "behind", "lock", "read", "save", "standing"]
+__all__ = [
+    "BoundHead",
+    "Head",
+    "Standing",
+    "behind",
+    "bind",
+    "insert",
+    "lock",
+    "read",
+    "save",
+    "standing",
+]
+
+BoundHead = tuple[Any, str, int, int, str]
+"""A head as the driver takes it: owner, projection, generation, version, state."""
 
 _Key = tuple[str, int]
 
-_VERSIONS = Statement(
-    """
-    SELECT stream.version, head.projection, head.generation, head.version
+_VERSIONS = """
+    SELECT stream.conversation_id, head.projection, head.generation
     FROM conversations AS stream
-    LEFT JOIN projection_heads AS head ON head.conversation_id = stream.conversation_id
-    WHERE stream.conversation_id = :conversation_id
+    JOIN projection_heads AS head ON head.conversation_id = stream.conversation_id
+        AND head.version = stream.version
+    WHERE stream.conversation_id {named}
     """
+_CURRENT = Statement(
+    _VERSIONS.format(named="IN (SELECT value FROM json_each(:ids))"),
+    _VERSIONS.format(named="= ANY(:ids)"),
 )
 _LIVE = """
     SELECT live.name, live.version, live.generation, live.cursor, stream.version, head.version
@@ -49,6 +66,17 @@ _SAVE = Statement(
     DO UPDATE SET version = excluded.version, state = excluded.state
     """
 )
+_NEW = """
+    INSERT INTO projection_heads (conversation_id, projection, generation, version, state)
+    {rows} ON CONFLICT DO NOTHING
+    """
+_INSERT = {
+    "sqlite": _NEW.format(rows="VALUES (?, ?, ?, ?, ?)"),
+    # One statement for all: they are locked in the order given.
+    "postgresql": _NEW.format(
+        rows="SELECT * FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::bigint[], %s::text[])"
+    ),
+}
 _MAKE = Statement(
     """
     INSERT INTO projection_heads (conversation_id, projection, generation, version, state)
@@ -76,7 +104,7 @@ class Standing:
 
 
 def standing(
-    connection: Connection, projections: Sequence[Projection], conversation_id: UUID
+    connection: AnyConnection, projections: Sequence[Projection], conversation_id: UUID
 ) -> list[Standing] | None:
     """Return how the live generation of each projection stands; None without such a conversation.
 
@@ -103,29 +131,36 @@ def standing(
 
 
 def behind(
-    connection: Connection, generations: Sequence[Generation], conversation_id: UUID
-) -> list[Generation]:
-    """Return the generations that have not folded every event of a conversation.
+    connection: AnyConnection, generations: Sequence[Generation], conversations: Sequence[UUID]
+) -> dict[UUID, list[Generation]]:
+    """Return which conversations have events that generations have not folded, and which these are.
 
-    All of them for one whose row is lost: then there is no knowing.
+    One query for all of them. A conversation whose row is lost is behind in every generation:
+    there is no knowing.
     """
+    if not conversations:
+        return {}
     dialect, run = dialect_of(connection), cursor(connection)
-    run.execute(_VERSIONS.on(dialect), {"conversation_id": dialect.from_id(conversation_id)})
-    rows = run.fetchall()
+    ids = [dialect.from_id(each) for each in conversations]
+    run.execute(_CURRENT.on(dialect), {"ids": dumps(ids) if dialect.is_sqlite else ids})
+    current = {(dialect.to_id(owner), name, number) for owner, name, number in run.fetchall()}
     run.close()
-    current = {(name, number) for version, name, number, folded in rows if folded == version}
-    return [each for each in generations if _key(each) not in current]
+    lacking = (
+        (stream, [each for each in generations if (stream, *_key(each)) not in current])
+        for stream in conversations
+    )
+    return {stream: found for stream, found in lacking if found}
 
 
 def read(
-    connection: Connection, generations: Sequence[Generation], conversation_id: UUID
+    connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID
 ) -> dict[_Key, Head]:
     """Return the heads of generations that have one, by projection and number."""
     return _select(connection, generations, conversation_id, locked=False)
 
 
 def lock(
-    connection: Connection, generations: Sequence[Generation], conversation_id: UUID
+    connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID
 ) -> list[Head]:
     """Return the generations' heads, locked against others until the transaction ends.
 
@@ -140,17 +175,45 @@ def lock(
     return [found.get(_key(each)) or Head(each, 0, {}) for each in generations]
 
 
-def save(connection: Connection, conversation_id: UUID, heads: Iterable[Head]) -> None:
+def save(connection: AnyConnection, conversation_id: UUID, heads: Iterable[Head]) -> None:
     """Write heads, in the caller's transaction, which has locked them."""
     _write(connection, _SAVE, conversation_id, heads)
 
 
-def _write(
-    connection: Connection, statement: Statement, conversation_id: UUID, heads: Iterable[Head]
-) -> None:
-    dialect, run = dialect_of(connection), cursor(connection)
+def bind(dialect: Dialect, conversation_id: UUID, heads: Iterable[Head]) -> list[BoundHead]:
+    """Return a conversation's heads for `insert`."""
     owner = dialect.from_id(conversation_id)
-    run.executemany(
+    return [
+        (owner, each.generation.projection.name, each.generation.number, each.version, state)
+        for each in heads
+        for state in (dumps_json(each.state),)
+    ]
+
+
+def insert(connection: AnyConnection, heads: Sequence[BoundHead]) -> bool:
+    """Write heads of many conversations, in the caller's transaction; whether none was there.
+
+    Give them in order of conversation. Waits for others that write the same heads.
+    """
+    if not heads:
+        return True
+    run = cursor(connection)
+    if dialect_of(connection).is_sqlite:
+        run.executemany(_INSERT["sqlite"], heads)
+    else:
+        run.execute(_INSERT["postgresql"], [list(column) for column in zip(*heads, strict=True)])
+    written = run.rowcount
+    run.close()
+    return bool(written == len(heads))
+
+
+def _write(
+    connection: AnyConnection, statement: Statement, conversation_id: UUID, heads: Iterable[Head]
+) -> None:
+    dialect = dialect_of(connection)
+    owner = dialect.from_id(conversation_id)
+    run_each(
+        connection,
         statement.on(dialect),
         [
             {
@@ -158,16 +221,15 @@ def _write(
                 "projection": head.generation.projection.name,
                 "generation": head.generation.number,
                 "version": head.version,
-                "state": dumps(head.state),
+                "state": dumps_json(head.state),
             }
             for head in heads
         ],
     )
-    run.close()
 
 
 def _select(
-    connection: Connection,
+    connection: AnyConnection,
     generations: Sequence[Generation],
     conversation_id: UUID,
     *,
@@ -181,10 +243,15 @@ def _select(
     )
     rows = run.fetchall()
     run.close()
-    return {
-        (name, number): Head(by_key[name, number], version, loads(state))
-        for name, number, version, state in rows
-    }
+    found = {}
+    for name, number, version, text in rows:
+        try:
+            state = loads_json(text)
+        except InvalidEvent as error:
+            # No fold can go on after it; a rebuild does not need it.
+            raise ProjectionFailed(name, conversation_id, version + 1) from error
+        found[name, number] = Head(by_key[name, number], version, state)
+    return found
 
 
 @lru_cache(maxsize=128)

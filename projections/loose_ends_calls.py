@@ -48,7 +48,8 @@ def belongs(entry: dict[str, Any] | None, event: RecordedEvent, name: str) -> bo
 def begun(draft: Draft, **values: Any) -> dict[str, Any]:
     """Return what every open thing holds: which event began it, when, and where it belongs."""
     event = draft.event
-    meta = {name: value for name in _PLACE if (value := getattr(event.meta, name)) is not None}
+    told = event.meta.__dict__
+    meta = {name: value for name in _PLACE if (value := told[name]) is not None}
     if not event.meta.in_context:
         meta["in_context"] = False
     return {"version": event.version, "began_at": draft.now, "meta": meta, **values}
@@ -59,7 +60,7 @@ def _request(draft: Draft, request: LlmRequest) -> None:
     if draft.get("ended", own_id) in ("ok", _WITHDRAWN):
         return
     draft.drop("ended", own_id)
-    invocation = request.invocation.model_dump(exclude_none=True)
+    invocation = {name: value for name, value in request.invocation if value is not None}
     _begin_model_call(draft, own_id, request.attempt, invocation)
     if draft.event.meta.step is None and request.retry_of is None:
         _count_step(draft)

@@ -7,8 +7,10 @@ in one snapshot, so that it is of one version.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from typing import TypeVar
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -16,6 +18,7 @@ from sqlalchemy import Connection
 from eventstore import EventStore
 from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import ConversationNotFound, DatabaseBusy
+from eventstore.sql.dialect import AnyConnection, DriverConnection
 from eventstore.sql.streams import get_stream
 from projections import heads
 from projections.base import Projection
@@ -26,11 +29,14 @@ from projections.replica import Copy, as_of, in_memory, known_counts
 from projections.setup import install_all
 from projections.token_counts import TokenCounts
 
-__all__ = ["Reading", "read_current", "read_past"]
+__all__ = ["DriverReading", "Reading", "read_current", "read_on_driver", "read_past"]
 
+C = TypeVar("C", Connection, DriverConnection)
 T = TypeVar("T")
 Reading = Callable[[Sequence[Copy]], T]
 """A query: given a connection and a generation of each projection, in the order asked for."""
+DriverReading = Callable[[Sequence[tuple[AnyConnection, Generation]]], T]
+"""A query that speaks to the driver alone."""
 
 _LOOKS = 10
 """How many cut-overs in a row a read may meet."""
@@ -48,12 +54,27 @@ def read_current(
         ConversationNotFound: There is none of this id.
         ProjectionFailed: A fold raised.
     """
-    for _ in range(_LOOKS):
-        with suppress(GenerationGone), gone():
-            return _read_once(store, projections, conversation_id, read)
-        # A cut-over came between two looks. If it was to another version, ours is gone too.
-        install_all(store)
-    return _read_once(store, projections, conversation_id, read)
+    return _looking(store, lambda: _read_once(store, projections, conversation_id, read))
+
+
+def read_on_driver(
+    store: EventStore,
+    projections: Sequence[Projection],
+    conversation_id: UUID,
+    read: DriverReading[T],
+) -> T:
+    """Return what `read_current` does of one conversation, at the cost of the driver's calls alone.
+
+    Raises:
+        ConversationNotFound: There is none of this id.
+        ProjectionFailed: A fold raised.
+    """
+    if store.read_only:
+        return read_current(store, projections, conversation_id, read)
+    begin = _Begin(
+        partial(store.on_driver, snapshot=True), partial(store.on_driver, write=True, durable=False)
+    )
+    return _looking(store, lambda: _read_one(begin, projections, conversation_id, read))
 
 
 def read_past(
@@ -85,6 +106,15 @@ def read_past(
             return read(copies)
 
 
+def _looking(store: EventStore, look: Callable[[], T]) -> T:
+    for _ in range(_LOOKS):
+        with suppress(GenerationGone), gone():
+            return look()
+        # A cut-over came between two looks. If it was to another version, ours is gone too.
+        install_all(store)
+    return look()
+
+
 def _read_once(
     store: EventStore,
     projections: Sequence[Projection],
@@ -95,10 +125,28 @@ def _read_once(
         return _read_replica(store, projections, conversation_id, read)
     if conversation_id is None:
         return _read_across(store, projections, read)
+    begin = _Begin(partial(store.reading, snapshot=True), partial(store.writing, durable=False))
+    return _read_one(begin, projections, conversation_id, read)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin(Generic[C]):
+    """How a read begins its transactions."""
+
+    reading: Callable[[], AbstractContextManager[C]]
+    writing: Callable[[], AbstractContextManager[C]]
+
+
+def _read_one(
+    begin: _Begin[C],
+    projections: Sequence[Projection],
+    conversation_id: UUID,
+    read: Callable[[Sequence[tuple[C, Generation]]], T],
+) -> T:
     counts = TokenCounts(conversation_id)
     erasures = 0
     # A snapshot, since what a view reads in several queries must be of one version.
-    with store.reading(snapshot=True) as connection:
+    with begin.reading() as connection:
         standing = _standing(connection, projections, conversation_id)
         generations = _all_live(projections, [each.generation for each in standing])
         current = all(each.current for each in standing)
@@ -108,10 +156,10 @@ def _read_once(
                 return answer
             erasures = erasure_count(connection, [conversation_id])
     if current:
-        _keep(store, conversation_id, counts, erasures)
+        _keep(begin, conversation_id, counts, erasures)
         return answer
-    with store.writing(durable=False) as connection:
-        generations = _all_live(projections, find_all_live(connection, projections))
+    with begin.writing() as connection:
+        # Those found above: of a cut-over since, the tables that are missing tell.
         catch_up(connection, generations, conversation_id)
         answer = _answer(connection, generations, counts, read)
         counts.write(connection)
@@ -119,19 +167,19 @@ def _read_once(
 
 
 def _answer(
-    connection: Connection,
+    connection: C,
     generations: Sequence[Generation],
     counts: TokenCounts,
-    read: Reading[T],
+    read: Callable[[Sequence[tuple[C, Generation]]], T],
 ) -> T:
     counts.look_in(connection)
     with counts.active():
         return read([(connection, each) for each in generations])
 
 
-def _keep(store: EventStore, conversation_id: UUID, counts: TokenCounts, erasures: int) -> None:
+def _keep(begin: _Begin[C], conversation_id: UUID, counts: TokenCounts, erasures: int) -> None:
     """Store what a read has counted; a busy database is no reason for the read to fail."""
-    with suppress(DatabaseBusy), store.writing(durable=False) as connection:
+    with suppress(DatabaseBusy), begin.writing() as connection:
         erasure_lock(connection, conversation_id)
         # What was erased since it was read must leave nothing.
         if erasure_count(connection, [conversation_id]) == erasures:
@@ -185,7 +233,7 @@ def _replica_copy(
 
 
 def _standing(
-    connection: Connection, projections: Sequence[Projection], conversation_id: UUID
+    connection: AnyConnection, projections: Sequence[Projection], conversation_id: UUID
 ) -> list[heads.Standing]:
     found = heads.standing(connection, projections, conversation_id)
     if found is None:

@@ -8,14 +8,12 @@ appended meanwhile is caught up when it is first read, as always.
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from functools import partial
+from logging import INFO
+from secrets import randbelow
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, select
@@ -25,14 +23,17 @@ from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import ProjectionFailed
 from eventstore.log import get_logger
 from eventstore.sql import feed
-from eventstore.sql.engines import open_engine
+from eventstore.sql.dialect import dialect_of
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.schema import metadata_for
+from eventstore.telemetry import operation
 from projections import failures, generations, tables
 from projections.catalogue import named
-from projections.engine import catch_up, fold_anew, save_folds, untouched
+from projections.engine import catch_up, fold_anew
 from projections.failures import Failure
+from projections.folded_page import AlreadyFolded, FoldedPage
 from projections.generations import Generation
+from projections.rebuild_processes import Done, Pending, in_processes
 from projections.setup import install_all
 from projections.token_counts import TokenCounts
 
@@ -41,12 +42,6 @@ __all__ = ["RebuildReport", "rebuild"]
 _log = get_logger("projections.rebuild")
 _PAGE_EVENTS = 5_000
 _PAGE_CONVERSATIONS = 200
-
-Pending = tuple[UUID, int]
-"""A conversation that the new generations lack, and its version."""
-
-Done = tuple[int, int, list[Failure]]
-"""Of a page: the conversations, their events, and what was set aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +81,37 @@ def rebuild(
         ProjectionFailed: A fold raised, or an event cannot be read. The live generation stays as
             it is, and the rebuild can be started again where it stopped.
     """
-    started = time.perf_counter()
     projections = named(names)
-    install_all(store)
-    with schema_lock(store.engine) as connection:
-        end = feed.feed_end(connection)
-        targets = [generations.start_building(connection, each, end) for each in projections]
+    rebuilt = tuple(projection.name for projection in projections)
+    with operation("projections", "rebuild", level=INFO, projections=rebuilt) as told:
+        started = time.perf_counter()
+        install_all(store)
+        with schema_lock(store.engine) as connection:
+            end = feed.feed_end(connection)
+            targets = [generations.start_building(connection, each, end) for each in projections]
+        numbers = tuple(target.number for target in targets)
+        _log.info("rebuild begun", projections=rebuilt, generations=numbers, workers=workers)
+        conversations, events, failed = _fold_all(store, targets, workers, skip_broken, on_progress)
+        _finish(store, targets)
+        told.note(conversations=conversations, events=events, set_aside=len(failed))
+        seconds = time.perf_counter() - started
+    return RebuildReport(rebuilt, conversations, events, seconds, tuple(failed))
+
+
+def _fold_all(
+    store: EventStore,
+    targets: Sequence[Generation],
+    workers: int,
+    skip_broken: bool,
+    on_progress: Callable[[int, int], None] | None,
+) -> Done:
     done = conversations = 0
     failed: list[Failure] = []
     total = _pending_events(store, targets)
     pages = _pages(store, targets)
     if workers > 1 and not _in_memory(store):
-        results = _in_processes(store, targets, pages, workers, skip_broken)
+        fold = partial(_page_done, skip_broken=skip_broken)
+        results = in_processes(store, targets, fold, pages, workers)
     else:
         results = (_page_done(store, targets, page, skip_broken) for page in pages)
     for page_conversations, page_events, page_failed in results:
@@ -106,18 +120,17 @@ def rebuild(
         done += page_events
         if on_progress is not None:
             on_progress(done, max(total, done))
-    _finish(store, targets)
-    seconds = time.perf_counter() - started
-    _log.info("rebuilt", conversations=conversations, events=done, seconds=round(seconds, 3))
-    rebuilt = tuple(projection.name for projection in projections)
-    return RebuildReport(rebuilt, conversations, done, seconds, tuple(failed))
+    return conversations, done, failed
 
 
 def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
     with store.writing(durable=False) as connection:
         for target in targets:
             tables.analyse(connection, target.projection, target.number)
-    with schema_lock(store.engine) as connection:
+    with (
+        operation("projections", "cut_over", level=INFO),
+        schema_lock(store.engine) as connection,
+    ):
         for target in targets:
             generations.cut_over(connection, target)
     # Apart from the cut-over, which must be short: dropping and deleting takes time with size.
@@ -137,7 +150,7 @@ def _lacking(connection: Connection, targets: Sequence[Generation]) -> list[Colu
                 heads.c.conversation_id == streams.c.conversation_id,
                 heads.c.projection == target.projection.name,
                 heads.c.generation == target.number,
-                heads.c.version > 0,
+                heads.c.version >= streams.c.version,
             )
         )
         for target in targets
@@ -155,18 +168,32 @@ def _pending_events(store: EventStore, targets: Sequence[Generation]) -> int:
 def _pages(store: EventStore, targets: Sequence[Generation]) -> Iterator[list[Pending]]:
     """Yield conversations that the targets lack, in pages of about 5,000 events.
 
-    Only ids up to the highest one at the start: a product that goes on opening conversations must
-    not keep a rebuild from its end. The later ones are caught up like any others.
+    Begins anywhere, so that rebuilds of several machines seldom meet. Ends with the highest id at
+    the start: a product that goes on opening conversations must not keep a rebuild from its end.
+    The later ones are caught up like any others.
     """
     streams = metadata_for(store.engine.dialect.name).tables["conversations"]
     ids = streams.c.conversation_id
     with store.reading() as connection:
-        last = connection.execute(select(ids).order_by(ids.desc()).limit(1)).scalar()
+        ends = (select(ids).order_by(end).limit(1) for end in (ids, ids.desc()))
+        first, last = (connection.execute(end).scalar() for end in ends)
+    if first is None or last is None:
+        return
+    start = UUID(int=first.int + randbelow(last.int - first.int + 1))
+    yield from _pages_within(store, targets, ids >= start, ids <= last)
+    yield from _pages_within(store, targets, ids < start)
+
+
+def _pages_within(
+    store: EventStore, targets: Sequence[Generation], *wanted: ColumnElement[bool]
+) -> Iterator[list[Pending]]:
+    streams = metadata_for(store.engine.dialect.name).tables["conversations"]
+    ids = streams.c.conversation_id
     after: UUID | None = None
-    while last is not None:
+    while True:
         with store.reading() as connection:
             query = select(ids, streams.c.version)
-            query = query.where(*_lacking(connection, targets), ids <= last)
+            query = query.where(*_lacking(connection, targets), *wanted)
             if after is not None:
                 query = query.where(ids > after)
             query = query.order_by(ids).limit(_PAGE_CONVERSATIONS)
@@ -175,11 +202,13 @@ def _pages(store: EventStore, targets: Sequence[Generation]) -> Iterator[list[Pe
             return
         after = found[-1][0]
         page: list[Pending] = []
+        events = 0
         for pending in found:
             page.append(pending)
-            if sum(version for _, version in page) >= _PAGE_EVENTS:
+            events += pending[1]
+            if events >= _PAGE_EVENTS:
                 yield page
-                page = []
+                page, events = [], 0
         if page:
             yield page
 
@@ -187,51 +216,65 @@ def _pages(store: EventStore, targets: Sequence[Generation]) -> Iterator[list[Pe
 def _page_done(
     store: EventStore, targets: Sequence[Generation], page: Sequence[Pending], skip_broken: bool
 ) -> Done:
-    try:
-        return *_rebuild_page(store, targets, page), []
-    except ProjectionFailed:
-        if not skip_broken:
-            raise
     failed: list[Failure] = []
-    for conversation_id, _ in page:
-        with store.writing(durable=False) as connection:
-            failed += failures.catch_up_or_set_aside(connection, targets, conversation_id)
-    return len(page), sum(version for _, version in page), failed
+    events = sum(version for _, version in page)
+    with operation("projections", "rebuild_page", conversations=len(page), events=events):
+        try:
+            _rebuild_page(store, targets, page)
+        except ProjectionFailed:
+            if not skip_broken:
+                raise
+            for conversation_id, _ in page:
+                with store.writing(durable=False) as connection:
+                    failed += failures.catch_up_or_set_aside(connection, targets, conversation_id)
+    return len(page), events, failed
 
 
 def _rebuild_page(
     store: EventStore, targets: Sequence[Generation], page: Sequence[Pending]
-) -> tuple[int, int]:
-    """Fold a page of conversations and write them in one transaction; return both counts.
+) -> None:
+    """Fold a page of conversations and write them.
 
-    Short conversations are folded before the transaction for writing begins, so that several
-    processes fold at the same time also where only one can write.
+    They are folded before the transaction for writing begins, so that several processes fold at
+    the same time also where only one can write. Long conversations come after the others, by
+    pages of their own.
     """
-    ids = [conversation_id for conversation_id, _ in page]
+    short = [pending for pending in page if pending[1] <= _PAGE_EVENTS]
+    alone = [pending for pending in page if pending[1] > _PAGE_EVENTS]
+    try:
+        _fold_together(store, targets, [conversation_id for conversation_id, _ in short])
+    except AlreadyFolded:
+        # In part by a rebuild that was killed, or by another one, or erased since.
+        alone = short + alone
+    for conversation_id, version in alone:
+        _fold_alone(store, targets, conversation_id, version)
+
+
+def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequence[UUID]) -> None:
     with store.reading() as connection:
         erasures = erasure_count(connection, ids)
-        counts = {
-            conversation_id: TokenCounts(conversation_id, connection)
-            for conversation_id, version in page
-            if version <= _PAGE_EVENTS
-        }
+        counts = {each: TokenCounts(each, connection) for each in ids}
         folded = {
             conversation_id: fold_anew(connection, targets, conversation_id, counts=known)
             for conversation_id, known in counts.items()
         }
+        together = FoldedPage.of(dialect_of(connection), folded)
     _save_counts(store, ids, list(counts.values()), erasures)
     with store.writing(durable=False) as connection:
-        for conversation_id in ids:
-            erasure_lock(connection, conversation_id)
+        erasure_lock(connection, *ids)
         # What was erased since it was folded must not be written.
-        stale = erasure_count(connection, ids) != erasures
-        for conversation_id in ids:
-            folds = folded.get(conversation_id)
-            if folds is None or stale or not untouched(connection, targets, conversation_id):
-                catch_up(connection, targets, conversation_id)
-            else:
-                save_folds(connection, folds, conversation_id)
-    return len(page), sum(version for _, version in page)
+        if erasure_count(connection, ids) != erasures:
+            raise AlreadyFolded
+        together.write(connection)
+
+
+def _fold_alone(
+    store: EventStore, targets: Sequence[Generation], conversation_id: UUID, version: int
+) -> None:
+    """Fold a conversation as a reader would, but in transactions of a page each."""
+    for last in range(_PAGE_EVENTS, version + _PAGE_EVENTS, _PAGE_EVENTS):
+        with store.writing(durable=False) as connection:
+            catch_up(connection, targets, conversation_id, before=last + 1)
 
 
 def _save_counts(
@@ -254,62 +297,3 @@ def _save_counts(
 
 def _in_memory(store: EventStore) -> bool:
     return store.engine.url.database in (None, "", ":memory:")
-
-
-def _in_processes(
-    store: EventStore,
-    targets: Sequence[Generation],
-    pages: Iterator[list[Pending]],
-    count: int,
-    skip_broken: bool,
-) -> Iterator[Done]:
-    """Rebuild pages in processes of their own, at most twice as many at a time as there are."""
-    url = store.engine.url.render_as_string(hide_password=False)
-    numbers = tuple((target.projection.name, target.number) for target in targets)
-    # Spawned, not forked: a connection must not be shared with a child.
-    pool = ProcessPoolExecutor(
-        count, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(url, numbers)
-    )
-    running: set[Future[Done]] = set()
-    try:
-        for page in pages:
-            running.add(pool.submit(_work, page, skip_broken))
-            if len(running) >= 2 * count:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-class _Worker:
-    """What a worker process keeps between two pages."""
-
-    store: EventStore
-    targets: list[Generation]
-
-
-def _start_worker(url: str, numbers: tuple[tuple[str, int], ...]) -> None:
-    # Ctrl-C is for the parent, which then ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _Worker.store = EventStore(open_engine(url))
-    _Worker.targets = [
-        Generation(projection, number, None)
-        for name, number in numbers
-        for projection in named([name])
-    ]
-
-
-def _end_with_parent() -> None:
-    """End this worker when the parent is gone, also when it was killed and could not say so."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)
-
-
-def _work(page: list[Pending], skip_broken: bool) -> Done:
-    return _page_done(_Worker.store, _Worker.targets, page, skip_broken)

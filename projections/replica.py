@@ -114,7 +114,7 @@ def _copy_rows(
     conversations: list[UUID] | None,
 ) -> None:
     for name, table in live.tables.items():
-        query = select(table)
+        query = tables.shown(table, connection.dialect.name)
         if conversations is not None:
             query = query.where(table.c.conversation_id.in_(conversations))
         rows = [dict(row._mapping) for row in connection.execute(query)]

@@ -1,7 +1,8 @@
 """The statements that write a generation's rows, made once for a table and the columns they set.
 
 A turn writes a handful of rows, and SQLAlchemy would build and compile a statement for each. These
-go to the driver, with values converted as the columns' own types convert them.
+go to the driver, with values converted as the columns' own types convert them. What a rebuild
+writes is bound before its transaction begins (`bind_new`), and goes in at once (`load`).
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Table
 from sqlalchemy.types import TypeEngine
 
-from eventstore.sql.dialect import Dialect, cursor, dialect_of
+from eventstore.sql.dialect import AnyConnection, Dialect, cursor, dialect_of, run_each
 from eventstore.sql.types import Id, SafeJson, SafeText, Timestamp, escape, json_in
 
-__all__ = ["insert", "patch", "upsert"]
+__all__ = ["Bound", "bind_new", "insert", "load", "patch", "upsert"]
 
 Row = Mapping[str, Any]
+Key = tuple[Any, ...]
+Bound = list[Any]
+"""The values of a new row as the driver takes them: the owner's id, the key, the other columns."""
 Convert = Callable[[Any], Any]
 
 _OWNER = "conversation_id"
@@ -52,14 +56,58 @@ class _Prepared:
         ]
 
 
-def insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+def bind_new(table: Table, dialect: Dialect, owner: Any, rows: Mapping[Key, Row]) -> list[Bound]:
+    """Return a conversation's new rows for `load`; columns that a row does not set become NULL.
+
+    Args:
+        table: The generation's table.
+        dialect: Of the database that they are for.
+        owner: The conversation's id.
+        rows: By the values of their key, which does not count the owner.
+
+    Raises:
+        KeyError: A row sets a column that the table does not have.
+    """
+    _, others, converters = _new(table, dialect)
+    owner = dialect.from_id(owner)
+    bound = []
+    for place, values in rows.items():
+        if not values.keys() <= others.keys():
+            raise KeyError(f"a row sets {sorted(values)} where {sorted(others)} can be set")
+        row = [owner, *place, *map(values.get, others)]
+        for number, convert in converters:
+            if row[number] is not None:
+                row[number] = convert(row[number])
+        bound.append(row)
+    return bound
+
+
+def load(connection: AnyConnection, table: Table, rows: Sequence[Bound]) -> None:
+    """Insert many new rows at once, in the caller's transaction: on PostgreSQL by ``COPY``."""
+    if not rows:
+        return
+    dialect = dialect_of(connection)
+    key, others, _ = _new(table, dialect)
+    columns = (_OWNER, *key, *others)
+    run = cursor(connection)
+    if dialect.is_sqlite:
+        run.executemany(_insert(table, columns, dialect).sql, rows)
+    else:
+        names = ", ".join(_quoted(table, columns))
+        with run.copy(f'COPY "{table.name}" ({names}) FROM STDIN') as copy:
+            for row in rows:
+                copy.write_row(row)
+    run.close()
+
+
+def insert(connection: AnyConnection, table: Table, rows: Sequence[Row]) -> None:
     """Insert rows with every column of the table, in the caller's transaction."""
     dialect = dialect_of(connection)
     _run(connection, _insert(table, tuple(table.columns.keys()), dialect), rows)
 
 
 def upsert(
-    connection: Connection, table: Table, columns: tuple[str, ...], rows: Sequence[Row]
+    connection: AnyConnection, table: Table, columns: tuple[str, ...], rows: Sequence[Row]
 ) -> None:
     """Insert rows, or set ``columns`` of those whose key is there, in the caller's transaction.
 
@@ -73,7 +121,7 @@ def upsert(
 
 
 def patch(
-    connection: Connection, table: Table, owner: Any, within: tuple[str, int, int], values: Row
+    connection: AnyConnection, table: Table, owner: Any, within: tuple[str, int, int], values: Row
 ) -> None:
     """Set columns of a conversation's rows, in the caller's transaction.
 
@@ -91,13 +139,20 @@ def patch(
     run.close()
 
 
-def _run(connection: Connection, made: _Prepared, rows: Sequence[Row]) -> None:
-    run = cursor(connection)
-    if len(rows) == 1:
-        run.execute(made.sql, made.bind(rows[0]))
-    else:
-        run.executemany(made.sql, [made.bind(row) for row in rows])
-    run.close()
+def _run(connection: AnyConnection, made: _Prepared, rows: Sequence[Row]) -> None:
+    run_each(connection, made.sql, [made.bind(row) for row in rows])
+
+
+@lru_cache(maxsize=_MADE)
+def _new(
+    table: Table, dialect: Dialect
+) -> tuple[tuple[str, ...], dict[str, None], tuple[tuple[int, Convert], ...]]:
+    """Return the key's columns, the others, and who converts the values at which places."""
+    key = tuple(column.name for column in table.primary_key if column.name != _OWNER)
+    others = dict.fromkeys(name for name in table.columns.keys() if name not in (_OWNER, *key))
+    converted = _converted(table, (*key, *others), dialect)
+    places = ((number, convert) for number, (_, convert) in enumerate(converted, start=1))
+    return key, others, tuple((number, convert) for number, convert in places if convert)
 
 
 @lru_cache(maxsize=_MADE)

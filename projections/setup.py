@@ -10,7 +10,7 @@ from eventstore import EventStore
 from eventstore.sql.migrate import schema_lock
 from projections import failures, token_counts
 from projections.catalogue import PROJECTIONS
-from projections.generations import find_live, install
+from projections.generations import find_all_live, install
 
 __all__ = ["install_all"]
 
@@ -25,7 +25,8 @@ def install_all(store: EventStore) -> None:
     One transaction under the schema lock; nothing is written when all are there.
     """
     with store.reading() as connection:
-        missing = [known for known in PROJECTIONS if find_live(connection, known) is None]
+        live = find_all_live(connection, PROJECTIONS)
+        missing = [each for each, found in zip(PROJECTIONS, live, strict=True) if found is None]
         shared = store.engine in _SHARED or (
             token_counts.is_there(connection) and failures.is_there(connection)
         )

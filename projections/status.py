@@ -12,6 +12,7 @@ from projections import generations
 from projections.catalogue import PROJECTIONS
 from projections.failures import Failure, noted
 from projections.generations import Generation
+from projections.lag import Lag, lags
 
 __all__ = ["ProjectionStatus", "status"]
 
@@ -20,9 +21,9 @@ __all__ = ["ProjectionStatus", "status"]
 class ProjectionStatus:
     """One projection: the code's version, the live generation and its version, and the lag.
 
-    ``behind`` counts conversations with events that the live generation has not folded;
-    ``building`` is the generation that a rebuild has begun and not ended, ``built`` how many
-    conversations it holds. ``set_aside`` names the conversations that could not be folded.
+    ``behind`` counts conversations with events that the live generation has not folded, ``lag``
+    those events; ``building`` is the generation that a rebuild has begun and not ended, ``built``
+    how many conversations it holds. ``set_aside`` names what could not be folded.
     """
 
     name: str
@@ -31,13 +32,17 @@ class ProjectionStatus:
     live_version: int | None
     conversations: int
     behind: int
+    lag: Lag
     building: int | None
     built: int | None
     set_aside: tuple[Failure, ...] = ()
 
 
 def status(store: EventStore) -> list[ProjectionStatus]:
-    """Return the standing of every projection, read in one snapshot."""
+    """Return the standing of every projection, read in one snapshot.
+
+    Costs what there are conversations, and what has happened since the live generations' cursors.
+    """
     with store.reading(snapshot=True) as connection:
         tables = metadata_for(connection.dialect.name).tables
         streams, heads = tables["conversations"], tables["projection_heads"]
@@ -54,9 +59,10 @@ def status(store: EventStore) -> list[ProjectionStatus]:
             return int(connection.execute(query).scalar_one())
 
         failed = noted(connection)
+        newest = [generations.newest_live(connection, each) for each in PROJECTIONS]
+        lag = lags(connection, [live[0] if live else None for live in newest])
         found = []
-        for projection in PROJECTIONS:
-            live = generations.newest_live(connection, projection)
+        for projection, live, behind in zip(PROJECTIONS, newest, lag, strict=True):
             building = generations.building(connection, projection)
             found.append(
                 ProjectionStatus(
@@ -66,6 +72,7 @@ def status(store: EventStore) -> list[ProjectionStatus]:
                     live_version=live[1] if live else None,
                     conversations=total,
                     behind=total - (folded(live[0]) if live else 0),
+                    lag=behind,
                     building=building.number if building else None,
                     built=folded(building) if building else None,
                     set_aside=tuple(one for one in failed if one.projection == projection.name),

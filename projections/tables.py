@@ -1,7 +1,8 @@
 """The tables of a generation: built from a projection's declaration, created and dropped by code.
 
 A table is called ``<name>_g<generation>``; the stable SQL view ``<name>`` shows the generation
-that is live. Both are disposable, and no migration knows of them.
+that is live. Both are disposable, and no migration knows of them. Generation 0 stands in memory,
+without the tables of the store beside it.
 """
 
 from __future__ import annotations
@@ -20,15 +21,32 @@ from sqlalchemy import (
     Index,
     MetaData,
     PrimaryKeyConstraint,
+    Select,
     Table,
+    and_,
+    literal_column,
+    select,
 )
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.types import TypeEngine
 
+from eventstore.sql.schema import metadata_for
 from eventstore.sql.types import Id, SafeJson, SafeText, Timestamp
-from projections.base import ColumnType, Projection, ReadTable
+from projections.base import ColumnType, Projection, ReadTable, Storage
 
-__all__ = ["analyse", "create", "drop", "point_views", "table_name", "tables_of"]
+__all__ = [
+    "analyse",
+    "create",
+    "drop",
+    "point_views",
+    "shown",
+    "storage_of",
+    "stored",
+    "table_name",
+    "tables_of",
+]
+
+_STORAGE = "storage"
 
 _TYPES: dict[ColumnType, type[TypeEngine[Any]]] = {
     "text": SafeText,
@@ -78,7 +96,38 @@ def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
             Index(f"ix_{name}_{number}", *columns)
             for number, columns in enumerate((*indexes, *declared.lookups))
         ),
+        info={_STORAGE: declared.storage if generation else None},
     )
+
+
+def storage_of(table: Table) -> Storage | None:
+    """Return how the table keeps its rows; None if as they are, which in memory it always does."""
+    storage: Storage | None = table.info[_STORAGE]
+    return storage
+
+
+def stored(table: Table, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what is written into the table of a row that sets these columns."""
+    storage = storage_of(table)
+    return values if storage is None else storage.stored(values)
+
+
+def shown(table: Table, dialect: str) -> Select[Any]:
+    """Return the query for all rows of the table, whole, on ``sqlite`` or ``postgresql``."""
+    storage = storage_of(table)
+    if storage is None:
+        return select(table)
+    special = storage.shown(table.name, dialect)
+    columns = (
+        literal_column(special[column.name], column.type).label(column.name)
+        if column.name in special
+        else column
+        for column in table.columns
+    )
+    events = metadata_for(dialect).tables["events"]
+    owned = events.c.conversation_id == table.c.conversation_id
+    named = events.c.version == table.c[storage.event]
+    return select(*columns).select_from(table.outerjoin(events, and_(owned, named)))
 
 
 def create(connection: Connection, projection: Projection, generation: int) -> None:
@@ -113,11 +162,29 @@ def point_views(connection: Connection, projection: Projection, generation: int)
     """
     quote = connection.dialect.identifier_preparer.quote_identifier
     for name, table in tables_of(projection, generation).items():
-        columns = ", ".join(quote(column.name) for column in table.columns)
-        view = f"VIEW {quote(name)} AS SELECT {columns} FROM {quote(table.name)}"  # noqa: S608 - quoted
+        view = f"VIEW {quote(name)} AS {_query(connection, table)}"
         if connection.dialect.name == "postgresql":
             with suppress(ProgrammingError), connection.begin_nested():
                 connection.exec_driver_sql(f"CREATE OR REPLACE {view}")
                 continue
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quote(name)}")
         connection.exec_driver_sql(f"CREATE {view}")
+
+
+def _query(connection: Connection, table: Table) -> str:
+    """Return `shown` as SQL in which columns keep the types that they have in the table."""
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    own, source = quote(table.name), quote(table.name)
+    special: Mapping[str, str] = {}
+    storage = storage_of(table)
+    if storage is not None:
+        special = storage.shown(own, connection.dialect.name)
+        source += f" LEFT JOIN events ON events.conversation_id = {own}.conversation_id"
+        source += f" AND events.version = {own}.{quote(storage.event)}"
+    columns = ", ".join(
+        f"{special[column.name]} AS {quote(column.name)}"
+        if column.name in special
+        else f"{own}.{quote(column.name)}"
+        for column in table.columns
+    )
+    return f"SELECT {columns} FROM {source}"  # noqa: S608 - names of tables and columns

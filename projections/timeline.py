@@ -40,6 +40,7 @@ from eventstore.events import (
 from projections import folding, timeline_answers
 from projections.base import Change, ReadTable, State
 from projections.folding import CLOSED_LIMIT, Draft
+from projections.quoting import PLACE
 from projections.timeline_items import (
     TABLE,
     TimelineItem,
@@ -48,6 +49,7 @@ from projections.timeline_items import (
     open_span,
     point,
 )
+from projections.timeline_texts import QuotedTexts
 
 __all__ = ["TIMELINE", "TimelineItem", "TimelineProjection"]
 
@@ -59,13 +61,15 @@ class TimelineProjection:
     """Folds a conversation's events into ``timeline_items``."""
 
     name: str = "timeline"
-    version: int = 1
+    version: int = 2
     tables: Sequence[ReadTable] = (
         ReadTable(
             TABLE,
             ("version", "part"),
-            folding.columns_of(TimelineItem),
-            indexes=(("end_version",), ("message_version",), ("turn",)),
+            (*folding.columns_of(TimelineItem), *PLACE),
+            # The first serves those who ask for news, the second a retraction.
+            indexes=(("end_version",), ("message_version",)),
+            storage=QuotedTexts(),
         ),
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from projections import folding
 from projections.folding import Draft, Row
+from projections.timeline_texts import text_columns
 
 __all__ = ["TABLE", "TimelineItem", "begin", "change", "close_span", "open_span", "point"]
 
@@ -65,21 +66,27 @@ class TimelineItem(Row):
 def begin(draft: Draft, at: list[int], kind: str, status: str, **values: Any) -> None:
     """Begin an item at a version and part; it shows as of the event's own time."""
     event = draft.event
-    common = {
+    row = {
         "kind": kind,
         "status": status,
         "collapsed": False,
         "started_at": event.occurred_at,
         "actor": event.meta.actor,
         "message_version": event.version,
+        **folding.where(event),
+        **values,
     }
-    change(draft, at, **(common | folding.where(event) | values))
+    _put(draft, at, row)
 
 
 def change(draft: Draft, at: list[int], **values: Any) -> None:
-    """Change an item; a text brings its preview."""
-    if values.get("text") is not None:
-        values["preview"] = folding.one_line(values["text"])
+    """Change an item; a text brings its preview, and the place where the event has it."""
+    _put(draft, at, values)
+
+
+def _put(draft: Draft, at: list[int], values: dict[str, Any]) -> None:
+    if "text" in values:
+        values |= text_columns(draft.event, values["text"])
     values["end_version"] = draft.event.version
     draft.put(TABLE, (at[0], at[1]), values)
 

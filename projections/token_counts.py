@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
+from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy import (
     Column,
     Connection,
@@ -28,11 +29,10 @@ from sqlalchemy import (
     Table,
     TypeDecorator,
     Uuid,
-    select,
 )
 from sqlalchemy.types import TypeEngine
 
-from eventstore.sql.dialect import Statement, cursor, dialect_of
+from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of, run_each
 from eventstore.sql.types import Id
 from eventstore.tokens import Count, Tokenizer, count_message
 
@@ -82,7 +82,7 @@ TABLE = Table(
     sqlite_with_rowid=False,
 )
 
-_VERSION = b"1"
+_VERSION = b"2"
 """Raised when counting changes, so that what was counted before is not found any more."""
 
 _MOST_LOADED = 50_000  # counts that are read ahead; beyond, each is looked up: about 10 MB
@@ -98,7 +98,7 @@ _INSERT = Statement(
     "VALUES (:conversation_id, :digest, :tokens, :margin) ON CONFLICT DO NOTHING"
 )
 
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
+_sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 _ACTIVE: ContextVar[TokenCounts | None] = ContextVar("token_counts", default=None)
 
 
@@ -113,7 +113,7 @@ class TokenCounts:
     def __init__(
         self,
         conversation_id: UUID | None = None,
-        connection: Connection | None = None,
+        connection: AnyConnection | None = None,
     ) -> None:
         """Know nothing yet.
 
@@ -128,7 +128,7 @@ class TokenCounts:
         self._connection = connection
         self._read_ahead = False
 
-    def look_in(self, connection: Connection | None) -> None:
+    def look_in(self, connection: AnyConnection | None) -> None:
         """Look there for what is not known, or take it for new."""
         self._connection = connection
 
@@ -167,7 +167,7 @@ class TokenCounts:
         """Look for the counts of many messages at once; those that follow need no query."""
         self._look_for([self._digest(message, tokenizer) for message in messages])
 
-    def write(self, connection: Connection) -> None:
+    def write(self, connection: AnyConnection) -> None:
         """Write what is new, in the caller's transaction, and go on knowing it.
 
         The caller holds the erasure's lock, and has read what was counted under it.
@@ -179,15 +179,13 @@ class TokenCounts:
             rows = [
                 {
                     "conversation_id": owner,
-                    "digest": digest if dialect.is_sqlite else UUID(bytes=digest),
+                    "digest": _stored(digest, dialect.is_sqlite),
                     "tokens": count.tokens,
                     "margin": None if count.exact else count.margin,
                 }
                 for digest, count in sorted(self._new.items(), key=lambda item: item[0])
             ]
-            run = cursor(connection)
-            run.executemany(_INSERT.on(dialect), rows)
-            run.close()
+            run_each(connection, _INSERT.on(dialect), rows)
         if len(self._known) + len(self._new) <= _MOST_LOADED:
             self._known |= self._new
         self._new = {}
@@ -206,7 +204,7 @@ class TokenCounts:
 
     def _digest(self, content: Any, tokenizer: Tokenizer) -> bytes:
         return blake2b(
-            _canonical(content).encode("ascii"),
+            _canonical(content),
             digest_size=16,
             key=self._key,
             person=tokenizer.name.encode("ascii"),
@@ -221,26 +219,39 @@ class TokenCounts:
             return
         if self._read_ahead:
             self._read_ahead = False
-            found = self._rows(self._connection, _OF_ONE.limit(_MOST_LOADED))
+            found = self._read(self._connection, "LIMIT {}", [_MOST_LOADED])
             if found < _MOST_LOADED:
                 # Everything is known now, so that what is missing is new.
                 self._connection = None
                 return
         lacking = list({digest for digest in digests if self._find(digest) is None})
         for start in range(0, len(lacking), _MOST_AT_ONCE):
-            some = lacking[start : start + _MOST_AT_ONCE]
-            self._rows(self._connection, _OF_ONE.where(TABLE.c.digest.in_(some)))
+            sqlite = dialect_of(self._connection).is_sqlite
+            some = [_stored(each, sqlite) for each in lacking[start : start + _MOST_AT_ONCE]]
+            marks = ", ".join(["{}"] * len(some))
+            self._read(self._connection, f"AND digest IN ({marks})", some)
 
-    def _rows(self, connection: Connection, query: Any) -> int:
-        of_this = query.where(TABLE.c.conversation_id == self._conversation_id)
-        rows = connection.execute(of_this).all()
+    def _read(self, connection: AnyConnection, rest: str, values: Sequence[Any]) -> int:
+        """Read counts into what is known; in ``rest`` a pair of braces stands for each value."""
+        if self._conversation_id is None:
+            return 0
+        dialect, run = dialect_of(connection), cursor(connection)
+        query = (_OF_ONE + rest).replace("{}", "?" if dialect.is_sqlite else "%s")
+        run.execute(query, [dialect.from_id(self._conversation_id), *values])
+        rows = run.fetchall()
+        run.close()
         for digest, tokens, margin in rows:
             exact = margin is None
-            self._known[digest] = Count(tokens, exact, 0.0 if exact else margin)
+            known = digest if dialect.is_sqlite else digest.bytes
+            self._known[known] = Count(tokens, exact, 0.0 if exact else margin)
         return len(rows)
 
 
-_OF_ONE = select(TABLE.c.digest, TABLE.c.tokens, TABLE.c.margin)
+_OF_ONE = "SELECT digest, tokens, margin FROM token_counts WHERE conversation_id = {} "
+
+
+def _stored(digest: bytes, sqlite: bool) -> bytes | UUID:
+    return digest if sqlite else UUID(bytes=digest)
 
 
 def count(message: Message, tokenizer: Tokenizer) -> Count:
@@ -274,13 +285,24 @@ def create(connection: Connection) -> None:
     TABLE.create(connection, checkfirst=True)
 
 
-def is_there(connection: Connection) -> bool:
+def is_there(connection: AnyConnection) -> bool:
     """Whether the table exists: a replica may follow a primary that has not made it."""
     run = cursor(connection)
     run.execute(_IS_THERE.on(dialect_of(connection)))
     found = bool(run.fetchone()[0])
     run.close()
     return found
+
+
+def _canonical(content: Any) -> bytes:
+    """Return what a digest is made of: equal messages give equal bytes, and others do not.
+
+    Below a message's own keys the order counts: a parser and the database keep it.
+    """
+    try:
+        return to_json(sorted(content.items()) if isinstance(content, dict) else content)
+    except PydanticSerializationError:  # lone surrogates, or something that is no JSON
+        return _sorted(content).encode("ascii")
 
 
 def _plain_text(text: str, tokenizer: Tokenizer) -> Count:

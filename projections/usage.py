@@ -98,7 +98,6 @@ class UsageProjection:
             _TABLE,
             ("llm_call_id",),
             folding.columns_of(UsageRow),
-            indexes=(("version",), ("turn", "step")),
             lookups=(("day", "model"),),
         ),
     )

@@ -9,34 +9,27 @@ so is the past, which is asked for by ``at``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection, select
 
 from eventstore import EventStore
-from eventstore.errors import EmbeddingFailed
 from eventstore.events.values import Mode
 from eventstore.ids import to_uuid
 from eventstore.sql.schema import metadata_for
 from eventstore.store import StreamId
+from projections import tables
 from projections.base import Projection
 from projections.calibration import Calibration, calibration_of
 from projections.compression.strategy import Strategy, strategy_of
-from projections.compression.vector_search import without_embedding
-from projections.context import (
-    CONTEXT,
-    ContextSettings,
-    ContextView,
-    Injection,
-    build,
-    compose,
-)
-from projections.context.memo import Plans
+from projections.context import CONTEXT, ContextSettings, ContextView, Injection, build
+from projections.context.kept_rows import Memory
 from projections.context.requests import recorded_request
-from projections.context.search import SearchableRows
+from projections.context.settings import DEFAULTS
 from projections.context.sql_source import SqlRowSource
+from projections.context_reading import ContextReading
 from projections.directory import DIRECTORY, DirectoryEntry
 from projections.generations import Generation
 from projections.loose_ends import LOOSE_ENDS
@@ -45,7 +38,6 @@ from projections.reading import Reading, read_current, read_past
 from projections.replica import Copy
 from projections.run_mode import injections, read_run_state
 from projections.runs import RUNS, RunState
-from projections.searching import searched
 from projections.setup import install_all
 from projections.timeline import TIMELINE
 from projections.timeline_items import TimelineItem
@@ -77,7 +69,7 @@ class Views:
 
     def __init__(self, store: EventStore) -> None:
         self.store = store
-        self._plans = Plans()
+        self._memory = Memory()
         install_all(store)
 
     def timeline(
@@ -105,7 +97,8 @@ class Views:
 
         def read(connection: Connection, generation: Generation) -> list[TimelineItem]:
             table = generation.tables["timeline_items"]
-            query = select(table).where(table.c.conversation_id == stream)
+            query = tables.shown(table, connection.dialect.name)
+            query = query.where(table.c.conversation_id == stream)
             if after:
                 query = query.where(table.c.end_version > after)
             query = query.order_by(table.c.version, table.c.part).limit(limit)
@@ -165,64 +158,28 @@ class Views:
             InvalidPrompt: A text of the system part cannot be read.
             UnknownStrategy: No strategy of that name is registered.
         """
-        stream = to_uuid(conversation_id)
-        settings = settings or ContextSettings()
-        limit = settings.budget(max_tokens, reserve_for_response)
-        if run is None:
-            run = mode == "run"
-        in_run = bool(run) and mode in ("run", None)
-        projections = (CONTEXT, RUNS) if in_run else (CONTEXT,)
+        settings = settings or DEFAULTS
         if strategy is None:
             strategy = strategy_of(settings.strategy, **settings.strategy_options)
-        chosen, excluded = strategy_of(strategy), settings.include_collapsed_ui_events
-
-        def read(copies: Sequence[Copy], patient: bool, chosen: Strategy) -> ContextView:
-            connection, generation = copies[0]
-            memo = None
-            # What is folded in memory is gone afterwards; and few read what was kept out.
-            if at is None and not self.store.read_only and not excluded:
-                memo = self._plans.memo(connection, generation, stream)
-            told: tuple[Injection, ...] = ()
-            if in_run:
-                state = read_run_state(*copies[1], stream)
-                if isinstance(run, str) and all(each.run_id != run for each in state.runs):
-                    raise ValueError(f"conversation {stream} has no run {run!r}")
-                told = injections(state, run if isinstance(run, str) else None)
-            view = build(
-                SearchableRows(connection, generation, stream, patient=patient, excluded=excluded),
-                max_tokens=limit,
-                max_messages=max_messages,
-                model=model,
-                injections=compose(
-                    mode, texts=settings.prompts, agent=agent, tools=tools, runs=told
-                ),
-                tools=tools,
-                settings=settings,
-                strategy=chosen,
-                format=format,
-                provider=provider,
-                memo=memo,
-            )
-            return view if not in_run else replace(view, policy={**view.policy, "run": run})
-
-        def answer(chosen: Strategy) -> ContextView:
-            def attempt(patient: bool) -> ContextView:
-                return self._read_all(
-                    projections, stream, lambda copies: read(copies, patient, chosen), at
-                )
-
-            # The past is folded in memory, and searched there.
-            if at is not None:
-                return attempt(True)
-            return searched(self.store, stream, chosen, attempt)
-
-        try:
-            return answer(chosen)
-        except EmbeddingFailed as error:
-            lesser = without_embedding(chosen)
-            if lesser is chosen:
-                raise
-            return replace(answer(lesser), notes=(f"searched by words alone: {error}",))
+        reading = ContextReading(
+            store=self.store,
+            memory=self._memory,
+            conversation_id=to_uuid(conversation_id),
+            settings=settings,
+            mode=mode,
+            agent=agent,
+            tools=tools,
+            run=mode == "run" if run is None else run,
+            at=at,
+            options={
+                "max_tokens": settings.budget(max_tokens, reserve_for_response),
+                "max_messages": max_messages,
+                "model": model,
+                "format": format,
+                "provider": provider,
+            },
+        )
+        return reading.view(strategy_of(strategy))
 
     def context_of(
         self,

@@ -2,6 +2,7 @@
 
 Any number of workers may run, on any number of machines. Each conversation is folded under a lock
 of its own, and who comes second finds nothing left to do, so no event is folded twice into a table.
+A worker outlives its database: while that cannot be reached, it tries again and again.
 """
 
 from __future__ import annotations
@@ -9,66 +10,149 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_when_event_set,
+    wait_exponential,
+    wait_random,
+)
 
 from eventstore import EventStore
-from eventstore.errors import DatabaseBusy
+from eventstore.errors import CannotConnect, DatabaseBusy
 from eventstore.log import get_logger
+from eventstore.sql.watch import Watch
+from eventstore.telemetry import observing
 from projections.catalogue import PROJECTIONS
 from projections.following import catch_up_behind, retry_set_aside
 from projections.generations import GenerationGone, gone
+from projections.lag import measure
 from projections.setup import install_all
 
 __all__ = ["run"]
 
 _log = get_logger("projections.worker")
+_AT_LEAST_EVERY_S = 5.0
+_LOOKS = 10
+_FIRST_WAIT_S = 0.1
+_LONGEST_WAIT_S = 10.0
 
 
 def run(
     store: EventStore,
     *,
     once: bool = False,
-    poll_interval_s: float = 0.2,
+    poll_interval_s: float = 0.02,
     stop: threading.Event | None = None,
     on_round: Callable[[int], None] | None = None,
 ) -> int:
     """Catch up whatever is behind, again and again; return how many conversations were.
 
-    An idle round costs a few queries, however many conversations there are. A conversation that
-    cannot be folded is set aside, and tried again when it gains events or a worker starts.
+    While nothing happens it asks one short query at each interval, however many conversations
+    there are. A conversation that cannot be folded is set aside, and tried again when it gains
+    events or a worker starts. While the database is away or busy, the worker waits, for longer
+    each time, up to ten seconds. While it runs, it has OpenTelemetry's gauges of the lag read.
 
     Args:
         store: The store to follow.
         once: Return when nothing is behind any more.
-        poll_interval_s: How long to wait after a round that found nothing, in seconds.
+        poll_interval_s: How long to wait before the next look when nothing has happened, in
+            seconds; after a round that took longer, as long as that.
         stop: Return soon after this is set.
-        on_round: Called after each round with the number of conversations caught up.
+        on_round: Called after each round with the number of conversations caught up; 0 for one
+            that failed.
+
+    Raises:
+        StoreUnavailable: The database cannot be written; with ``once`` also if it is away or busy.
     """
     stop = stop or threading.Event()
-    total, retried = 0, False
-    while not stop.is_set():
-        started = time.perf_counter()
-        try:
-            # Each round: a newer version's cut-over may have taken this version's tables away.
-            install_all(store)
-            with gone():
-                if not retried:
-                    retry_set_aside(store, PROJECTIONS)
-                    retried = True
-                count = catch_up_behind(store, PROJECTIONS)
-        except GenerationGone:
-            continue
-        except DatabaseBusy:
-            if once:
-                raise
-            count = 0
-        total += count
-        if count:
-            duration_ms = round((time.perf_counter() - started) * 1000, 1)
-            _log.info("caught up", conversations=count, duration_ms=duration_ms)
-        if on_round is not None:
-            on_round(count)
-        if once and not count:
-            break
-        if not count:
-            stop.wait(poll_interval_s)
+    on_round = on_round or (lambda _: None)
+    total = 0
+    with Watch(store.engine) as watch, observing(partial(measure, store)):
+        rounds = _Rounds(store, watch, on_round)
+        step = rounds.do if once else rounds.step
+        attempts = _for_once(on_round) if once else _for_ever(stop, on_round)
+        while not stop.is_set():
+            count = attempts(step)
+            total += count
+            if once and not count:
+                break
+            if not count:
+                stop.wait(max(poll_interval_s, rounds.took_s))
     return total
+
+
+class _Rounds:
+    """The rounds of a worker, and when the next one is due."""
+
+    def __init__(self, store: EventStore, watch: Watch, on_round: Callable[[int], None]) -> None:
+        self._store = store
+        self._watch = watch
+        self._on_round = on_round
+        self._due_at = 0.0
+        self._retried = False
+        self.took_s = 0.0
+
+    def step(self) -> int:
+        """Do a round if anything has been committed, or none was done for a while."""
+        self.took_s = 0.0
+        if not self._watch.moved() and time.monotonic() < self._due_at:
+            return 0
+        # Until it has succeeded, another one is due.
+        self._due_at = 0.0
+        count = self.do()
+        if not count:
+            self._due_at = time.monotonic() + _AT_LEAST_EVERY_S
+        return count
+
+    def do(self) -> int:
+        """Catch up every conversation that is behind; return how many were."""
+        started = time.perf_counter()
+        # Each time: a newer version's cut-over may have taken this version's tables away.
+        install_all(self._store)
+        with gone():
+            if not self._retried:
+                retry_set_aside(self._store, PROJECTIONS)
+                self._retried = True
+            count = catch_up_behind(self._store, PROJECTIONS)
+        self.took_s = time.perf_counter() - started
+        if count:
+            duration_ms = round(self.took_s * 1000, 1)
+            _log.info("caught up", conversations=count, duration_ms=duration_ms)
+        self._on_round(count)
+        return count
+
+
+def _for_once(on_round: Callable[[int], None]) -> Retrying:
+    return Retrying(
+        retry=retry_if_exception_type(GenerationGone),
+        stop=stop_after_attempt(_LOOKS),
+        before_sleep=lambda _: on_round(0),
+        reraise=True,
+    )
+
+
+def _for_ever(stop: threading.Event, on_round: Callable[[int], None]) -> Retrying:
+    def failed(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        wait_ms = round(1000 * (state.upcoming_sleep or 0))
+        _log.warning(
+            "round failed", attempt=state.attempt_number, wait_ms=wait_ms, reason=str(error)
+        )
+        on_round(0)
+
+    return Retrying(
+        retry=retry_if_exception_type((CannotConnect, DatabaseBusy, GenerationGone)),
+        # Not all workers at the same moment.
+        wait=wait_exponential(_FIRST_WAIT_S, _LONGEST_WAIT_S) + wait_random(0, _FIRST_WAIT_S),
+        sleep=sleep_using_event(stop),
+        stop=stop_when_event_set(stop),
+        before_sleep=failed,
+        # Told to stop while the database is away.
+        retry_error_callback=lambda _: 0,
+    )

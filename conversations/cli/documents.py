@@ -35,6 +35,7 @@ def print_document(value: Any) -> None:
 def event_document(event: RecordedEvent) -> dict[str, Any]:
     """Return an event with its whole envelope; ``data`` is None once it was erased."""
     document = _plain(event)
+    del document["quotable"]  # of the row that it was read from
     document["data"] = None if event.data is None else json.loads(encode(event.data))
     document["meta"] = event.meta.model_dump(mode="json", exclude_none=True)
     return {**document, "occurred_at": event.occurred_at, "erased": event.erased}

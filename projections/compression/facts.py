@@ -38,12 +38,14 @@ _LEAST_DIGITS = 5
 _LEAST_NUMBER = 10**_LEAST_DIGITS
 
 # ASCII on purpose: in a text without blanks between words, an identifier ends where they begin.
-# What stands before, and how long it may be, keep the time linear on runs without an end.
+# What stands before, and how long it may be, keep the time linear on runs without an end. Plain
+# words hold no fact, and a literal no blank: the first line passes over most of a prose at once.
 _LITERAL = re.compile(
-    r"(?<![\w.+])[A-Za-z0-9][\w.+-]{0,63}@[A-Za-z0-9-]+\.[A-Za-z0-9.-]*[A-Za-z0-9]"
+    r"(?<!\S)(?:[a-z]+[.,;:!?]?(?:\s+|\Z))+"
+    r"|((?<![\w.+])[A-Za-z0-9][\w.+-]{0,63}@[A-Za-z0-9-]+\.[A-Za-z0-9.-]*[A-Za-z0-9]"
     r"|https?://[^\s\"'<>()\[\]{}]+[A-Za-z0-9/]"
     r"|(?<![\w.-])[~.@]{0,2}/?(?:[A-Za-z0-9_.-]+/)+[A-Za-z0-9_.-]*[A-Za-z0-9_]"
-    r"|#?[A-Za-z0-9]+(?:[_:.-][A-Za-z0-9]+)*",
+    r"|#?[A-Za-z0-9]+(?:[_:.-][A-Za-z0-9]+)*)",
     re.ASCII,
 )
 _QUOTED = re.compile(r"[「『《“]([^「」『』《》“”\n]{2,40})[」』》”]")
@@ -64,7 +66,9 @@ class Fact(NamedTuple):
 def facts_of_text(text: str) -> Iterator[Fact]:
     """Yield the facts of prose, as they come; some more than once."""
     for found in _LITERAL.finditer(text, 0, _READ):
-        literal = found.group()
+        literal = found[1]
+        if literal is None:
+            continue
         if _is_identifier(literal):
             yield Fact(literal, "identifier")
         elif literal[0].isupper() and len(literal) > 2 and not _begins_sentence(text, found):
@@ -110,8 +114,11 @@ def lasting_facts(
 
     So no level of detail holds a fact that a higher one lacks.
     """
+    facts = facts_of_messages(messages)
+    if not facts:
+        return facts
     said = "\n".join(text for message in shorter for text in _texts(message))
-    return tuple(fact for fact in facts_of_messages(messages) if _says(said, fact.text))
+    return tuple(fact for fact in facts if _says(said, fact.text))
 
 
 def _says(said: str, fact: str) -> bool:
@@ -129,12 +136,8 @@ def _facts_of_message(message: Mapping[str, Any]) -> Iterator[Fact]:
 
 
 def _facts_of_content(content: str) -> Iterator[Fact]:
-    try:
-        value = json_of(content)
-    except ValueError:
-        yield from facts_of_text(content)
-    else:
-        yield from facts_of_json(value)
+    value = json_of(content)
+    return facts_of_text(content) if value is None else facts_of_json(value)
 
 
 def _facts_of_value(value: str) -> Iterator[Fact]:
@@ -153,6 +156,8 @@ def _facts_of_value(value: str) -> Iterator[Fact]:
 
 
 def _is_identifier(literal: str) -> bool:
+    if literal.isalpha():
+        return False
     if "@" in literal or "/" in literal or "_" in literal or _DATE.fullmatch(literal):
         return True
     digits = sum(map(str.isdigit, literal))

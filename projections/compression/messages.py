@@ -31,28 +31,32 @@ def texts_of(message: Mapping[str, Any]) -> Iterator[str]:
 def calls_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return name and arguments of each tool call, in their order."""
     calls = message.get("tool_calls")
+    older = message.get("function_call")
+    if calls is None and older is None:
+        return []
     listed = list(calls) if isinstance(calls, list | tuple) else []
-    if isinstance(message.get("function_call"), Mapping):
-        listed.append({"function": message["function_call"]})
+    if isinstance(older, Mapping):
+        listed.append({"function": older})
     inner = [call.get("function") or call.get("custom") for call in listed if hasattr(call, "get")]
     return [_name_and_arguments(call) for call in inner if isinstance(call, Mapping)]
 
 
 def json_of(text: str) -> Any:
-    """Return the JSON object or list that a text is.
+    """Return the JSON object or list that a text is; None if it is something else.
 
-    Raises:
-        ValueError: It is something else, or nested so deep that how much of the stack is left
-            would decide the answer.
+    None also where it is nested so deep that how much of the stack is left would decide.
     """
     if text[:1] not in ("{", "["):
-        raise ValueError("neither an object nor a list")
+        return None
     depth = 0
     for found in _BRACKET.finditer(text):
         depth += 1 if found.group() in "[{" else -1
         if depth > _DEEPEST:
-            raise ValueError("nested too deep")
-    return json.loads(text)
+            return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def _name_and_arguments(call: Mapping[str, Any]) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 from eventstore.errors import InvalidSettings
@@ -109,6 +110,7 @@ def usage_of(
     return ContextUsage(used, budget, percent, max(budget - used, 0), status)
 
 
+@lru_cache(maxsize=1024)
 def _share_of(share: float, fixed: int, budget: int) -> int:
     exact = Fraction(str(share))  # 0.8 as it is written: the float is a little more or less.
     as_if = fixed + (exact - _QUARTER) / (1 - _QUARTER) * (budget - fixed)

@@ -27,11 +27,14 @@ _READ = 100_000  # characters of prose that are looked at: both ends
 _MOST_CUTS = 24
 _CUT = re.compile(rf"{_ELLIPSIS} (\d{{1,9}}) more")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
+# Quicker than the above, and found wherever that is.
+_MAY_END = re.compile(r"[.!?\n\u3002\uff01\uff1f](?!\Z)")
 _OBLIGES = re.compile(
     r"\b(?:must|should|need|needs|never|always|not|don't|only|todo|conclusion|summary|decided)\b"
     r"|必须|需要|不要|不能|应该|结论|总结|决定",
     re.IGNORECASE,
 )
+_MAY_BE_DIGIT = re.compile(r"[0-9\x80-\U0010ffff]")
 _TABLE_KEY = "key"
 
 
@@ -70,6 +73,8 @@ def shorten_text(text: str) -> str:
     if len(text) > _READ:
         half = _READ // 2
         text = f"{text[:half]}\n{_ELLIPSIS}\n{text[-half:]}"
+    if _MAY_END.search(text) is None and len(text) <= LONGEST:
+        return text
     sentences = [sentence for sentence in _SENTENCE.split(text) if sentence and sentence.strip()]
     kept = [
         sentence for place, sentence in enumerate(sentences) if place == 0 or _matters(sentence)
@@ -82,9 +87,8 @@ def shorten_text(text: str) -> str:
 
 
 def _shorten_content(content: str, path: str | None) -> str:
-    try:
-        value = json_of(content)
-    except ValueError:
+    value = json_of(content)
+    if value is None:
         shorter = shorten_text(content)
         return shorter if path is None or shorter == content else f"{shorter}\nFull output: {path}"
     shorter = shorten_json(value)
@@ -95,7 +99,7 @@ def _shorten_content(content: str, path: str | None) -> str:
 
 def _matters(sentence: str) -> bool:
     return (
-        any(map(str.isdigit, sentence))
+        (_MAY_BE_DIGIT.search(sentence) is not None and any(map(str.isdigit, sentence)))
         or _OBLIGES.search(sentence) is not None
         or next(facts_of_text(sentence), None) is not None
     )

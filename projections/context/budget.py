@@ -7,7 +7,7 @@ other message alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from projections.compression.monitor import Thresholds
 from projections.context.rows import ContextRow
@@ -43,17 +43,18 @@ class Group:
         label: What a mandatory group is, for errors and the ledger; empty for others.
         lasting: Of the tokens, those that shortening leaves: of what its maker alone can read, in
             rows that have no shorter form.
+        key: The place of its first row.
     """
 
     rows: tuple[ContextRow, ...]
     tokens: int
     label: str = ""
     lasting: int = 0
+    key: tuple[int, int] = field(init=False, compare=False, repr=False)
 
-    @property
-    def key(self) -> tuple[int, int]:
-        """The place of its first row."""
-        return self.rows[0].key
+    def __post_init__(self) -> None:
+        """Note the place, which is looked at again and again."""
+        object.__setattr__(self, "key", self.rows[0].key)
 
     @property
     def kind(self) -> str:

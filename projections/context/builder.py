@@ -28,7 +28,7 @@ from projections.context.past import within
 from projections.context.planning import Plan, plan
 from projections.context.recall import recall_for
 from projections.context.rows import ENCODING, ContextRow
-from projections.context.settings import ContextSettings
+from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import Head, RowSource
 from projections.context.view import ContextView
 from projections.context.wire import Wire, additions_of, format_named
@@ -77,7 +77,7 @@ def build(
         UnknownStrategy: No strategy of that name is registered.
         ValueError: There is no such format.
     """
-    settings = settings or ContextSettings()
+    settings = settings or DEFAULTS
     limit = settings.budget() if max_tokens is None else max_tokens
     builder = _Builder(
         source,
@@ -178,8 +178,7 @@ class _Builder:
         return self._strategy.due(items, levels)
 
     def _policy(self, settings: ContextSettings, injections: Sequence[Injection]) -> dict[str, Any]:
-        told = {"prompts", "strategy", "strategy_options"}  # elsewhere, or as they came to be
-        chosen = settings.model_dump(mode="json", exclude_defaults=True, exclude=told)
+        chosen = dict(settings.recorded)
         named = settings.strategy == self._strategy.name
         if options := options_of(self._strategy, settings.strategy_options if named else {}):
             chosen["strategy_options"] = options
@@ -249,7 +248,7 @@ class _Builder:
         return rows
 
     def _count(self, rows: Sequence[ContextRow], wire: Wire, overhead: Count) -> Count:
-        total = sum(counts.of(rows, self._tokenizer), overhead)
+        total = counts.added(rows, self._tokenizer, overhead)
         if native := self._native(rows):
             total += Count(native, exact=False, margin=_NATIVE_MARGIN)
         added = (token_counts.count_text(text, self._tokenizer) for text in wire.added)
@@ -302,9 +301,12 @@ class _Builder:
         return groups
 
     def _group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
-        noted = sum(self._note for row in rows if row.kind in self._noted)
-        tokens = counts.total(rows, self._tokenizer) + self._native(rows) + noted
-        lasting = self._native([row for row in rows if row.shorter_tokens is None])
+        tokens, lasting = counts.total(rows, self._tokenizer), 0
+        if self._noted:
+            tokens += sum(self._note for row in rows if row.kind in self._noted)
+        if native := self._native(rows):
+            tokens += native
+            lasting = self._native([row for row in rows if row.shorter_tokens is None])
         return Group(rows, tokens, label, lasting)
 
     def _native(self, rows: Sequence[ContextRow]) -> int:

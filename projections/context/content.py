@@ -43,6 +43,10 @@ __all__ = [
 
 Message = dict[str, Any]
 
+# Tuples, since a union would be made anew for every message.
+_WITH_TEXT = (TextPart, RefusalPart, ReasoningPart)
+_NOT_CONTENT = (ReasoningPart, RefusalPart)
+
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME = 64
 _DETAILS = ("auto", "low", "high")
@@ -74,7 +78,7 @@ def user(payload: UserMessage) -> Message:
 def assistant(payload: AssistantMessage) -> Message:
     """Return an assistant message with the provider's own call ids; empty where there is none."""
     refusals = [part.text for part in payload.parts if isinstance(part, RefusalPart)]
-    spoken = [p for p in payload.parts if not isinstance(p, ReasoningPart | RefusalPart)]
+    spoken = [part for part in payload.parts if not isinstance(part, _NOT_CONTENT)]
     content = None if payload.tool_calls and not spoken else _as_text(spoken)
     message = _named({"role": "assistant", "content": content}, payload.name)
     if refusals:
@@ -201,7 +205,7 @@ def _as_text(parts: Sequence[ContentPart]) -> str:
 
 
 def _part_text(part: ContentPart) -> str:
-    if isinstance(part, TextPart | RefusalPart | ReasoningPart):
+    if isinstance(part, _WITH_TEXT):
         return part.text
     if isinstance(part, ImagePart):
         return prompts.image_mention(part.url)

@@ -15,7 +15,7 @@ from eventstore.tokens import Count, Tokenizer
 from projections import token_counts
 from projections.context.rows import ContextRow
 
-__all__ = ["ahead", "composed", "of", "total"]
+__all__ = ["added", "ahead", "composed", "of", "total"]
 
 
 def of(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> list[Count]:
@@ -26,6 +26,18 @@ def of(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> list[Count]:
         tokenizer.widen(row.count) if row.encoding == tokenizer.name else next(counted)
         for row in rows
     ]
+
+
+def added(rows: Sequence[ContextRow], tokenizer: Tokenizer, start: Count) -> Count:
+    """Return ``start`` and the tokens of the rows' messages together."""
+    name = tokenizer.name if tokenizer.exact else None
+    others, exact = [], 0
+    for row in rows:
+        if row.encoding == name and row.tokens_exact:
+            exact += row.tokens
+        else:
+            others.append(row)
+    return sum(of(others, tokenizer), start + Count(exact))
 
 
 def total(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> int:

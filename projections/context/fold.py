@@ -45,6 +45,7 @@ from projections.context import content, prompts
 from projections.context import state as memory
 from projections.context.detail import detailed, plain
 from projections.context.memo import touch
+from projections.context.quoted import place_of
 from projections.context.rows import CONTEXT_MESSAGES, Kind
 from projections.context.wire import native
 
@@ -60,7 +61,7 @@ class ContextProjection:
     """One row a message of the messages[] view, with its tokens; see the module for the rules."""
 
     name = "context"
-    version = 2
+    version = 3
     tables = (CONTEXT_MESSAGES,)
 
     def initial(self) -> State:
@@ -75,6 +76,9 @@ class ContextProjection:
             return _touched(state, event.version, 1) if event.type == Erasure.type else state, []
         state, changes = folded(state, event, event.data)
         state = _numbered(state, changes)
+        for change in changes:
+            if "message" in change.values:
+                change.values.update(place_of(event, change.values["message"]))
         oldest = min((_oldest(change) for change in changes), default=event.version)
         return _touched(state, event.version, oldest), changes
 

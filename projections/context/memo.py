@@ -1,8 +1,9 @@
-"""What a step came to, kept between two reads: it follows from the rows before it alone.
+"""What is kept between two reads: the plan of a step, which follows from the rows before it alone.
 
 A read that finds the plan of the last step here looks only at what was said since. Correctness does
 not rest on it: a plan is taken only if no row that it was made of has changed, which the fold notes
-in its state, and without it the same plan is made again.
+in its state, and without it the same plan is made again. `projections.context.kept_rows` keeps the
+rows themselves by the same rule.
 """
 
 from __future__ import annotations
@@ -11,21 +12,22 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Connection
-
+from eventstore.sql.dialect import AnyConnection
 from projections import heads
 from projections.generations import Generation
 
 if TYPE_CHECKING:
     from projections.context.planning import Plan
 
-__all__ = ["KeptPlan", "PlanMemo", "Plans", "touch"]
+__all__ = ["Folded", "KeptPlan", "PlanMemo", "Recent", "touch"]
 
-_MOST = 64  # plans; each holds up to some hundred rows
+_MOST = 64  # values; each holds up to some hundred rows
 _MOST_TOUCHED = 32
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,55 +49,77 @@ class KeptPlan:
     covered: tuple[int, int]
 
 
-class Plans:
-    """The plans that a process remembers; safe to share between threads."""
+class Recent(Generic[V]):
+    """What a process remembers, by key; safe to share between threads."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[Hashable, KeptPlan] = OrderedDict()
+        self._values: OrderedDict[Hashable, V] = OrderedDict()
         self._lock = Lock()
 
-    def memo(self, connection: Connection, generation: Generation, stream: UUID) -> PlanMemo:
-        """Return what is remembered of a conversation, as one read sees it."""
-        return PlanMemo(self, connection, generation, stream)
-
-    def get(self, key: Hashable) -> KeptPlan | None:
-        """Return the plan of this key, if it is remembered."""
+    def get(self, key: Hashable) -> V | None:
+        """Return the value of this key, if it is remembered."""
         with self._lock:
-            found = self._plans.get(key)
+            found = self._values.get(key)
             if found is not None:
-                self._plans.move_to_end(key)
+                self._values.move_to_end(key)
             return found
 
-    def put(self, key: Hashable, plan: KeptPlan) -> None:
-        """Remember a plan, and forget what was not asked for longest."""
+    def put(self, key: Hashable, value: V) -> None:
+        """Remember a value, and forget what was not asked for longest."""
         with self._lock:
-            self._plans[key] = plan
-            self._plans.move_to_end(key)
-            while len(self._plans) > _MOST:
-                self._plans.popitem(last=False)
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > _MOST:
+                self._values.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """How far a read sees a conversation folded.
+
+    Attributes:
+        version: Of the last event.
+        touched: What the fold has noted of rows that were changed after they were made.
+    """
+
+    version: int
+    touched: list[list[int]]
+
+    @classmethod
+    def read(cls, connection: AnyConnection, generation: Generation, stream: UUID) -> Folded:
+        """Read it from the head of a conversation that is caught up."""
+        [head] = heads.read(connection, [generation], stream).values()
+        try:
+            return cls(head.version, head.state["touched"])
+        except (LookupError, TypeError):
+            # A damaged state tells nothing: anything may have changed. The next fold will fail.
+            return cls(head.version, [[head.version, 1]])
+
+    def oldest_since(self, version: int) -> int:
+        """Return the place of the oldest row that was changed after a version."""
+        return min((oldest for at, oldest in self.touched if at > version), default=1 << 62)
 
 
 class PlanMemo:
-    """The plans of one conversation, within one read."""
+    """The plans of one conversation, within one read.
 
-    def __init__(
-        self, plans: Plans, connection: Connection, generation: Generation, stream: UUID
-    ) -> None:
+    Args:
+        plans: What the process remembers.
+        owner: Whose plans they are: the conversation, in a generation.
+        folded: How far the read sees it folded.
+    """
+
+    def __init__(self, plans: Recent[KeptPlan], owner: Hashable, folded: Folded) -> None:
         self._plans = plans
-        self._connection = connection
-        self._generation = generation
-        self._stream = stream
-        self._head: tuple[int, list[list[int]]] | None = None
+        self._owner = owner
+        self._folded = folded
 
     def get(self, key: Hashable) -> KeptPlan | None:
         """Return the plan of this key, if nothing up to its step has changed."""
-        found = self._plans.get(self._own(key))
-        if found is None:
+        found = self._plans.get((self._owner, key))
+        if found is None or self._folded.version < found.head:
             return None
-        version, touched = self._now()
-        if version < found.head or _oldest_since(touched, found.head) <= found.step[0]:
-            return None
-        return found
+        return found if self._folded.oldest_since(found.head) > found.step[0] else None
 
     def put(
         self,
@@ -106,18 +130,8 @@ class PlanMemo:
         covered: tuple[int, int],
     ) -> None:
         """Remember a plan."""
-        kept = KeptPlan(self._now()[0], step, ordinal, before, covered)
-        self._plans.put(self._own(key), kept)
-
-    def _own(self, key: Hashable) -> Hashable:
-        return (self._stream, self._generation.number, key)
-
-    def _now(self) -> tuple[int, list[list[int]]]:
-        if self._head is None:
-            found = heads.read(self._connection, [self._generation], self._stream)
-            head = next(iter(found.values()))
-            self._head = head.version, head.state["touched"]
-        return self._head
+        kept = KeptPlan(self._folded.version, step, ordinal, before, covered)
+        self._plans.put((self._owner, key), kept)
 
 
 def touch(touched: list[list[int]], version: int, oldest: int) -> list[list[int]]:
@@ -132,8 +146,3 @@ def touch(touched: list[list[int]], version: int, oldest: int) -> list[list[int]
         first, second, *rest = kept
         kept = [[second[0], first[1]], *rest]
     return kept
-
-
-def _oldest_since(touched: list[list[int]], head: int) -> int:
-    """Return the place of the oldest row that was changed after a head."""
-    return min((oldest for version, oldest in touched if version > head), default=1 << 62)

@@ -17,7 +17,7 @@ from projections.context.rows import ContextRow
 from projections.context.search_memory import item_to_search
 from projections.context.source import RowSource
 
-__all__ = ["HITS", "Recall", "Retrieves", "embedding_of", "recall_for"]
+__all__ = ["HITS", "Recall", "Retrieves", "embedding_of", "recall_for", "retrieves"]
 
 Key = tuple[int, int]
 
@@ -99,9 +99,15 @@ def recall_for(
     grouped: Callable[[tuple[ContextRow, ...]], Group],
 ) -> Recall | None:
     """Return what a strategy recalls with; None if it does not retrieve."""
-    if not isinstance(strategy, Retrieves) or not strategy.retrieves:
+    if not retrieves(strategy):
         return None
     return Recall(source, embedding_of(strategy), grouped)
+
+
+def retrieves(strategy: Strategy) -> bool:
+    """Whether a strategy wants what answers the intent."""
+    # Asked at every read: `isinstance` would go through the protocol's attributes.
+    return bool(getattr(strategy, "retrieves", False))
 
 
 def embedding_of(strategy: Strategy) -> Embedding | None:

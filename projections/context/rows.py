@@ -16,6 +16,8 @@ from typing import Any, Literal
 from eventstore.tokens import Count, tokenizer_for
 from projections import token_counts
 from projections.base import Column, ReadTable
+from projections.context.quoted import QuotedMessages
+from projections.quoting import PLACE
 
 __all__ = ["CONTEXT_MESSAGES", "ENCODING", "ContextRow", "Kind", "counted"]
 
@@ -53,12 +55,14 @@ CONTEXT_MESSAGES = ReadTable(
         Column("gist", "text"),
         Column("native", "json"),
         Column("native_tokens", "integer"),
+        *PLACE,
     ),
     # The first serves the newest visible rows, the second the first and the latest of a kind.
     indexes=(
         ("hidden", "summarised_by", "version", "part"),
         ("kind", "hidden", "version", "part"),
     ),
+    storage=QuotedMessages(),
 )
 
 ENCODING = "o200k_base"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -24,7 +25,7 @@ from eventstore.errors import InvalidSettings
 from eventstore.tokens import tokenizer_for
 from projections.context.prompt_texts import PromptTexts
 
-__all__ = ["ContextSettings"]
+__all__ = ["DEFAULTS", "ContextSettings"]
 
 # Strict: in a settings file, "80" and true are mistakes.
 _Limit = Annotated[int, Field(strict=True, ge=1)]
@@ -137,6 +138,12 @@ class ContextSettings(BaseModel):
         except _Named as error:
             raise InvalidSettings((str(error),)) from error
 
+    @cached_property
+    def recorded(self) -> dict[str, Any]:
+        """What a request records of them: not the texts and the strategy, as these came to be."""
+        told = {"prompts", "strategy", "strategy_options"}
+        return self.model_dump(mode="json", exclude_defaults=True, exclude=told)
+
     def budget(self, max_tokens: int | None = None, reserve: int | None = None) -> int | None:
         """Return how many tokens a prompt may have, None for any number.
 
@@ -231,3 +238,7 @@ def _problems(error: ValidationError) -> tuple[str, ...]:
         for each in found
     )
     return tuple(f"{where}: {what}" if where else what for where, what in told)
+
+
+DEFAULTS = ContextSettings()
+"""Every setting as it is if nobody sets it."""

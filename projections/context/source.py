@@ -14,9 +14,10 @@ from projections.compression.vector_search import Embedding
 from projections.context.rows import ContextRow
 from projections.context.search_memory import search_in_memory
 
-__all__ = ["Head", "ListRowSource", "RowSource", "head_of"]
+__all__ = ["RENDERED_FIRST", "Head", "ListRowSource", "RowSource", "head_of"]
 
-_RENDERED_FIRST = ("system", "notebook")
+RENDERED_FIRST = ("system", "notebook")
+"""Kinds of rows that stand in front, wherever they were said; a summary does not hide them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class ListRowSource:
         return (
             row
             for row in reversed(self._rows)
-            if row.summarised_by is None and row.kind not in _RENDERED_FIRST
+            if row.summarised_by is None and row.kind not in RENDERED_FIRST
         )
 
     def rows_at(self, versions: Sequence[int]) -> list[ContextRow]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Table
 
 from eventstore.events.codec import dumps
-from eventstore.sql.dialect import Statement, cursor, dialect_of
+from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from projections.compression.vector_search import Embedding
 from projections.context.rows import CONTEXT_MESSAGES, ContextRow
 from projections.context.search_memory import search_in_memory
 from projections.context.source import Head, head_of
 from projections.context.stored_rows import COLUMNS, StoredRow
+from projections.quoting import said
+from projections.tables import storage_of
 
 __all__ = ["SqlRowSource"]
 
@@ -28,7 +30,7 @@ class SqlRowSource:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: AnyConnection,
         table: Table,
         conversation_id: UUID,
         *,
@@ -42,16 +44,24 @@ class SqlRowSource:
             conversation_id: The conversation.
             excluded: Whether rows that were kept out of the context count as shown.
         """
-        self._connection = connection
         self._dialect = dialect_of(connection)
         self._cursor = cursor(connection)
-        self._queries = _queries(table.name, excluded)
+        self._queries = _queries(table, excluded)
         self._conversation_id = self._dialect.from_id(conversation_id)
 
     def head(self) -> Head:
         """Return the system part, the summaries, and the oldest user row that is not hidden."""
-        apart = sorted(self._rows(self._queries.apart), key=lambda row: row.key)
-        return head_of(apart, self._rows(self._queries.oldest_user))
+        first = self.oldest_user()
+        return head_of(self.apart(), () if first is None else (first,))
+
+    def apart(self) -> list[ContextRow]:
+        """Return system part, notebook and standing summaries, in ascending order."""
+        return sorted(self._rows(self._queries.apart), key=lambda row: row.key)
+
+    def oldest_user(self) -> ContextRow | None:
+        """Return the oldest user row that is not hidden."""
+        rows = self._rows(self._queries.oldest_user)
+        return rows[0] if rows else None
 
     def latest_user(self) -> ContextRow | None:
         """Return the newest user row that is not hidden, whether summarised or not."""
@@ -60,13 +70,26 @@ class SqlRowSource:
 
     def newest(self, page: int) -> Iterator[ContextRow]:
         """Yield the visible rows in descending order of (version, part), read in pages."""
-        rows = self._rows(self._queries.newest, page=page)
+        rows = self.page(page)
         while rows:
             yield from rows
             if len(rows) < page:
                 return
-            version, part = rows[-1].key
-            rows = self._rows(self._queries.older, page=page, version=version, part=part)
+            rows = self.page(page, rows[-1].key)
+
+    def page(self, size: int, before: tuple[int, int] | None = None) -> list[ContextRow]:
+        """Return the newest visible rows, or those before a place, in descending order."""
+        if before is None:
+            return self._rows(self._queries.newest, page=size)
+        version, part = before
+        return self._rows(self._queries.older, page=size, version=version, part=part)
+
+    def shown_since(self, version: int, limit: int) -> list[ContextRow]:
+        """Return the rows of every kind after a version that are not hidden, in descending order.
+
+        Those that a summary stands for are among them.
+        """
+        return self._rows(self._queries.shown_since, version=version, page=limit)
 
     def since(self, version: int) -> list[ContextRow]:
         """Return the visible rows that stand after a version, in descending order."""
@@ -101,6 +124,7 @@ class _Queries:
     newest: Statement
     older: Statement
     since: Statement
+    shown_since: Statement
     at: Statement
     apart: Statement
     oldest_user: Statement
@@ -108,9 +132,14 @@ class _Queries:
 
 
 @lru_cache(maxsize=64)
-def _queries(table: str, excluded: bool) -> _Queries:
+def _queries(table: Table, excluded: bool) -> _Queries:
+    def select(rest: str, postgresql: str | None = None) -> Statement:
+        return Statement(
+            _select(table, "sqlite", rest), _select(table, "postgresql", postgresql or rest)
+        )
+
     hidden = "(hidden IS NULL OR hidden = 'excluded')" if excluded else "hidden IS NULL"
-    shown = f"FROM {table} WHERE conversation_id = :conversation_id AND {hidden}"
+    shown = f"FROM {table.name} WHERE conversation_id = :conversation_id AND {hidden}"
     window = f"{shown} AND summarised_by IS NULL AND kind NOT IN ('system', 'notebook')"
     # Columns that are NULL in every row are named in the order too: PostgreSQL does not see that
     # they are constant, and would not recognise the order of the index.
@@ -125,24 +154,36 @@ def _queries(table: str, excluded: bool) -> _Queries:
     some = f"{window} AND version"
     listed = "(SELECT value FROM json_each(:versions))"
     return _Queries(
-        newest=_select(f"{window} {backwards}"),
-        older=_select(f"{window} AND (version, part) < (:version, :part) {backwards}"),
-        since=_select(f"{some} > :version {down}"),
-        at=_select(
+        newest=select(f"{window} {backwards}"),
+        older=select(f"{window} AND (version, part) < (:version, :part) {backwards}"),
+        since=select(f"{some} > :version {down}"),
+        shown_since=select(f"{shown} AND version > :version {down} LIMIT :page"),
+        at=select(
             f"{some} IN {listed} {down}",
             f"{some} = ANY(:versions) {down}",
         ),
         # In no order: for its sake, SQLite would go through the whole conversation.
-        apart=_select(f"{shown} AND {apart}"),
-        oldest_user=_select(f"{shown} AND kind = 'user' {first} LIMIT 1"),
-        newest_user=_select(f"{shown} AND kind = 'user' {last} LIMIT 1"),
+        apart=select(f"{shown} AND {apart}"),
+        oldest_user=select(f"{shown} AND kind = 'user' {first} LIMIT 1"),
+        newest_user=select(f"{shown} AND kind = 'user' {last} LIMIT 1"),
     )
 
 
-def _select(rest: str, postgresql: str | None = None) -> Statement:
-    types = {column.name: column.type for column in CONTEXT_MESSAGES.columns}
-    # As text, which keeps PostgreSQL's driver from parsing what may not be looked at.
-    cast = [f"{name}::text" if types[name] == "json" else name for name in COLUMNS]
-    return Statement(
-        f"SELECT {', '.join(COLUMNS)} {rest}", f"SELECT {', '.join(cast)} {postgresql or rest}"
-    )
+def _select(table: Table, dialect: str, rest: str) -> str:
+    columns: Iterable[str] = COLUMNS
+    if dialect == "postgresql":
+        # As text, which keeps PostgreSQL's driver from parsing what may not be looked at.
+        types = {column.name: column.type for column in CONTEXT_MESSAGES.columns}
+        columns = (f"{name}::text" if types[name] == "json" else name for name in COLUMNS)
+    return f"SELECT {', '.join(columns)}, {_quoted(table, dialect)} {rest}"
+
+
+def _quoted(table: Table, dialect: str) -> str:
+    """Return the SQL of the text that a row quotes, NULL if it quotes none."""
+    storage = storage_of(table)
+    if storage is None:
+        return "NULL"
+    owned = f"events.conversation_id = {table.name}.conversation_id"
+    named = f"events.version = {table.name}.{storage.event}"
+    text = said(table.name, dialect)
+    return f"(SELECT {text} FROM events WHERE {owned} AND {named})"  # noqa: S608 - names of columns

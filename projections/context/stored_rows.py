@@ -12,12 +12,15 @@ from typing import Any
 
 from eventstore.sql.dialect import text_out
 from eventstore.sql.types import json_out
+from projections.context.quoted import message_of
 from projections.context.rows import CONTEXT_MESSAGES, ContextRow
 
 __all__ = ["COLUMNS", "StoredRow"]
 
 COLUMNS = tuple(field.name for field in fields(ContextRow))
 """The columns of a stored row, in their order."""
+
+_QUOTED = len(COLUMNS)
 
 _set = object.__setattr__
 
@@ -28,7 +31,10 @@ class StoredRow(ContextRow):
     __slots__ = ("_raw",)
 
     def __init__(self, raw: Sequence[Any]) -> None:
-        """Take the columns as the driver gives them, in the order of ``COLUMNS``."""
+        """Take the columns as the driver gives them, in the order of ``COLUMNS``.
+
+        After them comes the text that a row without a message quotes.
+        """
         _set(self, "_raw", raw)
         for name, index in _PLAIN:
             _set(self, name, raw[index])
@@ -49,6 +55,8 @@ class StoredRow(ContextRow):
         value = self._raw[index]
         if value is not None:
             value = decode(value)
+        elif name == "message":
+            value = message_of(self.role, self._raw[_QUOTED])
         _set(self, name, value)
         return value
 

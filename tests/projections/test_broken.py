@@ -165,5 +165,5 @@ def test_the_command_lists_what_was_set_aside(
     shown = run("projections", "status", url=database_url)
     assert [True, True] == [str(broken) in each.out for each in (done, shown)]
     found = run("projections", "status", "--json", url=database_url).document
-    [failure] = [failure for each in found for failure in each["set_aside"]]
+    [failure] = [failure for each in found["projections"] for failure in each["set_aside"]]
     assert (str(broken), 2) == (failure["conversation_id"], failure["version"])

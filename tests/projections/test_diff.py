@@ -13,6 +13,7 @@ from projections import Views
 from projections.base import Projection, ReadTable
 from projections.catalogue import PROJECTIONS
 from projections.diff import Difference, compare
+from projections.quoting import PLACE
 from projections.status import status
 from tests.projections.support import everything, live_of, turn
 from tests.settling import settled
@@ -62,6 +63,8 @@ def check_damage(damaged: EventStore, projection: Projection, declared: ReadTabl
         column.name: CHANGED[column.type]
         for column in declared.columns
         if column.name not in declared.key
+        # Where these say that an event has the text, the row's own is not read.
+        and column not in PLACE
         and column.type in CHANGED
         and row[column.name] != CHANGED[column.type]
     }
@@ -112,7 +115,7 @@ def test_comparing_writes_nothing(damaged: EventStore) -> None:
     """What differs is left as it is, and so is everything else."""
     table = live_of(damaged, PROJECTIONS[1]).tables["timeline_items"]
     with damaged.writing() as connection:
-        connection.execute(update(table).values(text="damaged"))
+        connection.execute(update(table).values(status="damaged"))
     before = everything(damaged)
     assert not compare(damaged).ok
     after = everything(damaged)

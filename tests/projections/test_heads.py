@@ -80,7 +80,7 @@ def test_behind_names_those_that_lack_events(views: Views) -> None:
     cid, [timeline, usage] = begun(views.store), live(views.store)
     with views.store.writing() as connection:
         catch_up(connection, [usage], cid)
-        assert [timeline] == heads.behind(connection, [timeline, usage], cid)
+        assert {cid: [timeline]} == heads.behind(connection, [timeline, usage], [cid])
 
 
 def test_locked_heads_begin_at_nothing(views: Views) -> None:

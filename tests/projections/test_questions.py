@@ -245,7 +245,7 @@ def test_a_request_is_built_from_one_version(
     with EventStore.open(postgres_url) as store, EventStore.open(postgres_url) as other:
         store.append(cid, [e.UserMessage.text("one")])
         views, theirs = Views(store), Views(other)
-        before = views.context(cid)
+        before = Views(store).context(cid)
 
         def interfere(source: SqlRowSource) -> ContextRow | None:
             monkeypatch.undo()

@@ -97,7 +97,7 @@ def test_old_code_goes_on_after_a_newer_version_took_over(
     views = Views(store)
     cid = converse(store, 1)
     before = views.timeline(cid)
-    newer = TimelineProjection(version=2)
+    newer = TimelineProjection(version=TIMELINE.version + 1)
     with store.writing() as connection:
         target = generations.start_building(connection, newer, None)
         generations.cut_over(connection, target)

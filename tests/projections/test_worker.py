@@ -9,10 +9,13 @@ import pytest
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
+from eventstore.errors import CannotConnect
+from eventstore.sql.watch import Watch
 from projections import Views, worker
 from projections.catalogue import PROJECTIONS
 from projections.diff import compare
 from projections.status import status
+from tests.postgres import PostgresServer
 from tests.projections.children import work, write
 from tests.projections.processes import kill, start
 from tests.projections.support import converse, everything, expected, statements, stored
@@ -55,8 +58,8 @@ def test_an_idle_round_costs_the_same_however_many_conversations(
     with statements(store) as seen:
         worker.run(store, once=True)
     ran = [sql for sql in seen if sql.split()[0] in ("SELECT", "INSERT", "UPDATE", "DELETE")]
-    # Two looks at the registry for each projection, and one at the feed.
-    assert len(ran) <= 2 * len(PROJECTIONS) + 1
+    # Two looks at the registry, one at what was set aside, and one at the feed.
+    assert len(ran) <= 2 + 3 + 1
     assert [] == [sql for sql in ran if not sql.startswith("SELECT")]
     assert before == everything(store)["projections"]
 
@@ -87,3 +90,106 @@ def test_the_worker_fills_what_a_read_finds(store: EventStore) -> None:
     before = everything(store)
     Views(store).timeline(cid)
     assert before["projection_heads"] == everything(store)["projection_heads"]
+
+
+class TestWatch:
+    """The look between two rounds: one query, that nothing slips past."""
+
+    def test_it_sees_what_is_committed(self, store: EventStore) -> None:
+        """The first look and every event count; without one nothing does."""
+        with Watch(settled(store).engine) as watch:
+            assert watch.moved()
+            assert not watch.moved()
+            store.append(new_id(), [e.UserMessage.text("hello")])
+            settled(store)
+            assert watch.moved()
+            assert not watch.moved()
+
+    def test_it_is_one_query(self, store: EventStore) -> None:
+        """However many conversations there are, and without a transaction around it."""
+        for _ in range(30):
+            store.append(new_id(), [e.UserMessage.text("hello")])
+        with statements(settled(store)) as seen, Watch(store.engine) as watch:
+            watch.moved()
+            del seen[:]
+            watch.moved()
+            assert 1 == len(seen)
+            assert seen[0].startswith("SELECT")
+
+    def test_it_sees_what_commits_late(self, postgres_url: str) -> None:
+        """An event that stands before one that was seen already is not missed."""
+        with EventStore.open(postgres_url) as store, Watch(store.engine) as watch:
+            with store.writing() as connection:
+                store.append(new_id(), [e.UserMessage.text("slow")], connection=connection)
+                store.append(new_id(), [e.UserMessage.text("quick")])
+                assert watch.moved()
+            assert watch.moved()
+
+    def test_an_event_that_becomes_safe_to_pass_counts(self, postgres_url: str) -> None:
+        """Then the cursors of the projections can move, though nothing new was committed."""
+        with EventStore.open(postgres_url) as store, Watch(store.engine) as watch:
+            with store.writing() as connection:
+                connection.exec_driver_sql("SELECT pg_current_xact_id()")
+                store.append(new_id(), [e.UserMessage.text("held back")])
+                assert watch.moved()
+            settled(store)
+            assert watch.moved()
+            assert not watch.moved()
+
+    def test_it_connects_again(self, private_postgres: PostgresServer) -> None:
+        """A connection that was lost is an error once; what came since is seen."""
+        with EventStore.open(private_postgres.url()) as store, Watch(store.engine) as watch:
+            watch.moved()
+            private_postgres.restart()
+            with pytest.raises(CannotConnect):
+                watch.moved()
+            assert watch.moved()
+
+
+def test_the_worker_outlives_its_server(private_postgres: PostgresServer) -> None:
+    """While the server is away it tries again; once it is back it goes on where it was."""
+    rounds: list[int] = []
+    stop = threading.Event()
+    with EventStore.open(private_postgres.url()) as store:
+        cids = [converse(store, 1)]
+
+        def after_round(count: int) -> None:
+            rounds.append(count)
+            match len(rounds):
+                case 1:
+                    private_postgres.stop("immediate")
+                case 3:
+                    private_postgres.start()
+                    cids.append(converse(store, 1))
+            # A crash may take back what was folded, but nothing that was appended.
+            if len(rounds) > 3 and count:
+                stop.set()
+
+        worker.run(store, stop=stop, on_round=after_round)
+        assert [1, 0, 0] == rounds[:3]
+        for cid in cids:
+            assert expected(store.read(cid)) == stored(store, cid)
+
+
+def test_the_worker_stops_while_its_server_is_away(private_postgres: PostgresServer) -> None:
+    """It need not wait for the server to be told to stop."""
+    stop = threading.Event()
+    rounds: list[int] = []
+
+    def after_round(count: int) -> None:
+        rounds.append(count)
+        private_postgres.stop("immediate")
+        if len(rounds) == 2:
+            stop.set()
+
+    with EventStore.open(private_postgres.url()) as store:
+        assert 0 == worker.run(store, stop=stop, on_round=after_round)
+    assert [0, 0] == rounds
+
+
+def test_a_worker_that_shall_run_once_raises(private_postgres: PostgresServer) -> None:
+    """Whoever waits for it to end is told why nothing was done."""
+    with EventStore.open(private_postgres.url()) as store:
+        private_postgres.stop("immediate")
+        with pytest.raises(CannotConnect):
+            worker.run(store, once=True)

@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 from eventstore.errors import BudgetInfeasible
 from eventstore.events import AssistantMessage, Erasure, NewEvent, ToolResult, UserMessage
 from projections.context import ListRowSource, build
-from projections.context.memo import PlanMemo, Plans, touch
+from projections.context.memo import Folded, KeptPlan, PlanMemo, Recent, touch
 from tests.properties.dense import dense_histories
 from tests.unit.context.log import Log
+
+Plans = Recent[KeptPlan]
 
 
 class LogMemo(PlanMemo):
     """A memo over a log in memory, which counts what it was good for."""
 
     def __init__(self, plans: Plans, log: Log) -> None:
-        self._plans = plans
-        self._log = log
+        folded = Folded(log.version, json.loads(log.state)["touched"])
+        super().__init__(plans, "log", folded)
         self.hits = 0
 
     def get(self, key: Any) -> Any:
@@ -29,12 +31,6 @@ class LogMemo(PlanMemo):
         found = super().get(key)
         self.hits += found is not None
         return found
-
-    def _own(self, key: Any) -> Any:
-        return key
-
-    def _now(self) -> tuple[int, list[list[int]]]:
-        return self._log.version, json.loads(self._log.state)["touched"]
 
 
 def answer(log: Log, max_tokens: int, memo: PlanMemo | None) -> Any:

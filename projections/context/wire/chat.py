@@ -10,6 +10,7 @@ models (2025) wants it kept in the context. OpenAI knows no such field.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 
 from projections.context.rows import ContextRow
 from projections.context.wire.base import Json, Wire, native_for
@@ -38,11 +39,15 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
 def _message(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> Json:
     if row.kind == "tool":
         return {"role": "tool", "tool_call_id": ids[0], **row.message}
+    # The row may be used again: what the caller does to the message must not reach it.
     message = dict(row.message)
+    if not isinstance(message["content"], str):
+        message["content"] = deepcopy(message["content"])
     if "tool_calls" in message:
         calls = message["tool_calls"]
         message["tool_calls"] = [
-            {**call, "id": wire_id} for call, wire_id in zip(calls, ids, strict=True)
+            {**call, "id": wire_id, "function": dict(call["function"])}
+            for call, wire_id in zip(calls, ids, strict=True)
         ]
     native = native_for(row, SPECIFICATION, provider)
     if native and provider in WANT_REASONING_BACK:

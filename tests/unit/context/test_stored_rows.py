@@ -21,11 +21,11 @@ _FLAGS = ("tokens_exact", "sealed")
 
 
 def raw(row: ContextRow) -> list[Any]:
-    """Return the columns of a row as SQLite's driver gives them."""
+    """Return the columns of a row as SQLite's driver gives them, and that it quotes nothing."""
     values = {name: getattr(row, name) for name in COLUMNS}
     values |= {name: json.dumps(values[name]) for name in _JSON if values[name] is not None}
     values |= {name: int(values[name]) for name in _FLAGS}
-    return list(values.values())
+    return [*values.values(), None]
 
 
 def test_the_columns_are_those_of_a_row() -> None:
@@ -56,6 +56,15 @@ def test_a_column_is_decoded_once() -> None:
     """The same object is given again."""
     stored = StoredRow(raw(ROWS[0]))
     assert stored.message is stored.message
+
+
+def test_a_message_that_is_quoted_is_put_together() -> None:
+    """Of the row's role and the text that its event has."""
+    *columns, _ = raw(ROWS[0])
+    columns[COLUMNS.index("message")] = None
+    stored = StoredRow([*columns, "Hello. " * 90])
+    assert ROWS[0] == stored
+    assert json.dumps(ROWS[0].message) == json.dumps(stored.message)
 
 
 def test_a_column_without_a_value_is_none() -> None:

@@ -1,0 +1,109 @@
+"""Checks of the read models: lag, generations, their tables, and what could not be folded."""
+
+from __future__ import annotations
+
+import re
+
+from sqlalchemy import inspect
+
+from eventstore import EventStore
+from eventstore.checks import Check, Checker
+from eventstore.events.codec import loads
+from projections.catalogue import PROJECTIONS
+from projections.generations import registered
+from projections.status import status
+
+__all__ = ["CHECKS"]
+
+_LATE_S = 60.0
+
+
+def lag(store: EventStore) -> Check:
+    """How much of the log the live generations lack."""
+    found = status(store)
+    worst = max(found, key=lambda each: (each.lag.seconds, each.lag.events))
+    details = {each.name: {"behind": each.behind, "lag": each.lag} for each in found}
+    if not worst.lag.events:
+        return Check("lag", "ok", "every event is folded", details=details)
+    said = (
+        f"{worst.name} lacks {worst.lag.events:,} events, the oldest for {worst.lag.seconds:,.1f} s"
+    )
+    if worst.lag.seconds < _LATE_S:
+        return Check("lag", "ok", said, details=details)
+    advice = "reads catch up what they need; for plain SQL run: eventstore projections run"
+    return Check("lag", "warning", said, advice, details)
+
+
+def set_aside(store: EventStore) -> Check:
+    """Which conversations cannot be folded."""
+    failures = [failure for each in status(store) for failure in each.set_aside]
+    if not failures:
+        return Check("set aside", "ok", "no conversation is set aside")
+    first = failures[0]
+    count = len({failure.conversation_id for failure in failures})
+    said = f"{count:,} conversations, first {first.conversation_id} at version {first.version}"
+    advice = "see why: eventstore projections status, eventstore verify CID"
+    return Check("set aside", "problem", said, advice, {"set_aside": failures})
+
+
+def generations(store: EventStore) -> Check:
+    """Whether every projection is live, and whether generations were left dead or half built."""
+    with store.reading() as connection:
+        rows = registered(connection)
+    left = [f"{row['name']} {row['generation']}" for row in rows if row["status"] == "dead"]
+    details = {"dead": left, "building": _named(rows, "building"), "live": _named(rows, "live")}
+    if left:
+        said = f"dead, with their tables: {', '.join(left)}"
+        advice = "the end of the next rebuild drops them: eventstore projections rebuild"
+        return Check("generations", "warning", said, advice, details)
+    if details["building"]:
+        said = f"begun and not ended: {', '.join(details['building'])}"
+        advice = "if no rebuild is running, go on with it: eventstore projections rebuild"
+        return Check("generations", "warning", said, advice, details)
+    lacking = [each for each in PROJECTIONS if not _is_live(rows, each.name, each.version)]
+    if lacking:
+        said = f"not yet made: {', '.join(each.name for each in lacking)}"
+        return Check("generations", "ok", f"{said}; the first read does it", details=details)
+    return Check("generations", "ok", f"{len(PROJECTIONS)} projections are live", details=details)
+
+
+def _named(rows: list[dict[str, object]], wanted: str) -> list[str]:
+    return [f"{row['name']} {row['generation']}" for row in rows if row["status"] == wanted]
+
+
+def _is_live(rows: list[dict[str, object]], name: str, version: int) -> bool:
+    return any(
+        (row["name"], row["version"], row["status"]) == (name, version, "live") for row in rows
+    )
+
+
+def tables(store: EventStore) -> Check:
+    """Whether generations have their tables and views, and whether tables have a generation."""
+    with store.reading() as connection:
+        rows = registered(connection)
+        found = inspect(connection)
+        there, views = set(found.get_table_names()), set(found.get_view_names())
+    wanted = {name for row in rows for name in loads(row["tables"])}
+    live = {row["name"] for row in rows if row["status"] == "live"}
+    shown = {table.name for each in PROJECTIONS if each.name in live for table in each.tables}
+    missing = sorted((wanted - there) | (shown - views))
+    if missing:
+        said = f"missing: {', '.join(missing)}"
+        advice = "make them anew: eventstore projections rebuild"
+        return Check("projection tables", "problem", said, advice, {"missing": missing})
+    ours = "|".join(re.escape(table.name) for each in PROJECTIONS for table in each.tables)
+    pattern = re.compile(rf"({ours})_g\d+")
+    orphaned = sorted(name for name in there - wanted if pattern.fullmatch(name))
+    if orphaned:
+        said = f"of no generation: {', '.join(orphaned)}"
+        details = {"orphaned": orphaned}
+        return Check("projection tables", "warning", said, "drop them: DROP TABLE", details)
+    return Check("projection tables", "ok", f"{len(wanted)} tables, as the registry has them")
+
+
+CHECKS: tuple[tuple[str, Checker], ...] = (
+    ("generations", generations),
+    ("projection tables", tables),
+    ("lag", lag),
+    ("set aside", set_aside),
+)

@@ -1,0 +1,180 @@
+"""The newest rows of a conversation, kept between two reads: a read fetches what is new since.
+
+Correctness does not rest on it. Rows that are kept are taken as far as none of them has changed,
+which the fold notes in its state (see `projections.context.memo`); what is newer is read again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from eventstore.sql.dialect import AnyConnection
+from projections.compression.vector_search import Embedding
+from projections.context.memo import Folded, KeptPlan, PlanMemo, Recent
+from projections.context.rows import ContextRow
+from projections.context.source import RENDERED_FIRST, Head, head_of
+from projections.context.sql_source import SqlRowSource
+from projections.generations import Generation
+
+__all__ = ["KeptRows", "Memory", "RecentRows"]
+
+_MOST = 256  # rows that are kept, and that are read at once to bring them up
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The rows that a request was made of.
+
+    Attributes:
+        version: Of the conversation that they were read at.
+        apart: System part, notebook and standing summaries, in ascending order.
+        first_user: The oldest user row.
+        latest_user: The newest.
+        newest: The visible rows, newest first, without a gap.
+        all_read: Whether these are all visible rows.
+    """
+
+    version: int
+    apart: tuple[ContextRow, ...]
+    first_user: ContextRow | None
+    latest_user: ContextRow | None
+    newest: tuple[ContextRow, ...] = ()
+    all_read: bool = False
+
+
+class RecentRows:
+    """A `RowSource` over another one, which asks it for what is not remembered.
+
+    Args:
+        source: The rows as they are now.
+        memory: What the process remembers.
+        owner: Whose rows they are: the conversation, in a generation.
+        folded: How far the source is folded.
+    """
+
+    def __init__(
+        self, source: SqlRowSource, memory: Recent[KeptRows], owner: Hashable, folded: Folded
+    ) -> None:
+        self._source = source
+        self._memory = memory
+        self._owner = owner
+        self._start = _brought_up(memory.get(owner), source, folded) or _anew(source, folded)
+        self._newest = list(self._start.newest)
+        self._all_read = self._start.all_read
+
+    def head(self) -> Head:
+        """Return the system part, the summaries, and the oldest user row that is not hidden."""
+        first = self._start.first_user
+        return head_of(self._start.apart, () if first is None else (first,))
+
+    def latest_user(self) -> ContextRow | None:
+        """Return the newest user row that is not hidden, whether summarised or not."""
+        return self._start.latest_user
+
+    def newest(self, page: int) -> Iterator[ContextRow]:
+        """Yield the visible rows in descending order; what is not remembered is read in pages."""
+        place = 0
+        while True:
+            while place < len(self._newest):
+                yield self._newest[place]
+                place += 1
+            if self._all_read:
+                return
+            more = self._source.page(page, self._newest[-1].key if self._newest else None)
+            self._newest += more
+            self._all_read = len(more) < page
+
+    def rows_at(self, versions: Sequence[int]) -> Sequence[ContextRow]:
+        """Return the visible rows at these versions, in descending order."""
+        return self._source.rows_at(versions)
+
+    def search(
+        self,
+        intent: str,
+        limit: int,
+        *,
+        until: tuple[int, int] | None = None,
+        embedding: Embedding | None = None,
+    ) -> Mapping[tuple[int, int], float]:
+        """Return the places of the groups that answer an intent best, with their scores."""
+        return self._source.search(intent, limit, until=until, embedding=embedding)
+
+    def keep(self) -> None:
+        """Remember what was read."""
+        start = self._start
+        newest, all_read = tuple(self._newest[:_MOST]), self._all_read
+        if len(newest) < len(self._newest):
+            all_read = False
+        self._memory.put(
+            self._owner,
+            KeptRows(
+                start.version, start.apart, start.first_user, start.latest_user, newest, all_read
+            ),
+        )
+
+
+class Memory:
+    """What a process remembers of conversations from one request to the next."""
+
+    def __init__(self) -> None:
+        self._plans: Recent[KeptPlan] = Recent()
+        self._rows: Recent[KeptRows] = Recent()
+
+    def of(
+        self, rows: SqlRowSource, connection: AnyConnection, generation: Generation, stream: UUID
+    ) -> tuple[RecentRows, PlanMemo]:
+        """Return what is remembered of a conversation, as one read sees it.
+
+        Args:
+            rows: The conversation's rows, without those that were kept out of the context.
+            connection: In a transaction that has caught the conversation up.
+            generation: Whose rows they are.
+            stream: The conversation.
+        """
+        owner, folded = (stream, generation.number), Folded.read(connection, generation, stream)
+        return RecentRows(rows, self._rows, owner, folded), PlanMemo(self._plans, owner, folded)
+
+
+def _anew(source: SqlRowSource, folded: Folded) -> KeptRows:
+    apart, first = source.apart(), source.oldest_user()
+    return KeptRows(folded.version, tuple(apart), first, source.latest_user())
+
+
+def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> KeptRows | None:
+    """Return kept rows as they are now; None if too much has changed since."""
+    if kept is None or folded.version < kept.version:
+        return None
+    # Whatever stands up to here is as it was.
+    until = min(kept.version, folded.oldest_since(kept.version) - 1)
+    if until == folded.version:
+        return kept
+    older = kept.newest[bisect_left(kept.newest, -until, key=lambda row: -row.version) :]
+    if not (older or kept.all_read):
+        return None
+    rows = source.shown_since(until, _MOST)
+    if len(rows) == _MOST:
+        return None
+    users = [row for row in rows if row.kind == "user"]
+    first, latest = (_up_to(until, user) for user in (kept.first_user, kept.latest_user))
+    if latest is None and not users and kept.latest_user is not None:
+        return None  # Another one is the latest now, and it may be far back.
+    standing = [row for row in rows if row.summarised_by is None]
+    visible = [row for row in standing if row.kind not in RENDERED_FIRST]
+    apart = [row for row in kept.apart if row.version <= until]
+    apart += [row for row in rows if row.kind in RENDERED_FIRST]
+    apart += [row for row in standing if row.kind == "summary"]
+    return KeptRows(
+        folded.version,
+        tuple(sorted(apart, key=lambda row: row.key)),
+        first or (users[-1] if users else None),
+        users[0] if users else latest,
+        (*visible, *older),
+        kept.all_read,
+    )
+
+
+def _up_to(version: int, row: ContextRow | None) -> ContextRow | None:
+    return row if row is not None and row.version <= version else None

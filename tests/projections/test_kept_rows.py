@@ -1,0 +1,155 @@
+"""Rows that are kept between two reads change nothing: a request is what it is without them."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eventstore import EventStore, new_id
+from eventstore import events as e
+from eventstore.errors import BudgetInfeasible
+from eventstore.events import NewEvent
+from projections import Views
+from projections.context import CONTEXT
+from projections.context.kept_rows import Memory, RecentRows
+from projections.context.rows import ContextRow
+from projections.context.sql_source import SqlRowSource
+from projections.context.wire import FORMATS
+from projections.rebuild import rebuild
+from tests.projections.support import converse
+from tests.properties.dense import dense_histories
+
+
+def told(views: Views, cid: UUID, **limits: Any) -> Any:
+    """Return all that is said of a request, or why there is none."""
+    try:
+        return views.context(cid, **limits).document
+    except BudgetInfeasible as error:
+        return repr(error)
+
+
+def told_anew(views: Views, cid: UUID, **limits: Any) -> Any:
+    """Return what is said where nothing is remembered."""
+    views._memory = Memory()
+    return told(views, cid, **limits)
+
+
+@given(entries=dense_histories, max_tokens=st.sampled_from([None, 60, 250]), skipped=st.integers(1))
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_history_is_read_the_same(
+    store: EventStore,
+    views: Views,
+    entries: list[NewEvent],
+    max_tokens: int | None,
+    skipped: int,
+) -> None:
+    """Late results, retractions, summaries and new system parts are noticed, whatever was kept."""
+    cid, anew = new_id(), Views(store)
+    for number, entry in enumerate(entries):
+        store.append(cid, [entry])
+        if skipped >> (number % 16) & 1:
+            expected = told_anew(anew, cid, max_tokens=max_tokens)
+            assert expected == told(views, cid, max_tokens=max_tokens)
+
+
+def test_a_turn_fetches_what_is_new(
+    store: EventStore, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a read before it has fetched is not asked for again."""
+    cid = converse(store, 40)
+    views.context(cid, max_tokens=300)
+    fetched: list[ContextRow] = []
+    rows = SqlRowSource._rows
+
+    def counted(source: SqlRowSource, *query: Any, **bound: Any) -> list[ContextRow]:
+        found = rows(source, *query, **bound)
+        fetched.extend(found)
+        return found
+
+    monkeypatch.setattr(SqlRowSource, "_rows", counted)
+    store.append(cid, [e.UserMessage.text("and now?")])
+    answer = views.context(cid, max_tokens=300)
+    assert ["and now?"] == [row.message["content"] for row in fetched]
+    assert answer.document == told_anew(Views(store), cid, max_tokens=300)
+
+
+def test_more_rows_than_are_kept(store: EventStore, views: Views) -> None:
+    """A long history is kept in part, and what was appended at once is read in pages."""
+    cid = converse(store, 150)
+    for _ in range(3):
+        assert told_anew(Views(store), cid) == told(views, cid)
+        store.append(cid, [e.UserMessage.text(f"question {number}") for number in range(300)])
+    assert told_anew(Views(store), cid) == told(views, cid)
+
+
+def test_an_erasure_forgets(store: EventStore, views: Views, cid: UUID) -> None:
+    """Nothing that was erased comes from memory."""
+    store.append(cid, [e.UserMessage.text("secret"), e.AssistantMessage.of("told")])
+    assert 2 == len(views.context(cid).messages)
+    store.erase(cid, reason="asked for", versions=[1])
+    assert ["told"] == [message["content"] for message in views.context(cid).messages]
+
+
+def test_a_cut_over_forgets(store: EventStore, views: Views) -> None:
+    """Rows of the old tables are not taken for those of the new ones."""
+    cid = converse(store, 10)
+    views.context(cid)
+    rebuild(store, [CONTEXT.name])
+    assert told_anew(Views(store), cid) == told(views, cid)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_a_caller_does_to_messages_stays_with_the_caller(
+    store: EventStore, views: Views, cid: UUID, format: str
+) -> None:
+    """The next request is made of what was said, not of what became of the last one."""
+    call = e.ToolCallRequest(name="look", arguments_text='{"at": [1]}', provider_id="c1")
+    image = e.ImagePart(url="https://example.com/a.png", detail="low")
+    store.append(
+        cid,
+        [
+            e.UserMessage(parts=(e.TextPart(text="what is this?"), image)),
+            e.AssistantMessage.of(None, tool_calls=(call,)),
+            e.ToolResult(call_id="2.0", content="a lamp"),
+        ],
+    )
+    expected = views.context(cid, format=format).digest
+    spoil(list(views.context(cid, format=format).messages))
+    assert expected == views.context(cid, format=format).digest
+
+
+def spoil(value: Any) -> None:
+    """Change everything that can be changed within a JSON value."""
+    for held in list(value.values() if isinstance(value, dict) else value):
+        if isinstance(held, dict | list):
+            spoil(held)
+    if isinstance(value, dict):
+        value["spoilt"] = True
+    else:
+        value.append("spoilt")
+
+
+def test_rows_are_of_one_version(
+    postgres_url: str, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another session folds after a read has begun is not half of its answer."""
+    with EventStore.open(postgres_url) as store, EventStore.open(postgres_url) as other:
+        store.append(cid, [e.UserMessage.text("one")])
+        views, theirs = Views(store), Views(other)
+        before = views.context(cid)
+        made = RecentRows.__init__
+
+        def interfere(rows: RecentRows, *given: Any) -> None:
+            monkeypatch.undo()
+            other.append(cid, [e.UserMessage.text("two")])
+            theirs.context(cid)
+            made(rows, *given)
+
+        monkeypatch.setattr(RecentRows, "__init__", interfere)
+        during = views.context(cid)
+        assert before == during
+        assert 2 == len(views.context(cid).messages)
