@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-context clean
+.PHONY: help demo test lint format bench bench-quick bench-context peers clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,8 +43,15 @@ format: $(READY) ## Format the code, and mend what ruff can mend
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Run the benchmarks
-	@$(BIN)/python -m benchmarks
+# What cannot be installed is left out of the tables, which then say so.
+peers: $(READY)
+	@$(MAKE) --no-print-directory $(BENCH) || echo "The peers cannot be installed: left out." >&2
+
+bench: peers ## Measure all of it beside bare drivers and peers: benchmarks/results.md
+	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-quick: peers ## Take a look at the same figures in two minutes
+	@$(BIN)/python -m benchmarks --quick $(BENCH_ARGS)
 
 bench-context: $(BENCH) ## Compare what contexts keep, on real transcripts, with other ways
 	@$(BIN)/python -m benchmarks.context $(BENCH_ARGS)

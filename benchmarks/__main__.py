@@ -1,72 +1,124 @@
-"""``python -m benchmarks [--quick]``: run every benchmark and print the figures as tables."""
+"""``python -m benchmarks``: measure all of it, print the figures, and write ``results.md``."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import sqlite3
-import tempfile
-from collections.abc import Sequence
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.append import single_appends
-from benchmarks.measure import Figure
-from benchmarks.recording import STREAM_S, openings, stream_recordings
+from benchmarks.batches import batch_appends
+from benchmarks.bench import FULL, MILLION, QUICK, Bench
+from benchmarks.group import concurrent_appends
+from benchmarks.growth import appends_by_size
+from benchmarks.machine import machine
+from benchmarks.read import catch_up_reads
+from benchmarks.rebuild import rebuilds
+from benchmarks.recording import recordings
+from benchmarks.render import markdown, print_work
 from benchmarks.replay import run_state_replay
+from benchmarks.results import Work
+from benchmarks.storage import stored_sizes
 from benchmarks.turn import turns_by_length
-from tests.postgres import PostgresServer
+from benchmarks.worker import worker_latency_and_load
+
+__all__ = ["BENCHMARKS", "run"]
+
+Benchmark = Callable[[Bench], Iterable[Work]]
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "append": single_appends,
+    "group": concurrent_appends,
+    "batches": batch_appends,
+    "read": catch_up_reads,
+    # Before growth, which makes the same databases larger.
+    "rebuild": rebuilds,
+    "turn": turns_by_length,
+    "growth": appends_by_size,
+    "storage": stored_sizes,
+    "worker": worker_latency_and_load,
+    "recording": recordings,
+    "replay": run_state_replay,
+}
+_RESULTS = Path(__file__).with_name("results.md")
 
 
-def main() -> None:
-    """Run the benchmarks."""
+def main() -> int:
+    """Run the benchmarks; return 1 if one of them could not be run, however fast the others."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a proof")
-    rounds = 200 if parser.parse_args().quick else 2_000
-    console = Console()
-    console.print(
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"SQLite {sqlite3.sqlite_version}, {rounds} rounds; medians of candidates taken in turns"
+    parser.add_argument("--quick", action="store_true", help="a look, not a proof")
+    parser.add_argument("--million", action="store_true", help="rebuild 1,000,000 events")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        choices=list(BENCHMARKS),
+        metavar="NAME",
+        help=f"one or several of: {', '.join(BENCHMARKS)}",
     )
-    for level in ("FULL", "NORMAL"):
-        with tempfile.TemporaryDirectory() as folder:
-            figures = single_appends(Path(folder), level, rounds)
-        _print(console, f"One durable event, SQLite, synchronous={level}", figures)
-    lengths = (100, 5_000)
-    with tempfile.TemporaryDirectory() as folder:
-        figures = turns_by_length(f"sqlite:///{folder}/turns.db", lengths, rounds // 4)
-    _print(console, "A turn: four appends and the messages[] view, SQLite", figures)
-    with PostgresServer() as server:
-        figures = turns_by_length(server.url(), lengths, rounds // 4)
-    _print(console, "A turn: four appends and the messages[] view, PostgreSQL", figures)
-    with tempfile.TemporaryDirectory() as folder:
-        [recording] = stream_recordings(f"sqlite:///{folder}/stream.db", max(3, rounds // 200))
-    stream = Figure(f"the stream itself, {STREAM_S:.0f} s", (STREAM_S,))
-    _print(console, "Recording a stream, SQLite", [stream, recording])
-    with tempfile.TemporaryDirectory() as folder:
-        figures = openings(f"sqlite:///{folder}/open.db", 10_000, max(3, rounds // 200))
-    _print(console, "Opening after a crash, SQLite", figures)
-    _print(console, "Replay of 1,000 events of run state", run_state_replay(rounds // 10))
-
-
-def _print(console: Console, title: str, figures: Sequence[Figure]) -> None:
-    table = Table(title=title, title_justify="left")
-    table.add_column("work")
-    for heading in ("median", "p99", "ratio"):
-        table.add_column(heading, justify="right")
-    floor = figures[0].median
-    for figure in figures:
-        table.add_row(
-            figure.name,
-            f"{figure.median * 1e6:,.0f} us",
-            f"{figure.p99 * 1e6:,.0f} us",
-            f"{figure.median / floor:.2f}",
+    parser.add_argument("--output", type=Path, help="where to write; a whole run has results.md")
+    options = parser.parse_args()
+    if options.quick and options.million:
+        parser.error("--million takes longer than --quick may")
+    scale = MILLION if options.million else QUICK if options.quick else FULL
+    whole = not options.only and not options.quick
+    with Bench(scale) as bench:
+        return run(
+            bench,
+            options.only or list(BENCHMARKS),
+            command=_command(options),
+            output=options.output or (_RESULTS if whole else None),
         )
-    console.print(table)
+
+
+def _command(options: argparse.Namespace) -> str:
+    """Return what was asked for, without where it was to be written."""
+    flags = [f"--{flag}" for flag in ("quick", "million") if getattr(options, flag)]
+    return " ".join(["python -m benchmarks", *flags, *(f"--only {name}" for name in options.only)])
+
+
+def run(
+    bench: Bench,
+    names: Sequence[str],
+    *,
+    command: str,
+    output: Path | None = None,
+    console: Console | None = None,
+) -> int:
+    """Run benchmarks of these names, print their tables, and write them to a file, if to any.
+
+    Returns:
+        0, or 1 if one of them raised: the others are run nevertheless, and nothing is written.
+    """
+    console, started = console or Console(), time.perf_counter()
+    about = [f"`{command}`", *machine(bench.folder, bench.server_url), *bench.left_out]
+    for sentence in about:
+        console.print(sentence)
+    done: list[Work] = []
+    failed = []
+    for name in names:
+        try:
+            for each in BENCHMARKS[name](bench):
+                print_work(console, each)
+                done.append(each)
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+    minutes = (time.perf_counter() - started) / 60
+    about.append(f"It took {minutes:.1f} minutes.")
+    console.print(about[-1])
+    if failed:
+        console.print(f"Could not be run: {', '.join(failed)}.")
+    elif output is not None:
+        output.write_text(markdown(about, done), "utf-8")
+        console.print(f"Written to {output.name}.")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,42 +1,57 @@
-"""What a durable append costs, beside a bare ``sqlite3`` insert at the same sync level."""
+"""What one durable append costs, beside the bare driver at the same sync level."""
 
 from __future__ import annotations
 
-import sqlite3
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
 
-from benchmarks.measure import Figure, in_turns
-from eventstore import EventStore, events, new_id
+from benchmarks import peers
+from benchmarks.bench import SQLITE, Bench
+from benchmarks.floors import bare, rows_of
+from benchmarks.measure import in_turns
+from benchmarks.results import Target, Work, work
+from benchmarks.workload import turn
+from eventstore import EventStore, new_id
 from eventstore.sql.engines import Synchronous
 
 __all__ = ["single_appends"]
 
-_TEXT = "a message of the usual length " * 10
+_OURS = "EventStore.append"
+_LEVELS: tuple[tuple[Synchronous, float], ...] = (("FULL", 1.5), ("NORMAL", 4.0))
 
 
-def single_appends(folder: Path, synchronous: Synchronous, rounds: int) -> list[Figure]:
-    """Time one bare insert and one append of one event, in turns, on two SQLite files."""
-    bare = sqlite3.connect(folder / "bare.db", isolation_level=None)
-    bare.execute("PRAGMA journal_mode=WAL")
-    bare.execute(f"PRAGMA synchronous={synchronous}")
-    bare.execute(
-        "CREATE TABLE events (position INTEGER PRIMARY KEY AUTOINCREMENT, conversation_id TEXT, "
-        "version INTEGER, data TEXT)"
+def single_appends(bench: Bench) -> Iterator[Work]:
+    """Measure one event a transaction: SQLite at both sync levels, and PostgreSQL."""
+    for level, ratio in _LEVELS:
+        yield _appends(bench, SQLITE, level, Target(ratio=ratio))
+    for database in bench.databases:
+        if database != SQLITE:
+            yield _appends(bench, database, "FULL", None)
+
+
+def _appends(bench: Bench, database: str, level: Synchronous, target: Target | None) -> Work:
+    message = turn(1, 1, Random(1))[1]
+    with (
+        bench.fresh(database) as url,
+        EventStore.open(url, synchronous=level) as store,
+        peers.writers(url, level) as others,
+    ):
+        floor, conversation_id = bare(url, level), new_id()
+        row = rows_of([message], database != SQLITE)
+        candidates: dict[str, Callable[[], object]] = {
+            f"{floor.name} insert": lambda: floor.insert(row),
+            _OURS: lambda: store.append(conversation_id, [message]),
+        }
+        for peer in others:
+            candidates[peer.name] = partial(peer.stream(), [message])
+        figures = in_turns(candidates, bench.scale.rounds, events=1)
+        floor.close()
+    title = f"One durable event, {database}"
+    return work(
+        f"{title} {level}" if database == SQLITE else title,
+        figures,
+        {_OURS: target} if target else None,
+        note="Median of single transactions, one after the other. Peers encode their event in it, "
+        "as the store does; the floor's row is ready. They run at SQLite's default, FULL, alone.",
     )
-    store = EventStore.open(f"sqlite:///{folder / 'store.db'}", synchronous=synchronous)
-    conversation_id, message = new_id(), events.UserMessage.text(_TEXT)
-    row = (str(conversation_id), 1, message.model_dump_json())
-
-    def insert() -> None:
-        bare.execute("BEGIN IMMEDIATE")
-        bare.execute("INSERT INTO events (conversation_id, version, data) VALUES (?, ?, ?)", row)
-        bare.execute("COMMIT")
-
-    def append() -> None:
-        store.append(conversation_id, [message])
-
-    try:
-        return in_turns({"bare sqlite3 insert": insert, "EventStore.append": append}, rounds)
-    finally:
-        store.close()
-        bare.close()

@@ -10,17 +10,18 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["Figure", "in_turns"]
+__all__ = ["Amount", "Figure", "Measured", "in_turns"]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The times of one candidate, in seconds."""
+    """The times of one candidate, in seconds, each for so many events (0: none are counted)."""
 
     name: str
     times: tuple[float, ...]
+    events: int = 0
 
     @property
     def median(self) -> float:
@@ -32,9 +33,43 @@ class Figure:
         """The 99th percentile, in seconds."""
         return sorted(self.times)[int(len(self.times) * 0.99)]
 
+    @property
+    def rate(self) -> float:
+        """Events a second at the median."""
+        return self.events / self.median
 
-def in_turns(candidates: Mapping[str, Callable[[], object]], rounds: int) -> list[Figure]:
-    """Run every candidate once a round, and return their times in the order given."""
+    @property
+    def value(self) -> float:
+        """What ratios are made of: seconds an event, or a round where no events are counted."""
+        return self.median / (self.events or 1)
+
+    def of(self, events: int) -> Figure:
+        """Return the figure with the number of events that each of its times was for."""
+        return replace(self, events=events)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """One number of a candidate that is no time, such as megabytes."""
+
+    name: str
+    value: float
+    unit: str
+
+
+Measured = Figure | Amount
+
+
+def in_turns(
+    candidates: Mapping[str, Callable[[], object]], rounds: int, *, events: int = 0
+) -> list[Figure]:
+    """Run every candidate once a round, and return their times in the order given.
+
+    Args:
+        candidates: What to run, by name.
+        rounds: How often; a first round that is not counted warms up.
+        events: How many events each candidate writes or reads in a round.
+    """
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for candidate in candidates.values():
         candidate()
@@ -48,4 +83,4 @@ def in_turns(candidates: Mapping[str, Callable[[], object]], rounds: int) -> lis
                 times[name].append(time.perf_counter() - started)
     finally:
         gc.enable()
-    return [Figure(name, tuple(values)) for name, values in times.items()]
+    return [Figure(name, tuple(values), events) for name, values in times.items()]

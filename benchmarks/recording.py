@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,13 +11,15 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
+from benchmarks.bench import Bench
 from benchmarks.measure import Figure
+from benchmarks.results import Work, work
 from conversations.conversation import Conversation
 from eventstore import EventStore, NewEvent, events, new_id
 from eventstore.events import Meta
 from eventstore.ids import call_id
 
-__all__ = ["openings", "share_of_stream", "stream_recordings"]
+__all__ = ["recordings"]
 
 CHUNKS = 2_000
 PACE_S = 0.02
@@ -28,7 +29,24 @@ STREAM_S = CHUNKS * PACE_S
 _PIECES = ("The", " quick", " brown", " fox", " jumps", " over", " it", ",", " then", " rests.")
 
 
-def stream_recordings(url: str, rounds: int) -> list[Figure]:
+def recordings(bench: Bench) -> Iterator[Work]:
+    """Measure the recording of a stream, and opening after a crash, on each database."""
+    rounds, stream = max(bench.scale.rounds // 200, 1), "the stream itself"
+    for database in bench.databases:
+        with bench.fresh(database) as url:
+            figures = [Figure(stream, (STREAM_S,)), *_stream_recordings(url, rounds)]
+        yield work(
+            f"Recording a stream of {CHUNKS:,} chunks, {database}",
+            figures,
+            note="What `feed` takes in all; the stream's pauses pass by the recorder's clock only.",
+        )
+        with bench.fresh(database) as url:
+            yield work(
+                f"Opening after a crash, {database}", _openings(url, bench.scale.opening, rounds)
+            )
+
+
+def _stream_recordings(url: str, rounds: int) -> list[Figure]:
     """Time ``feed`` over a stream of 2,000 chunks that arrive 20 ms apart by the recorder's clock.
 
     Each time is the sum of what all calls of ``feed`` took, with the leaving of the block; the
@@ -43,12 +61,7 @@ def stream_recordings(url: str, rounds: int) -> list[Figure]:
         return [Figure(f"recording {CHUNKS:,} chunks", tuple(times[1:]))]
 
 
-def share_of_stream(figure: Figure) -> float:
-    """Return which part of the stream's real duration its recording took."""
-    return figure.median / STREAM_S
-
-
-def openings(url: str, length: int, rounds: int) -> list[Figure]:
+def _openings(url: str, length: int, rounds: int) -> list[Figure]:
     """Time opening and recovering a conversation of so many events after a crash in mid-stream.
 
     Warm: its views were kept up to date by the turns before, as in a product, and the crash left
@@ -152,26 +165,3 @@ def _timed(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
-
-
-def main() -> None:
-    """Print the medians on SQLite and on PostgreSQL."""
-    import tempfile
-
-    from tests.postgres import PostgresServer
-
-    with tempfile.TemporaryDirectory() as folder, PostgresServer() as server:
-        for name, url in (("SQLite", f"sqlite:///{folder}/b.db"), ("PostgreSQL", server.url())):
-            (stream,) = stream_recordings(url, 5)
-            print(
-                f"{name}: {stream.name}: {stream.median * 1e3:,.0f} ms, "
-                f"{share_of_stream(stream):.2%} of {STREAM_S:.0f} s"
-            )
-            for figure in openings(url, 10_000, 5):
-                worst = max(figure.times)
-                median = statistics.median(figure.times)
-                print(f"{name}: {figure.name}: {median * 1e3:,.1f} ms (worst {worst * 1e3:,.1f})")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
-from benchmarks.measure import Figure, in_turns
+from benchmarks.bench import Bench
+from benchmarks.measure import in_turns
+from benchmarks.results import Work, work
 from eventstore import EventStore, Meta, NewEvent, RecordedEvent, events, new_id
 from projections.base import State
 from projections.engine import begin
@@ -19,20 +21,24 @@ _NODES = 4
 _CALLS = 3
 
 
-def run_state_replay(rounds: int) -> list[Figure]:
-    """Time the replay of 1,000 events of run state: the fold alone, and with the rows it makes.
+def run_state_replay(bench: Bench) -> Iterator[Work]:
+    """Measure the replay of 1,000 events of run state: the fold alone, and with its rows.
 
     The floor looks at every event and folds none. About half of the events are of runs, steps and
     tool calls; the others concern run state only by their turn.
     """
     history = _recorded(_story())
-    return in_turns(
-        {
-            f"a look at each of {_EVENTS:,} events": _looking(history),
-            f"run state of {_EVENTS:,} events": _folding(history),
-            f"run state of {_EVENTS:,} events, and its rows": _keeping_rows(history),
-        },
-        rounds,
+    yield work(
+        f"Replay of run state, {_EVENTS:,} events in memory",
+        in_turns(
+            {
+                "a look at each event": _looking(history),
+                "run state": _folding(history),
+                "run state, and its rows": _keeping_rows(history),
+            },
+            max(bench.scale.rounds // 10, 1),
+            events=_EVENTS,
+        ),
     )
 
 
@@ -56,8 +62,7 @@ def _keeping_rows(history: Sequence[RecordedEvent]) -> Callable[[], None]:
 
     def fold() -> None:
         folding = begin(generation)
-        for event in history:
-            folding.feed(event)
+        folding.feed(history)
         assert folding.version == _EVENTS
 
     return fold

@@ -1,0 +1,166 @@
+"""What every benchmark is given: sizes, empty databases, and databases that are already filled."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from benchmarks.workload import fill
+from eventstore import EventStore
+from tests.postgres import PostgresServer, PostgresUnavailable, fresh_database
+
+__all__ = ["FULL", "MILLION", "POSTGRESQL", "QUICK", "SQLITE", "TINY", "Bench", "Scale"]
+
+SQLITE, POSTGRESQL = "SQLite", "PostgreSQL"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is done.
+
+    Attributes:
+        rounds: Of what takes up to a few milliseconds.
+        repeats: Of what takes up to a few seconds.
+        patience_s: Stop repeating what takes longer than this in all, in seconds.
+        small: Events of the database that reads and rebuilds start from.
+        large: Events of the database that shows whether memory grows.
+        stored: Events of the database that appends should not feel.
+        few: Events of the database that they are compared with.
+        turns: Turns of the conversation whose storage is measured.
+        lengths: Messages at which turns are compared.
+        idle: Conversations with which an idle worker is compared.
+        idle_s: How long it is watched, in seconds.
+        opening: Events of the conversation that is opened after a crash.
+    """
+
+    rounds: int
+    repeats: int
+    patience_s: float
+    small: int
+    large: int
+    stored: int
+    few: int
+    turns: int
+    lengths: tuple[int, int]
+    idle: tuple[int, int]
+    idle_s: float
+    opening: int
+
+
+FULL = Scale(
+    rounds=2_000,
+    repeats=5,
+    patience_s=45,
+    small=20_000,
+    large=200_000,
+    stored=1_000_000,
+    few=10_000,
+    turns=400,
+    lengths=(100, 5_000),
+    idle=(100, 10_000),
+    idle_s=10,
+    opening=10_000,
+)
+MILLION = replace(FULL, small=100_000, large=1_000_000)
+QUICK = Scale(
+    rounds=200,
+    repeats=3,
+    patience_s=4,
+    small=2_000,
+    large=10_000,
+    stored=50_000,
+    few=10_000,
+    turns=400,
+    lengths=(100, 5_000),
+    idle=(100, 1_000),
+    idle_s=5,
+    opening=2_000,
+)
+TINY = Scale(
+    rounds=3,
+    repeats=1,
+    patience_s=1,
+    small=200,
+    large=400,
+    stored=400,
+    few=200,
+    turns=3,
+    lengths=(4, 8),
+    idle=(2, 4),
+    idle_s=0.2,
+    opening=60,
+)
+
+
+class Bench:
+    """Sizes and databases of one run; a context manager, which in the end deletes everything.
+
+    Args:
+        scale: How much is done.
+        postgres_url: A server where databases may be created; a throw-away one by default.
+    """
+
+    def __init__(self, scale: Scale, postgres_url: str | None = None) -> None:
+        self.scale = scale
+        self.left_out: list[str] = []
+        self._stack = ExitStack()
+        self._server_url = postgres_url
+        self._looked = postgres_url is not None
+        self._filled: dict[tuple[str, str], tuple[str, int]] = {}
+
+    def __enter__(self) -> Self:
+        self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def server_url(self) -> str | None:
+        """URL of the PostgreSQL server, started when it is first asked for; None without one."""
+        if not self._looked:
+            self._looked = True
+            try:
+                self._server_url = self._stack.enter_context(PostgresServer()).url()
+            except PostgresUnavailable as error:
+                self.left_out.append(f"PostgreSQL is left out: {str(error).splitlines()[0]}")
+        return self._server_url
+
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """Which databases there are to measure on."""
+        return (SQLITE, POSTGRESQL) if self.server_url else (SQLITE,)
+
+    @contextmanager
+    def fresh(self, database: str) -> Iterator[str]:
+        """Yield the URL of an empty database, and delete it afterwards."""
+        if database == SQLITE:
+            with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+                yield f"sqlite:///{folder}/store.db"
+        else:
+            with fresh_database(str(self.server_url)) as url:
+                yield url
+
+    def filled(self, database: str, name: str, events: int) -> str:
+        """Return the URL of the database of this name, having filled it up to so many events.
+
+        It stays until the end of the run, and grows when more events are asked for.
+        """
+        key = (database, name)
+        url, there = self._filled.get(key) or (self._stack.enter_context(self.fresh(database)), 0)
+        if there < events:
+            # NORMAL: what fills is not measured, and need not survive a power cut.
+            with EventStore.open(url, synchronous="NORMAL") as store:
+                fill(store, events - there, seed=there + 1)
+            self._filled[key] = (url, events)
+        return url

@@ -1,0 +1,152 @@
+"""Rebuilding every projection with two processes: how fast, and in how much memory."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+
+from benchmarks import peers
+from benchmarks.bench import POSTGRESQL, SQLITE, Bench
+from benchmarks.floors import BareSqlite, bare, conninfo
+from benchmarks.measure import Amount, Figure
+from benchmarks.processes import run_watched
+from benchmarks.results import Target, Work, work
+from projections.catalogue import PROJECTIONS
+
+__all__ = ["rebuilds"]
+
+_WORKERS = 2
+_RATES = {SQLITE: 40_000, POSTGRESQL: 20_000}
+_FLAT = 1.2
+_FIRST, _AGAIN = "first, tokens to be counted", "again, tokens known"
+_PAGE = 5_000
+_TABLES = tuple(table.name for projection in PROJECTIONS for table in projection.tables)
+
+
+def rebuilds(bench: Bench) -> Iterator[Work]:
+    """Measure the rebuild of a large database, and its memory beside that of a small one."""
+    for database in bench.databases:
+        yield from _rebuilds(bench, database)
+
+
+def _rebuilds(bench: Bench, database: str) -> Iterator[Work]:
+    scale = bench.scale
+    small = bench.filled(database, "small", scale.small)
+    _, memory_small = _rebuild(small)
+    large = bench.filled(database, "large", scale.large)
+    first, memory_large = _rebuild(large)
+    again: list[float] = []
+    floor: list[float] = []
+    while not again or (len(again) < scale.repeats and sum(again) + sum(floor) < scale.patience_s):
+        floor.append(_floor(large))
+        seconds, peak = _rebuild(large)
+        again.append(seconds)
+        memory_large = max(memory_large, peak)
+    reach = Target(rate=_RATES[database])
+    figures = [
+        Figure("bare driver, one process", tuple(floor), scale.large),
+        Figure(_FIRST, (first,), scale.large),
+        Figure(_AGAIN, tuple(again), scale.large),
+        *peers.projected(bench, database),
+    ]
+    yield work(
+        f"Rebuild of all projections, {scale.large:,} events, {database}",
+        figures,
+        {_FIRST: reach, _AGAIN: reach},
+        note=f"{len(PROJECTIONS)} projections, {_WORKERS} processes; the rebuild's own time, with "
+        "the start of its workers. The first of a database also counts the tokens of every "
+        "message, once, and is measured once; later ones find the counts. The floor reads and "
+        "parses the same events and inserts as many rows as they were folded to, ready-made, into "
+        "tables without an index. eventsourcing's projection runner handles one event a "
+        "transaction and writes one row for each, of fewer events, once; it knows no rebuild on "
+        "SQLite.",
+    )
+    amounts = [
+        Amount(f"{scale.small:,} events", memory_small, "MB"),
+        Amount(f"{scale.large:,} events", memory_large, "MB"),
+    ]
+    yield work(
+        f"Memory of the largest process of a rebuild, {database}",
+        amounts,
+        {amounts[1].name: Target(ratio=_FLAT, against=amounts[0].name)},
+        note=f"Flat is taken as at most {_FLAT:g} x for {scale.large // scale.small} times the "
+        "events. `--million` compares 1,000,000 with 100,000.",
+    )
+
+
+def _rebuild(url: str) -> tuple[float, float]:
+    """Rebuild by the command; return its seconds, and the megabytes of its largest process."""
+    report, peak = run_watched(url, "projections", "rebuild", "--workers", str(_WORKERS), "--json")
+    return float(report["seconds"]), peak
+
+
+def _floor(url: str) -> float:
+    """Return how long a bare driver reads the events and writes the rows, in seconds."""
+    floor = bare(url)
+    started = time.perf_counter()
+    for page in floor.pages("events", _PAGE):
+        for _, data, _ in page:
+            json.loads(data)
+    reading = time.perf_counter() - started
+    if isinstance(floor, BareSqlite):
+        writing = sum(_written_sqlite(floor, table) for table in _TABLES)
+    else:
+        writing = sum(_written_postgresql(url, table) for table in _TABLES)
+    floor.close()
+    return reading + writing
+
+
+def _written_sqlite(floor: BareSqlite, table: str) -> float:
+    connection = floor.connection
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute(f"CREATE TABLE floor_{table} AS SELECT * FROM {table} LIMIT 0")
+    rows = connection.execute(f"SELECT * FROM {table}")
+    connection.execute("BEGIN IMMEDIATE")
+    marks = ", ".join("?" * len(rows.description))
+
+    def insert(page: Sequence[Any]) -> None:
+        connection.executemany(f"INSERT INTO floor_{table} VALUES ({marks})", page)
+
+    seconds = _inserting(iter(lambda: rows.fetchmany(_PAGE), []), insert)
+    started = time.perf_counter()
+    connection.execute("COMMIT")
+    seconds += time.perf_counter() - started
+    connection.execute(f"DROP TABLE floor_{table}")
+    return seconds
+
+
+def _written_postgresql(url: str, table: str) -> float:
+    with psycopg.connect(conninfo(url)) as reader, psycopg.connect(conninfo(url)) as writer:
+        writer.execute(f"CREATE TABLE floor_{table} AS SELECT * FROM {table} LIMIT 0")
+        with reader.cursor("rows", binary=True) as rows:
+            rows.execute(f"SELECT {_as_text(reader, table)} FROM {table}")
+
+            def insert(page: Sequence[Any]) -> None:
+                with writer.cursor().copy(f"COPY floor_{table} FROM STDIN") as stream:
+                    for row in page:
+                        stream.write_row(row)
+
+            seconds = _inserting(iter(lambda: rows.fetchmany(_PAGE), []), insert)
+        writer.rollback()
+    return seconds
+
+
+def _as_text(connection: psycopg.Connection, table: str) -> str:
+    """Return the columns of a table, all as text: nothing is to be parsed."""
+    found = connection.execute(f"SELECT * FROM {table} LIMIT 0").description or ()
+    return ", ".join(f"{column.name}::text" for column in found)
+
+
+def _inserting(pages: Iterator[Sequence[Any]], insert: Callable[[Sequence[Any]], None]) -> float:
+    """Insert pages of rows; return the time of that, without the time of getting them."""
+    seconds = 0.0
+    for page in itertools.takewhile(bool, pages):
+        started = time.perf_counter()
+        insert(page)
+        seconds += time.perf_counter() - started
+    return seconds
