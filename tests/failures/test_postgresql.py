@@ -16,7 +16,7 @@ from sqlalchemy import make_url, text
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import CannotConnect, NotWritable, StoreUnavailable
 from tests.contract.facade import say, texts
-from tests.postgres import PostgresServer, fresh_database
+from tests.postgres import fresh_database
 
 PASSWORD = "s3cret-and-right"
 
@@ -128,20 +128,6 @@ def test_read_only_store_refuses_writes(
         with pytest.raises(NotWritable):
             write(store, cid)
         assert ["1"] == texts(store.read(cid))
-
-
-def test_server_that_went_away_and_came_back() -> None:
-    """While it is down the error says so; afterwards the same store goes on by itself."""
-    cid = new_id()
-    with PostgresServer() as server, EventStore.open(server.url()) as store:
-        store.append(cid, say("1"))
-        server.stop()
-        with pytest.raises(CannotConnect):
-            store.append(cid, say("2"))
-        server.start()
-
-        assert 2 == store.append(cid, say("2")).version
-        assert ["1", "2"] == texts(store.read(cid))
 
 
 def test_connection_cut_in_a_transaction(postgres_url: str) -> None:

@@ -1,8 +1,7 @@
-"""SQLite in trouble: damaged, read-only, locked or full, and nothing is ever half written."""
+"""SQLite in trouble: damaged, read-only or locked, and nothing is ever half written."""
 
 from __future__ import annotations
 
-import resource
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -13,8 +12,6 @@ import pytest
 
 from eventstore import EventStore, new_id
 from eventstore.errors import DatabaseBusy, NotADatabase, NotWritable
-from eventstore.events import UserMessage
-from tests.concurrency.processes import running
 from tests.contract.facade import say, texts
 
 
@@ -100,40 +97,6 @@ def test_all_connections_in_use(sqlite_url: str, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(store.engine.pool, "_timeout", 0.05)
         with store.reading(), store.reading(), pytest.raises(DatabaseBusy, match="pool_size"):
             store.append(new_id(), say("hello"))
-
-
-def fill(_index: int, url: str, notes: str) -> None:
-    """Append until the file may not grow any more; then exit with 0 if the error was right."""
-    with EventStore.open(url) as store, Path(notes).open("w") as acknowledged:
-        cid = new_id()
-        limit = path_of(url).stat().st_size + 300_000
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        try:
-            for number in range(1_000):
-                batch = [UserMessage.text(f"{number} {place} {'x' * 9_000}") for place in range(5)]
-                store.append(cid, batch)
-                print(cid, number, file=acknowledged, flush=True)
-        except NotWritable:
-            return
-    raise AssertionError("the disk was never full")
-
-
-def test_full_disk(sqlite_url: str, tmp_path: Path) -> None:
-    """What was acknowledged is kept, what failed left nothing, and space makes it go on."""
-    EventStore.open(sqlite_url).close()
-    notes = tmp_path / "notes"
-    with running(1, fill, sqlite_url, str(notes)) as (process,):
-        process.join(timeout=60)
-        assert 0 == process.exitcode
-
-    acknowledged = notes.read_text().splitlines()
-    cid = acknowledged[0].split()[0]
-    with EventStore.open(sqlite_url) as store:
-        found = [text.split()[:2] for text in texts(store.read(cid))]
-        whole = [[str(n), str(place)] for n in range(len(acknowledged)) for place in range(5)]
-        assert whole == found
-        assert store.verify().ok
-        assert len(whole) + 1 == store.append(cid, say("there is room again")).version
 
 
 @pytest.mark.parametrize(

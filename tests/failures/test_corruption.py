@@ -1,0 +1,234 @@
+"""What was altered behind the store's back: named by `verify`, and a typed error where it matters.
+
+Whatever columns may hold and `verify` finds is in ``tests/contract/test_verify.py``; here is what
+the other readers do with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from eventstore import EventStore, new_id
+from eventstore.errors import BlobDamaged, EventDamaged, NotADatabase, ProjectionFailed
+from eventstore.events import ToolResult, UserMessage
+from projections import Views, worker
+from projections.rebuild import rebuild
+from projections.timeline import TIMELINE
+from tests.contract.facade import say
+from tests.contract.plain import PlainClient
+from tests.projections.support import converse, expected, stored
+from tests.settling import settled
+
+UNREADABLE = {
+    "meta of another shape": "meta = '[]'",
+    "meta of another type": 'meta = \'{"turn": "seven"}\'',
+}
+"""What both databases can be made to hold in a column, and no append writes."""
+UNREADABLE_ON_SQLITE = {
+    "bytes that are no text": "data = CAST(x'7bff7d' AS TEXT)",
+    "bytes for a text": "data = x'ff'",
+    "meta that is no JSON": "meta = '{'",
+    "no event id": "event_id = 'nobody'",
+    "no time": "recorded_at = 'yesterday'",
+    "no chain value": "chain = 'text'",
+}
+READABLE = {
+    "another payload": "data = '{\"parts\": 1}'",
+    "another chain value": "chain = data_digest",
+    "another digest": "data_digest = chain",
+    "another type": "type = 'nonsense'",
+}
+
+
+def variants(changes: dict[str, str]) -> pytest.MarkDecorator:
+    """Run a test with each of the changes."""
+    return pytest.mark.parametrize("change", changes.values(), ids=changes)
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[EventStore]:
+    """Give a store with its views installed."""
+    with EventStore.open(database_url) as store:
+        Views(store)
+        yield store
+
+
+@pytest.fixture
+def cid(store: EventStore) -> UUID:
+    """Give a conversation, beside which there is another."""
+    converse(store, 1)
+    return converse(store, 1)
+
+
+def alter(store: EventStore, cid: UUID, change: str, version: int = 3) -> None:
+    """Change an event's row as the owner of the tables can."""
+    with PlainClient(store.engine.url.render_as_string(hide_password=False)) as client:
+        client.disarm()
+        client.execute(
+            f"UPDATE events SET {change} WHERE conversation_id = ? AND version = {version}", cid
+        )
+
+
+def check_unreadable(store: EventStore, cid: UUID, change: str) -> None:
+    """Expect each reader to name conversation and version, and to go on with the others."""
+    alter(store, cid, change)
+    place = (cid, 3)
+
+    assert [place] == [(p.conversation_id, p.version) for p in store.verify().problems]
+    with pytest.raises(EventDamaged, match=f"event 3 of conversation {cid} is damaged") as read:
+        list(store.read(cid))
+    assert place == (read.value.conversation_id, read.value.version)
+    with pytest.raises(ProjectionFailed) as viewed:
+        Views(store).timeline(cid)
+    assert place == (viewed.value.conversation_id, viewed.value.version)
+    with pytest.raises(ProjectionFailed) as rebuilt:
+        rebuild(store, ["timeline"])
+    assert place == (rebuilt.value.conversation_id, rebuilt.value.version)
+
+    report = rebuild(store, ["timeline"], skip_broken=True)
+    assert [place] == [(each.conversation_id, each.version) for each in report.set_aside]
+    assert [1, 2, 8] == [
+        event.version
+        for event in (
+            *store.read(cid, before=3),
+            *store.append(cid, say("an append needs no other event")).events,
+        )
+    ]
+
+
+@variants(UNREADABLE)
+def test_event_that_cannot_be_read(store: EventStore, cid: UUID, change: str) -> None:
+    """Reading, folding and rebuilding name conversation and version; the others go on."""
+    check_unreadable(store, cid, change)
+
+
+@variants(UNREADABLE_ON_SQLITE)
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_bytes_that_only_sqlite_takes(store: EventStore, cid: UUID, change: str) -> None:
+    """The same, for what PostgreSQL's types do not let in."""
+    check_unreadable(store, cid, change)
+
+
+@variants(READABLE)
+def test_event_that_can_still_be_read(store: EventStore, cid: UUID, change: str) -> None:
+    """Only verification finds it, and names the version; nothing else fails."""
+    alter(store, cid, change)
+
+    assert (cid, 3) == next((p.conversation_id, p.version) for p in store.verify().problems)
+    assert list(range(1, 8)) == [event.version for event in store.read(cid)]
+    assert [] != Views(store).timeline(cid)
+    assert 2 == rebuild(store, ["timeline"]).conversations
+
+
+def test_damaged_event_in_the_feed(store: EventStore, cid: UUID) -> None:
+    """The page that would hold it is refused with the same error; those before are handed out."""
+    alter(store, cid, "meta = '[]'")
+    before = settled(store).read_all(limit=9)
+    assert 9 == len(before)
+
+    with pytest.raises(EventDamaged) as caught:
+        store.read_all(after=before.cursor)
+    assert (cid, 3) == (caught.value.conversation_id, caught.value.version)
+
+
+def test_damaged_blob(store: EventStore) -> None:
+    """Of a tool result it is met when the whole text is asked for, of a message when it is read."""
+    result, message = new_id(), new_id()
+    store.append(result, [ToolResult(call_id="1.0", content="x" * 100_000)])
+    store.append(message, [UserMessage.text("one"), UserMessage.text("x" * 100_000)])
+    with store.writing() as connection:
+        connection.exec_driver_sql("UPDATE blobs SET content = substr(content, 1, 8)")
+
+    [event] = store.read(result)
+    assert isinstance(event.data, ToolResult)
+    assert event.data.blob is not None
+    with pytest.raises(BlobDamaged):
+        store.blob(result, event.data.blob.digest)
+    assert [] != Views(store).timeline(result)
+    with pytest.raises(BlobDamaged):
+        list(store.read(message))
+    with pytest.raises(ProjectionFailed) as caught:
+        Views(store).timeline(message)
+    assert (message, 2) == (caught.value.conversation_id, caught.value.version)
+    assert {(result, 1), (message, 2)} == {
+        (problem.conversation_id, problem.version) for problem in store.verify().problems
+    }
+
+
+@pytest.mark.parametrize("state", ['{"v": 1}', "[]", "null", "{"])
+def test_damaged_state_of_a_fold(store: EventStore, cid: UUID, state: str) -> None:
+    """What was folded is read on; what is new fails by name, and a rebuild mends it."""
+    views = Views(store)
+    before = views.timeline(cid)
+    views.context(cid)
+    with store.writing() as connection:
+        connection.exec_driver_sql(f"UPDATE projection_heads SET state = '{state}'")
+    assert before == views.timeline(cid)
+    store.append(cid, say("more"))
+
+    with pytest.raises(ProjectionFailed) as caught:
+        views.context(cid)
+    assert (cid, 8) == (caught.value.conversation_id, caught.value.version)
+    worker.run(store, once=True)
+    rebuild(store)
+    assert expected(store.read(cid)) == stored(store, cid)
+
+
+def test_damaged_rows_of_a_view(store: EventStore, cid: UUID) -> None:
+    """A rebuild mends them."""
+    Views(store).timeline(cid)
+    with store.writing() as connection:
+        connection.exec_driver_sql("UPDATE timeline_items_g1 SET text = 'altered'")
+    assert expected(store.read(cid), [TIMELINE]) != stored(store, cid, [TIMELINE])
+
+    rebuild(store, ["timeline"])
+    assert expected(store.read(cid), [TIMELINE]) == stored(store, cid, [TIMELINE])
+
+
+def cut_in_half(path: Path) -> None:
+    """As after a copy that was broken off."""
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def lose_the_last_page(path: Path) -> None:
+    """As after a file system's own damage."""
+    os.truncate(path, path.stat().st_size - 4_096)
+
+
+def spoil_all_but_the_first_page(path: Path) -> None:
+    """Overwrite the head of each page."""
+    with path.open("r+b") as file:
+        for page in range(4_096, path.stat().st_size, 4_096):
+            file.seek(page)
+            file.write(b"\xff" * 64)
+
+
+@pytest.mark.parametrize("damage", [cut_in_half, lose_the_last_page, spoil_all_but_the_first_page])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store, cid: store.verify(),
+        lambda store, cid: list(store.read(cid)),
+        lambda store, cid: store.append(cid, say("more")),
+        lambda store, cid: Views(store).timeline(cid),
+        lambda store, cid: rebuild(store),
+    ],
+    ids=["verify", "read", "append", "view", "rebuild"],
+)
+def test_damaged_file(
+    sqlite_url: str, damage: Callable[[Path], None], use: Callable[[EventStore, UUID], object]
+) -> None:
+    """Whoever comes upon damaged pages is told so, in one error."""
+    with EventStore.open(sqlite_url) as store:
+        cid = converse(store, 1)
+        converse(store, 20)
+        Views(store).timeline(cid)
+    damage(Path(str(store.engine.url.database)))
+
+    with pytest.raises(NotADatabase, match="damaged"), EventStore.open(sqlite_url) as store:
+        use(store, cid)

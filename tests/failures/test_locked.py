@@ -1,0 +1,127 @@
+"""A lock held beyond the timeout: who only reads goes on, and who writes is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from sqlalchemy import make_url, text
+
+from eventstore import EventStore, new_id
+from eventstore.errors import DatabaseBusy
+from projections import Views, worker
+from projections.rebuild import rebuild
+from projections.timeline import TIMELINE
+from tests.contract.facade import say, texts
+from tests.projections.support import converse, expected, stored
+
+
+@contextmanager
+def locked(store: EventStore) -> Iterator[None]:
+    """Hold SQLite's write lock, or on PostgreSQL the rows of all conversations and heads."""
+    with store.writing() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT FROM conversations FOR UPDATE"))
+            connection.execute(text("SELECT FROM projection_heads FOR UPDATE"))
+        yield
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[EventStore]:
+    """Give a store that waits for 50 ms, whose views have been installed."""
+    if database_url.startswith("sqlite"):
+        url = make_url(database_url)
+    else:
+        url = make_url(database_url).update_query_dict({"options": "-c lock_timeout=50"})
+    with EventStore.open(url, busy_timeout_ms=50) as store:
+        Views(store)
+        yield store
+
+
+def test_append_to_a_locked_conversation(store: EventStore) -> None:
+    """It is refused and leaves nothing; what is there can be read; the same one then succeeds."""
+    store.append(cid := new_id(), say("1"))
+    with locked(store):
+        with pytest.raises(DatabaseBusy, match="beyond the timeout"):
+            store.append(cid, say("2"))
+        assert ["1"] == texts(store.read(cid))
+        assert store.verify(cid).ok
+
+    assert 2 == store.append(cid, say("2")).version
+
+
+def test_a_view_that_is_current_needs_no_lock(store: EventStore) -> None:
+    """A reader does not see that somebody writes."""
+    views, cid = Views(store), converse(store, 2)
+    before = views.timeline(cid)
+
+    with locked(store):
+        assert before == views.timeline(cid)
+
+
+def test_a_view_that_is_behind(store: EventStore) -> None:
+    """It cannot be caught up while the lock is held, and says so; afterwards it is."""
+    views, cid = Views(store), converse(store, 2)
+    views.timeline(cid)
+    store.append(cid, say("more"))
+    with locked(store), pytest.raises(DatabaseBusy):
+        views.timeline(cid)
+
+    views.timeline(cid)
+    assert expected(store.read(cid), [TIMELINE]) == stored(store, cid, [TIMELINE])
+
+
+def test_a_view_of_a_read_only_store(store: EventStore, database_url: str) -> None:
+    """It folds what is new in memory, waits for nobody, and answers as the other one will."""
+    cid = converse(store, 2)
+    with locked(store), EventStore.open(database_url, read_only=True) as reader:
+        seen = Views(reader).timeline(cid)
+
+    assert seen == Views(store).timeline(cid)
+
+
+def test_rebuild_beside_a_lock(sqlite_url: str) -> None:
+    """It stops, the live generation is read on, and it can be started again."""
+    with EventStore.open(sqlite_url, busy_timeout_ms=50) as store:
+        views, cid = Views(store), converse(store, 2)
+        before = views.timeline(cid)
+        with locked(store):
+            with pytest.raises(DatabaseBusy):
+                rebuild(store, ["timeline"])
+            assert before == views.timeline(cid)
+
+        assert 1 == rebuild(store, ["timeline"]).conversations
+        assert before == views.timeline(cid)
+
+
+def test_worker_beside_a_lock(store: EventStore) -> None:
+    """It tries again, round after round, until it gets the lock."""
+    views, cid, stop = Views(store), converse(store, 2), threading.Event()
+    views.timeline(cid)
+    store.append(cid, say("more"))
+    rounds: list[int] = []
+    with ExitStack() as holding:
+        holding.enter_context(locked(store))
+
+        def after_round(count: int) -> None:
+            rounds.append(count)
+            holding.close()
+            if count or len(rounds) > 1_000:
+                stop.set()
+
+        worker.run(store, poll_interval_s=0.01, stop=stop, on_round=after_round)
+
+    assert 0 == rounds[0]
+    assert 1 == sum(rounds)
+    assert expected(store.read(cid)) == stored(store, cid)
+
+
+def test_worker_that_shall_run_once(store: EventStore) -> None:
+    """It waits no longer than the timeout, and says why nothing was done."""
+    cid = converse(store, 2)
+    worker.run(store, once=True)
+    store.append(cid, say("more"))
+    with locked(store), pytest.raises(DatabaseBusy):
+        worker.run(store, once=True)
