@@ -12,10 +12,12 @@ from conversations.cli import (
     context,
     db,
     demo,
+    doctor,
     integrity,
     projections,
     reading,
     recovery,
+    torture,
     transfer,
 )
 from conversations.cli.options import URL_VARIABLE, Target, configure
@@ -61,9 +63,11 @@ for command in (
     reading.tools,
     recovery.recover,
     integrity.verify,
+    doctor.doctor,
     integrity.erase,
     projections.projections,
     demo.demo,
+    torture.torture,
 ):
     cli.add_command(command)
 

@@ -1,0 +1,143 @@
+"""``eventstore torture``: writers killed, connections cut, and a report of what was lost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+from rich.table import Table
+
+from conversations.cli.console import say, stdout
+from conversations.cli.documents import print_document
+from conversations.cli.options import Target, common, json_option, with_target
+from conversations.cli.program import Failed, found_something
+from conversations.cli.progress import progress_bar
+from conversations.cli.tables import cell, fixed, flexible, grid, number
+from conversations.torture import Report, Torture, others_in, run
+from eventstore import EventStore
+
+__all__ = ["torture"]
+
+_MEMORY = (None, "", ":memory:")
+_DONE = {
+    "acknowledged": "events that the store has acknowledged to their writers",
+    "stored": "events stored; more where a transaction's end was unknown, or its writer killed",
+    "kills": "processes killed with SIGKILL, and started again",
+    "cuts": "connections cut by pg_terminate_backend",
+    "held": "transactions held open for long, and committed",
+    "rebuilds": "rebuilds completed",
+}
+_FOUND = {
+    "missed": "acknowledged and not stored, or not handed to a reader",
+    "duplicated": "stored twice, or handed twice to a reader",
+    "out_of_order": "at another version than acknowledged, or handed out before its turn",
+    "torn": "appends of which only a part is stored",
+    "chain": "problems of the hash chain",
+    "views": "differences between a view and a fresh fold",
+    "failed": "processes that ended by themselves, or did not end",
+}
+
+
+@click.command()
+@click.option(
+    "--writers",
+    metavar="N",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    help="How many processes append.",
+)
+@click.option(
+    "--events",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Events to get acknowledged in all.  [default: 10000, without --seconds]",
+)
+@click.option(
+    "--seconds", metavar="S", type=click.FloatRange(min=0.1), help="The longest time to write."
+)
+@click.option(
+    "--every",
+    metavar="S",
+    type=click.FloatRange(min=0.02),
+    default=0.4,
+    show_default=True,
+    help="Average time between two kills, and between two cuts.",
+)
+@click.option(
+    "--seed",
+    metavar="N",
+    type=int,
+    default=1,
+    show_default=True,
+    help="What chance begins with.",
+)
+@click.option("--yes", is_flag=True, help="Also where there are other conversations.")
+@json_option
+@common
+@with_target
+def torture(
+    target: Target,
+    writers: int,
+    events: int | None,
+    seconds: float | None,
+    every: float,
+    seed: int,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Kill writers, cut connections, and count what was lost.
+
+    Works in conversations of its own, which stay there. Takes the whole power of the machine and
+    of the server, and rebuilds the views of all conversations: not for a database in use. The exit
+    status is 1 if anything was lost, doubled or out of order.
+    """
+    if events is None and seconds is None:
+        events = 10_000
+    with target.open_to_write() as store:
+        _refuse_unfit(store, yes)
+        with progress_bar("torturing") as meter:
+            chosen = Torture(writers, events, seconds, every, seed)
+            report = run(store, chosen, on_progress=meter.update)
+    if as_json:
+        print_document({"ok": report.ok, **asdict(report)})
+    else:
+        stdout().print(_table(report))
+        say(_sentence(report), "green" if report.ok else "red")
+    if not report.ok:
+        found_something()
+
+
+def _refuse_unfit(store: EventStore, yes: bool) -> None:
+    if store.engine.dialect.name == "sqlite" and store.engine.url.database in _MEMORY:
+        raise Failed("torture needs a database that outlives a process: name a file with --db")
+    if not yes and others_in(store):
+        raise Failed(
+            "this database holds other conversations: use an empty one, or --yes to torture it "
+            "all the same; theirs are left as they are"
+        )
+
+
+def _table(report: Report) -> Table:
+    table = grid(fixed("what"), number("count"), flexible("meaning", fold=True))
+    for name, meaning in _DONE.items():
+        table.add_row(cell(name), cell(f"{getattr(report, name):,}"), cell(meaning, "dim"))
+    for index, count in enumerate(report.delivered, start=1):
+        told = cell("events handed to a tailing reader", "dim")
+        table.add_row(cell(f"reader {index}"), cell(f"{count:,}"), told)
+    for name, meaning in _FOUND.items():
+        count = getattr(report.findings, name)
+        style = "bold red" if count else "green"
+        told = cell(meaning, "dim")
+        table.add_row(cell(name.replace("_", " ")), cell(f"{count:,}", style), told)
+    return table
+
+
+def _sentence(report: Report) -> str:
+    rate = report.acknowledged / report.seconds if report.seconds else 0
+    spent = f"{report.seconds:.1f} s, {rate:,.0f} events/s"
+    if report.ok:
+        return f"nothing lost: {report.acknowledged:,} events in {spent}"
+    if report.findings.ok:
+        return f"nothing was acknowledged in {spent}: there was nothing to lose"
+    return f"NOT all is well: {report.acknowledged:,} events in {spent}; seed {report.seed}"

@@ -1,0 +1,87 @@
+"""The processes that follow the writers: tailing readers, projection workers, and rebuilds.
+
+A cut connection is no end for any of them: each goes on where it was, as a product's would. A
+reader remembers its cursor only; what it was handed stands in its notes, in that order.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+
+from conversations.torture.notes import Batch, Notes, write_down
+from conversations.torture.plan import PATIENCE_S, TENANT, Plan
+from conversations.torture.writing import open_store
+from eventstore import EventStore
+from eventstore.errors import StoreUnavailable
+from projections import worker
+from projections.catalogue import PROJECTIONS
+from projections.rebuild import rebuild
+
+__all__ = ["fold", "rebuild_again", "tail"]
+
+_PAUSE_S = 0.02
+_PAGE = 500
+
+
+def tail(plan: Plan, index: int, cursor: str | None) -> None:
+    """Read the feed from a cursor on, until all that was written has been handed out.
+
+    Gives up when nothing came for two minutes, though the writers have ended.
+    """
+    own, seen = set(plan.streams()), 0
+    file = os.open(plan.notes(f"reader-{index}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    until = time.monotonic() + PATIENCE_S
+    with open_store(plan) as store:
+        while True:
+            with suppress(StoreUnavailable):
+                # Before the page: what is stored then must be in it, or in one of those before.
+                end = _stored(plan, store) if plan.settled() else None
+                page = store.read_all(after=cursor, limit=_PAGE)
+                found = [(each.conversation_id, each.version) for each in page]
+                mine = [each for each in found if each[0] in own]
+                write_down(file, mine)
+                cursor, seen = page.cursor, seen + len(mine)
+                if found:
+                    until = time.monotonic() + PATIENCE_S
+                    continue
+                if end is not None and seen >= end:
+                    break
+            if plan.settled() and time.monotonic() > until:
+                break
+            time.sleep(_PAUSE_S)
+    os.close(file)
+
+
+def fold(plan: Plan, index: int) -> None:
+    """Keep all projections warm, as ``eventstore projections run`` does."""
+    stop = threading.Event()
+
+    def after_round(_: int) -> None:
+        if plan.stopped():
+            stop.set()
+
+    with open_store(plan) as store:
+        while not plan.stopped():
+            with suppress(StoreUnavailable):
+                worker.run(store, poll_interval_s=_PAUSE_S, stop=stop, on_round=after_round)
+
+
+def rebuild_again(plan: Plan) -> None:
+    """Rebuild projections, some or all, again and again."""
+    choose = plan.chance("rebuild", os.getpid())
+    names = [projection.name for projection in PROJECTIONS]
+    with Notes(plan.notes("rebuilds")) as notes, open_store(plan) as store:
+        while not plan.stopped():
+            chosen = choose.sample(names, choose.randint(1, len(names)))
+            with suppress(StoreUnavailable):
+                done = rebuild(store, chosen)
+                notes.acknowledged(Batch("rebuild", plan.run, done.events), 0)
+            time.sleep(_PAUSE_S)
+
+
+def _stored(plan: Plan, store: EventStore) -> int:
+    streams = store.list(tenant_id=TENANT, user_id=str(plan.run), limit=10_000)
+    return sum(info.version for info in streams)

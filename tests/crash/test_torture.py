@@ -1,0 +1,143 @@
+"""The torture kit: nothing is lost on either database, and what is lost would be told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from conversations.cli import torture as command
+from conversations.torture import Findings, Report
+from conversations.torture.checking import check
+from conversations.torture.notes import Ack, Batch, Delivered
+from conversations.torture.plan import Plan
+from conversations.torture.report import audit_deliveries, audit_stream
+from conversations.torture.run import planned
+from eventstore import EventStore, new_id
+from eventstore.events import UserMessage
+from tests.cli.program import ROOT, run
+from tests.crash.tortured import TORTURE
+
+STREAM = UUID(int=1)
+BATCH = Batch("writer-0.0", STREAM, 3)
+ACK = Ack(BATCH, 1)
+STORED = [(1, "writer-0.0.0.3"), (2, "writer-0.0.1.3"), (3, "writer-0.0.2.3")]
+HANDED: list[Delivered] = [(STREAM, 1), (STREAM, 2), (STREAM, 3)]
+
+
+def tortured(store: EventStore, directory: Path) -> tuple[Plan, dict[str, Any]]:
+    """Torture a database by a program of its own; return its plan and what it reported."""
+    url = store.engine.url.render_as_string(hide_password=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.crash.tortured", url, str(directory)],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    report = json.loads(done.stdout)
+    return replace(planned(store, TORTURE, directory), run=UUID(report["run"])), report
+
+
+def drop_a_delivery(plan: Plan, _: EventStore) -> None:
+    """Take one event away from what a reader was handed."""
+    notes = plan.notes("reader-1")
+    notes.write_bytes(notes.read_bytes()[:-24])
+
+
+def doctor_a_view(_: Plan, store: EventStore) -> None:
+    """Change a row of a live view behind the store's back."""
+    with store.writing() as connection:
+        find = "SELECT generation FROM projections WHERE name = 'directory' AND status = 'live'"
+        number = connection.execute(text(find)).scalar_one()
+        table = f"directory_g{number}"
+        key = f"SELECT min(CAST(conversation_id AS text)) FROM {table}"
+        connection.execute(
+            text(
+                f"UPDATE {table} SET title = 'doctored' "
+                f"WHERE CAST(conversation_id AS text) = ({key})"
+            )
+        )
+
+
+def test_nothing_is_lost_and_tampering_is_told(
+    shared_url: str, open_store: Callable[[str], EventStore], tmp_path: Path
+) -> None:
+    """A short run ends with zeros; a dropped delivery and a doctored view are each counted."""
+    store = open_store(shared_url)
+    plan, report = tortured(store, tmp_path)
+    assert report["acknowledged"] >= 300
+    assert Findings() == Findings(**report["findings"]) + check(plan, store)
+
+    drop_a_delivery(plan, store)
+    doctor_a_view(plan, store)
+    assert Findings(missed=1) == replace(check(plan, store), views=0)
+    assert check(plan, store).views > 0
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (STORED, Findings()),
+        (STORED[:2], Findings(missed=1, torn=1)),
+        ([], Findings(missed=3)),
+        ([*STORED, (4, "writer-0.0.2.3")], Findings(duplicated=1)),
+        ([STORED[0], (2, STORED[2][1]), (3, STORED[1][1])], Findings(out_of_order=4)),
+    ],
+    ids=["whole", "torn", "lost", "doubled", "swapped"],
+)
+def test_log_is_compared_with_acks(stored: list[tuple[int, str]], expected: Findings) -> None:
+    """What was acknowledged and is missing, doubled or elsewhere in the log is counted."""
+    assert expected == audit_stream(stored, [ACK])
+
+
+@pytest.mark.parametrize(
+    ("handed", "expected"),
+    [
+        (HANDED, Findings()),
+        (HANDED[:2], Findings(missed=1)),
+        ([HANDED[0], HANDED[2]], Findings(missed=1)),
+        ([*HANDED, HANDED[1]], Findings(duplicated=1)),
+        ([HANDED[1], HANDED[0], HANDED[2]], Findings(out_of_order=1)),
+        ([*HANDED, (STREAM, 4)], Findings(out_of_order=1)),
+    ],
+    ids=["whole", "last dropped", "one dropped", "doubled", "swapped", "never stored"],
+)
+def test_deliveries_are_compared_with_the_log(handed: list[Delivered], expected: Findings) -> None:
+    """What a reader was not handed, or twice, or out of order, is counted."""
+    assert expected == audit_deliveries(handed, {STREAM: 3})
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "findings", "status"),
+    [(10, Findings(), 0), (10, Findings(views=1), 1), (0, Findings(), 1)],
+)
+def test_exit_status_tells_what_was_found(
+    sqlite_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    acknowledged: int,
+    findings: Findings,
+    status: int,
+) -> None:
+    """The command ends with 1 if anything was found, or nothing was there to be lost."""
+    EventStore.open(sqlite_url).close()
+    done = Report("db", STREAM, 1, 1.0, acknowledged, 10, (10, 10), 1, 0, 1, 1, findings)
+    monkeypatch.setattr(command, "run", lambda *_, **__: done)
+    assert status == run("torture", url=sqlite_url).status
+    told = run("torture", "--json", url=sqlite_url)
+    assert (status, status == 0) == (told.status, told.document["ok"])
+
+
+def test_database_with_other_conversations_needs_a_yes(database_url: str) -> None:
+    """A database that holds anything else is not tortured unasked, and stays as it is."""
+    with EventStore.open(database_url) as store:
+        store.append(new_id(), [UserMessage.text("hello")])
+        done = run("torture", url=database_url)
+        assert (2, True, 1) == (done.status, "--yes" in done.err, len(store.list()))
