@@ -27,7 +27,9 @@ def read_run_state(
     def rows(name: str, *order: str) -> list[Any]:
         table = generation.tables[name]
         query = select(table).where(table.c.conversation_id == conversation_id)
-        found = connection.execute(query.order_by(*(table.c[each] for each in order)))
+        # What has no beginning comes first; left alone, each database would put it elsewhere.
+        by = (table.c[each].nulls_first() for each in order)
+        found = connection.execute(query.order_by(*by))
         return [row._mapping for row in found]
 
     state = rows("conversation_state")

@@ -19,6 +19,7 @@ from conversations.cli.progress import progress_bar
 from conversations.cli.tables import cell, fixed, flexible, grid, number
 from conversations.cli.text import count, one_line, plural
 from eventstore import EventStore
+from eventstore.sql.held_back import held_back
 from projections import worker
 from projections.catalogue import named
 from projections.diff import DiffReport, compare
@@ -42,16 +43,21 @@ def projections() -> None:
 def status(target: Target, as_json: bool) -> None:
     """Show how each projection stands.
 
-    Its version, its generation, and how many conversations are behind. Being behind is no fault: a
-    read catches up what it is asked for. Conversations that cannot be folded are listed below.
+    Its version, its generation, how many conversations are behind, with how many events, and for
+    how long. Being behind is no fault: a read catches up what it is asked for. Below stand the
+    conversations that cannot be folded, and who holds the feed back.
     """
     with target.open() as store:
         found = status_of(store)
+        with store.reading() as connection:
+            feed = held_back(connection)
     if as_json:
-        print_document(found)
-    else:
-        stdout().print(render.status_table(found))
-        _show_set_aside([failure for each in found for failure in each.set_aside])
+        print_document({"held_back": feed, "projections": found})
+        return
+    stdout().print(render.status_table(found))
+    _show_set_aside([failure for each in found for failure in each.set_aside])
+    if feed.events:
+        say(f"feed: {feed.said}", "yellow")
 
 
 @projections.command("rebuild")

@@ -37,7 +37,7 @@ as escapes such as `\\x1b`; JSON and exports have them unchanged.
 | exit status | meaning |
 |---|---|
 | 0 | done |
-| 1 | the check found something: `verify`, `rebuild`, a bad record in `import`, `demo` |
+| 1 | the check found something: `verify`, `doctor`, `rebuild`, a bad record in `import`, `demo` |
 | 2 | wrong use or a missing thing, in one line on stderr |
 | 130 | interrupted from the keyboard |
 | 141 | whoever read the output closed it, as `head` does |

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from conversations.cli import briefs
 from conversations.cli.tables import cell, fixed, flexible, grid, number, status_cell, wrapped
-from conversations.cli.text import call, cost, count, duration, moment, one_line, shown
+from conversations.cli.text import call, cost, count, duration, moment, one_line, plural, shown
 from eventstore import Problem, RecordedEvent
 from projections import ConversationEntry
 from projections.diff import Difference
@@ -226,7 +226,7 @@ def problems_table(problems: Sequence[Problem]) -> Table:
 
 def status_table(statuses: Sequence[ProjectionStatus]) -> Table:
     """Return how each projection stands."""
-    columns = (number("version"), number("generation"), number("conversations"), number("behind"))
+    columns = (number("version"), number("generation"), number("behind"), number("lag"))
     table = grid(fixed("projection"), *columns, fixed("rebuild"))
     for each in statuses:
         live = "-" if each.live_version is None else str(each.live_version)
@@ -234,12 +234,14 @@ def status_table(statuses: Sequence[ProjectionStatus]) -> Table:
         building = (
             "" if each.building is None else f"generation {each.building}: {each.built or 0} done"
         )
+        behind = f"{count(each.behind)} of {count(each.conversations)}"
+        lag = f"{plural(each.lag.events, 'event')}, {duration(1000 * each.lag.seconds)}"
         table.add_row(
             cell(each.name),
             cell(version),
             cell("-" if each.generation is None else each.generation),
-            cell(count(each.conversations)),
-            cell(count(each.behind), "yellow" if each.behind else "green"),
+            cell(behind, "yellow" if each.behind else "green"),
+            cell(lag if each.lag.events else "-", "yellow" if each.lag.events else "green"),
             cell(building, "cyan"),
         )
     return table

@@ -58,8 +58,10 @@ def tables(store: EventStore) -> Check:
             missing += [f"{table.name}.{name}" for name in lacking]
             named = [*found.get_indexes(table.name), *found.get_unique_constraints(table.name)]
             there = {str(each["name"]) for each in named}
-            unique = (each for each in table.constraints if isinstance(each, UniqueConstraint))
-            wanted = {str(each.name) for each in (*table.indexes, *unique)}
+            wanted = {str(each.name) for each in table.indexes}
+            for constraint in table.constraints:
+                if isinstance(constraint, UniqueConstraint):
+                    wanted.add(str(constraint.name))
             missing += wanted - there
     if not missing:
         return Check("tables", "ok", "every table, column and index is there")

@@ -10,6 +10,7 @@ import pytest
 
 from eventstore import EventStore
 from eventstore import events as e
+from eventstore.sql.dialect import dialect_of
 from projections import Views, generations, row_statements, tables
 from projections import rebuild as rebuilding
 from projections.catalogue import PROJECTIONS
@@ -109,7 +110,7 @@ def test_a_column_that_is_not_there_is_refused(store: EventStore) -> None:
     """A fold that names a column which its table lacks fails, as when it is caught up."""
     table = tables.tables_of(Notes(), 1)["notes"]
     with store.reading() as connection:
-        dialect = rebuilding.dialect_of(connection)
+        dialect = dialect_of(connection)
     with pytest.raises(KeyError, match="nonsense"):
         row_statements.bind_new(table, dialect, converse(store, 1), {(1,): {"nonsense": 1}})
 
