@@ -19,7 +19,7 @@ from eventstore.events import ToolResult
 
 __all__ = ["ToolOutputs", "call_of_alias"]
 
-_ALIAS = re.compile(r"@state/logs/tool-results/(\d{1,18}\.\d{1,9})\.json")
+_ALIAS = re.compile(r"@state/logs/tool-results/([0-9]{1,18}\.[0-9]{1,9})\.json")
 
 
 def call_of_alias(alias: str) -> str:
@@ -78,7 +78,7 @@ class ToolOutputs:
             raise
 
     def _make_directory(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
         # A tool may work in the state directory, and have put a link in the place of a folder.
         if directory.resolve() != directory.parents[1].resolve() / "logs" / "tool-results":
             raise OSError(f"{directory} leads out of the state directory")
+        directory.mkdir(parents=True, exist_ok=True)

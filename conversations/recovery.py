@@ -7,6 +7,7 @@ process that was thought dead. Nothing is executed here.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -164,6 +165,7 @@ def recover(
         WriterFenced: A newer writer has opened the conversation meanwhile; nothing was appended.
         WrongExpectedVersion: Writers without an epoch kept appending, five times in a row.
     """
+    started = time.perf_counter()
     stream = to_uuid(conversation_id)
     epoch = writer_epoch
     if dry_run or epoch is None:
@@ -185,7 +187,13 @@ def recover(
             if attempt == _TRIES:
                 raise
             continue
-        _log.info("recovered", conversation_id=str(stream), sealed=len(events))
+        _log.info(
+            "recovered",
+            conversation_id=str(stream),
+            version=done.version,
+            sealed=len(events),
+            duration_ms=round(1000 * (time.perf_counter() - started), 1),
+        )
         return _result(ends, events, done.version)
     return _result(ends, (), ends.last_version)
 

@@ -7,6 +7,7 @@ one of earlier messages. A result without an id fits by the tool's name, or by i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,7 +22,6 @@ _Key = tuple[str, str]
 @dataclass(slots=True)
 class _Call:
     call_id: str
-    keys: frozenset[_Key]
     answered: bool = False
 
 
@@ -29,7 +29,7 @@ class Calls:
     """The tool calls of one transcript so far."""
 
     def __init__(self) -> None:
-        self._latest: list[_Call] = []
+        self._latest: dict[_Key, deque[_Call]] = {}
         self._open: dict[_Key, list[_Call]] = {}
         self._last: dict[_Key, _Call] = {}
         self._by_id: dict[str, _Call] = {}
@@ -37,13 +37,12 @@ class Calls:
 
     def note(self, version: int, requests: Iterable[ToolCallRequest]) -> None:
         """Take in the calls of the assistant message at ``version``."""
-        self._latest = [
-            _Call(call_id(version, index), _keys_of(request))
-            for index, request in enumerate(requests)
-        ]
-        for call in self._latest:
+        self._latest = {}
+        for index, request in enumerate(requests):
+            call = _Call(call_id(version, index))
             self._by_id[call.call_id] = call
-            for key in call.keys:
+            for key in _keys_of(request):
+                self._latest.setdefault(key, deque()).append(call)
                 self._open.setdefault(key, []).append(call)
                 self._last[key] = call
 
@@ -54,8 +53,10 @@ class Calls:
         was never seen gets an id of its own, ``0.<n>``.
         """
         key = _key(provider_id, name)
-        for call in self._latest:
-            if key in call.keys and not call.answered:
+        latest = self._latest.get(key, deque())
+        while latest:
+            call = latest.popleft()
+            if not call.answered:
                 call.answered = True
                 return call.call_id
         earlier = self._open.get(key, [])

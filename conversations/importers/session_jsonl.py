@@ -46,7 +46,8 @@ _ENDS_STEP = frozenset({"assistant", "turn_start", "turn_end", "session_start", 
 
 def recognises(value: Any) -> bool:
     """Whether a value is a line of such a file."""
-    return isinstance(value, dict) and value.get("type") in _TYPES and "session_id" in value
+    kind = value.get("type") if isinstance(value, dict) else None
+    return isinstance(kind, str) and kind in _TYPES and "session_id" in value
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
@@ -75,6 +76,7 @@ class _Session:
         self._requested: dict[int, tuple[str, ToolCallRequest]] = {}
         self._call_ids: dict[str, str] = {}
         self._versions: dict[int, int] = {}
+        self._step_ended_by: dict[str, Any] | None = None
 
     def transcript(self) -> Transcript:
         first = self._lines[0]
@@ -100,6 +102,8 @@ class _Session:
                     self._add(self._payload(about(line)["message"], line), line)
                 case _:
                     self._add(self._with_versions(lines.interpret(line), line), line)
+            if line["type"] in _ENDS_STEP:
+                self._step_ended_by = line
         return self._draft.finish()
 
     def _add(self, data: Any, line: Mapping[str, Any], **fields: Any) -> None:
@@ -127,7 +131,7 @@ class _Session:
         if not isinstance(data, AssistantMessage):
             self._add(lines.uninterpreted(line), line)
             return
-        data = lines.said(line, data, final=final, counted=not (final and self._repeats(index)))
+        data = lines.said(line, data, final=final, counted=not (final and self._repeats(line)))
         actions = {} if final else self._actions_after(index)
         requests = data.tool_calls or tuple(_request(action) for action in actions.values())
         requests = self._claim(version, requests, actions)
@@ -145,16 +149,16 @@ class _Session:
     ) -> tuple[ToolCallRequest, ...]:
         """Match actions with the requests that they carry out, and keep their lines there."""
         claimed = list(requests)
-        free = list(range(len(requests)))
+        free = {str(place): place for place in range(len(requests))}
         for index, action in actions.items():
-            told = about(action).get("call_id")
-            place = next((p for p in free if str(told).endswith(f".{p}")), None)
+            _, dot, last = str(about(action).get("call_id")).rpartition(".")
+            place = free.get(last) if dot else None
             name = _tool_of(action)
             if place is None:
-                place = next((p for p in free if claimed[p].name == name), None)
+                place = next((p for p in free.values() if claimed[p].name == name), None)
             if place is None:
                 continue
-            free.remove(place)
+            del free[str(place)]
             claimed[place] = claimed[place].model_copy(update={"raw": {ORIGINAL: dict(action)}})
             self._requested[index] = (call_id(version, place), claimed[place])
         return tuple(claimed)
@@ -210,7 +214,8 @@ class _Session:
     def _is_repeated(self, index: int) -> bool:
         """Whether a final line of the same step says again what this line says."""
         place = lines.place_of(self._lines[index])
-        for line in self._lines[index + 1 :]:
+        for later in range(index + 1, len(self._lines)):
+            line = self._lines[later]
             if line["type"] in _ENDS_STEP:
                 return False
             if line["type"] == "final" and lines.place_of(line) == place and place[1] is not None:
@@ -218,13 +223,14 @@ class _Session:
                 return text != "" and text in (lines.text_in(self._lines[index]) or "")
         return False
 
-    def _repeats(self, index: int) -> bool:
+    def _repeats(self, line: Mapping[str, Any]) -> bool:
         """Whether an assistant line of the same step has told this line's tokens already."""
-        place = lines.place_of(self._lines[index])
-        for line in reversed(self._lines[:index]):
-            if line["type"] in _ENDS_STEP:
-                return line["type"] == "assistant" and lines.place_of(line) == place
-        return False
+        told = self._step_ended_by
+        return (
+            told is not None
+            and told["type"] == "assistant"
+            and lines.place_of(told) == lines.place_of(line)
+        )
 
     def _with_versions(self, data: Any, line: Mapping[str, Any]) -> Any:
         """Return a payload that speaks of versions, with those that the events have now."""

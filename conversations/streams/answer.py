@@ -89,6 +89,7 @@ class Answer:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._segments: list[_Segment] = []
+        self._named: dict[tuple[str, Hashable], list[_Segment]] = {}
         self._latest: dict[str, _Segment] = {}
         self._said: dict[str, list[str]] = {}
         self._pieces: list[ToolCallDelta] = []
@@ -115,7 +116,7 @@ class Answer:
 
     def text_of(self, kind: Kind, key: Hashable) -> str:
         """Return what was said so far in the part that ``key`` names."""
-        found = [part for part in self._segments if part.kind == kind and part.key == key]
+        found = self._named.get((kind, key), ())
         return "".join(piece for part in found for piece in part.pieces)
 
     def sign(self, key: Hashable, signature: str | None, raw: JsonObject | None = None) -> None:
@@ -183,12 +184,13 @@ class Answer:
         return "".join(piece for part in said for piece in part.pieces)
 
     def _known(self, kind: str, key: Hashable) -> _Segment | None:
-        found = (part for part in reversed(self._segments) if part.kind == kind)
-        return next((part for part in found if part.key == key), None)
+        found = self._named.get((kind, key))
+        return found[-1] if found else None
 
     def _segment(self, kind: Any, key: Hashable) -> _Segment:
         found = self._latest.get(kind)
         if found is None or found.key != key:
             found = self._latest[kind] = _Segment(kind, key)
             self._segments.append(found)
+            self._named.setdefault((kind, key), []).append(found)
         return found

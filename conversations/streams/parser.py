@@ -15,7 +15,7 @@ from eventstore.events.base import JsonObject
 
 from .answer import Answer
 from .base import Delta, Partial, StreamError
-from .plain import as_chunk, attribute
+from .plain import as_chunk, attribute, word
 from .verdicts import stream_error
 
 __all__ = ["ChunkParser", "text"]
@@ -52,11 +52,12 @@ class ChunkParser(ABC):
 
     def feed(self, chunk: Any) -> Delta:
         """Take a chunk and return what it added; see `StreamParser.feed`."""
-        kind = attribute(chunk, "type")
-        if isinstance(kind, str) and kind in _DERIVED:
+        kind = word(chunk, "type")
+        if kind in _DERIVED:
             return Delta()
         # The SDK's own wrapper also holds a snapshot of all that came before.
-        event = as_chunk(attribute(chunk, "chunk") or chunk if kind == "chunk" else chunk)
+        inner = attribute(chunk, "chunk") if kind == "chunk" else None
+        event = as_chunk(chunk if inner is None else inner)
         if isinstance(event, dict):
             self._take_object(event)
         elif event == "[DONE]":

@@ -13,7 +13,7 @@ from datetime import date, datetime
 from enum import Enum
 from typing import Any
 
-__all__ = ["as_chunk", "attribute", "plain"]
+__all__ = ["as_chunk", "attribute", "plain", "word"]
 
 _DEEPEST = 100
 """Levels of nesting that every JSON reader on the way to the database accepts."""
@@ -52,6 +52,15 @@ def attribute(value: Any, name: str) -> Any:
         return None
 
 
+def word(value: Any, name: str) -> str:
+    """Return an attribute of a foreign object that is a text, or an empty one."""
+    try:
+        found = getattr(value, name, None)
+        return str.__str__(found) if isinstance(found, str) else ""
+    except Exception:
+        return ""
+
+
 def plain(value: Any) -> Any:
     """Return a value as plain JSON: cycles cut, what is no JSON as text."""
     return _plain(value, ())
@@ -63,7 +72,11 @@ def _plain(value: Any, path: tuple[int, ...]) -> Any:
     if value is None or kind is str or kind is bool:
         return value
     if kind is not dict and kind is not list:
-        scalar = _scalar(value)
+        # Objects of a caller may raise whatever they like when they are looked at.
+        try:
+            scalar = _scalar(value)
+        except Exception:
+            return _described(value)
         if scalar is not None:
             return scalar
     if len(path) >= _DEEPEST or id(value) in path:
@@ -88,7 +101,6 @@ def _scalar(value: Any) -> Any:
 
 
 def _container(value: Any, path: tuple[int, ...]) -> Any:
-    # Objects of a caller may raise whatever they like when they are looked at.
     try:
         if isinstance(value, Mapping):
             return {
