@@ -133,7 +133,7 @@ def appended(
         error = outcome if isinstance(outcome, Exception) else None
         if not isinstance(outcome, Exception):
             facts["version"] = outcome.version
-        name, level = ("slow append", logging.WARNING) if slow else ("append", logging.DEBUG)
+        name, level = ("slow append", logging.INFO) if slow else ("append", logging.DEBUG)
         _tell("eventstore", name, level, facts, error, seconds)
 
 
@@ -144,7 +144,7 @@ class operation:
         component: The logger's name.
         name: The operation's name, that of the log event and of the span.
         level: The log event's level.
-        warn_slow: Whether to warn if it takes longer than `SLOW_S`.
+        tell_slow: Whether to say so, at the level INFO, if it takes longer than `SLOW_S`.
         facts: Ids, versions, counts; `note` adds what is known at the end.
     """
 
@@ -156,13 +156,13 @@ class operation:
         name: str,
         *,
         level: int = logging.DEBUG,
-        warn_slow: bool = False,
+        tell_slow: bool = False,
         **facts: Any,
     ) -> None:
         self._component = component
         self._name = name
         self._level = level
-        self._slow_s = SLOW_S if warn_slow else math.inf
+        self._slow_s = SLOW_S if tell_slow else math.inf
         self.facts = facts
 
     def note(self, **facts: Any) -> None:
@@ -187,7 +187,7 @@ class operation:
             self._entered(self.facts, error)
         name, level = self._name, self._level
         if seconds >= self._slow_s:
-            name, level = f"slow {name}", logging.WARNING
+            name, level = f"slow {name}", logging.INFO
         _tell(self._component, name, level, self.facts, error, seconds)
 
 

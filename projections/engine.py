@@ -107,7 +107,7 @@ def catch_up(
             be rolled back.
     """
     with operation(
-        "projections", "catch_up", warn_slow=True, conversation_id=conversation_id
+        "projections", "catch_up", tell_slow=True, conversation_id=conversation_id
     ) as caught_up:
         erasure_lock(connection, conversation_id)
         folds = [_fold(head) for head in heads.lock(connection, generations, conversation_id)]

@@ -100,7 +100,10 @@ def usage_totals(
         )
         .select_from(table.join(streams, streams.c.conversation_id == table.c.conversation_id))
         .group_by(*columns)
-        .order_by(func.coalesce(func.sum(table.c.total_tokens), 0).desc(), *columns)
+        .order_by(
+            func.coalesce(func.sum(table.c.total_tokens), 0).desc(),
+            *(column.asc().nulls_first() for column in columns),
+        )
     )
     for column, value in (
         (table.c.conversation_id, conversation_id),

@@ -61,13 +61,13 @@ def open_engine(
     return _sqlite_engine(parsed, synchronous, busy_timeout_ms, read_only, pool_size)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def writer_of(engine: Engine, durable: bool) -> Engine:
     """Return the engine's variant for transactions that write; it shares the connections."""
     return engine.execution_options(sqlite_begin="IMMEDIATE", durable=durable)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def snapshot_of(engine: Engine) -> Engine:
     """Return the engine's variant whose transactions see one state of the database throughout."""
     if engine.dialect.name == "sqlite":
