@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eventstore.errors import EncodingNotBundled
 from eventstore.events import (
@@ -27,12 +26,9 @@ from eventstore.events import (
 from projections import folding, token_counts
 from projections.base import Change, ReadTable, State
 from projections.folding import CLOSED_LIMIT, Draft, Row
+from projections.prices import cost_usd
 
-if TYPE_CHECKING:
-    from genai_prices.data_snapshot import DataSnapshot
-    from genai_prices.types import ModelInfo, Provider
-
-__all__ = ["USAGE", "UsageProjection", "UsageRow", "cost_usd"]
+__all__ = ["USAGE", "UsageProjection", "UsageRow"]
 
 _TABLE = "usage_by_call"
 _ESTIMATING_MODEL = "o200k_base"
@@ -264,51 +260,6 @@ def _estimate(pieces: Sequence[str], model: str | None) -> int:
     except EncodingNotBundled:
         tokenizer = tokenizer_for(_ESTIMATING_MODEL)
     return sum(token_counts.count_text(piece, tokenizer).tokens for piece in pieces if piece)
-
-
-def cost_usd(
-    usage: TokenUsage, provider: str | None, model: str | None, at: datetime
-) -> float | None:
-    """Return what a call cost in US dollars by the bundled price list, at the prices of ``at``.
-
-    None when the list has no such provider or model, or the counts contradict each other (more
-    cached tokens than prompt tokens): no cost is better than a wrong one.
-    """
-    found = None if not model else _model_prices(provider, model)
-    if found is None:
-        return None
-    from genai_prices import Usage
-
-    seller, prices = found
-    counts = Usage(
-        input_tokens=usage.prompt_tokens,
-        output_tokens=usage.completion_tokens,
-        cache_read_tokens=usage.cached_prompt_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-    )
-    try:
-        price = prices.calc_price(counts, seller, genai_request_timestamp=at)
-    except ValueError:
-        return None
-    return float(price.total_price)
-
-
-@lru_cache(maxsize=1024)
-def _model_prices(provider: str | None, model: str) -> tuple[Provider, ModelInfo] | None:
-    try:
-        return _price_list().find_provider_model(model, None, provider, None)
-    except LookupError:
-        return None
-
-
-@cache
-def _price_list() -> DataSnapshot:
-    # Not the package's current snapshot: a program may have set one that updates itself, and then
-    # a rebuild would not give what was there.
-    from genai_prices.data import providers
-    from genai_prices.data_snapshot import DataSnapshot
-
-    return DataSnapshot(providers=providers, from_auto_update=False)
 
 
 _HANDLERS: dict[type, folding.Handler] = {
