@@ -208,6 +208,10 @@ class EventStore:
         """
         return self._appending.run(requests)
 
+    def seen_version(self, conversation_id: UUID) -> int:
+        """Return the version to which this store has last appended, as it remembers; no promise."""
+        return self._appending.seen_version(conversation_id)
+
     def read(
         self,
         conversation_id: StreamId,

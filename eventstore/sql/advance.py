@@ -146,7 +146,7 @@ def _on_sqlite(cur: Any, steps: Sequence[Step]) -> list[Sequence[int] | None]:
         last = cur.fetchone()[0]
     else:
         return [None] * len(steps)
-    # The only writer: AUTOINCREMENT has counted without a gap up to the last row.
+    # The only writer: positions are counted without a gap up to the last row.
     before = last - len(rows) + 1
     return [
         None if end is None else range(before + end - len(step.events), before + end)

@@ -7,6 +7,7 @@ refused, the others do not notice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from eventstore.errors import CannotConnect, EventStoreError, StoreUnavailable
 from eventstore.log import get_logger
@@ -48,6 +49,14 @@ class Appending:
             for place, outcome in zip(left, plain, strict=True):
                 outcomes[place] = outcome
         return [outcome for outcome in outcomes if outcome is not None]
+
+    def seen_version(self, conversation_id: UUID) -> int:
+        """Return the version that an append of this store led a stream to; 0 if none is remembered.
+
+        The stream has come further if others append to it, and not so far if a commit failed.
+        """
+        known = self._heads.get(conversation_id.int)
+        return 0 if known is None else known.version
 
     def _from_heads(self, requests: Sequence[Append]) -> list[Appended | Exception | None]:
         """Append what follows from the heads that are remembered, and leave None for the rest."""

@@ -125,42 +125,30 @@ def prepare(
     if not events:
         raise InvalidEvent("an append needs at least one event")
     salts = os.urandom(_SALT * len(events))
-    prepared = tuple(
-        [
-            _prepare(event, meta, threshold, salts[place : place + _SALT])
-            for place, event in zip(range(0, len(salts), _SALT), events, strict=True)
-        ]
-    )
-    chosen = [event.chosen for event in prepared if event.chosen is not None]
-    if len(set(chosen)) != len(chosen):
+    prepared: list[Prepared] = []
+    before, meta_text = NO_META, "{}"
+    for place, event in enumerate(events):
+        if isinstance(event, NewEvent):
+            payload, chosen, own_meta = event.data, event.event_id, event.meta
+            if meta is not None and own_meta == NO_META:
+                own_meta = meta
+        else:
+            payload, chosen, own_meta = event, None, meta or NO_META
+        if not isinstance(payload, (Payload, UnknownEvent)):
+            raise InvalidEvent(f"{payload!r} is no event: use a class of eventstore.events")
+        if own_meta is not before:  # Events of a turn mostly share theirs.
+            before, meta_text = own_meta, _meta_text(own_meta)
+        data, text, blob = externalise(payload, encode(payload), threshold)
+        id_text, id_bytes = fresh_id() if chosen is None else (str(chosen), chosen.bytes)
+        salt = salts[_SALT * place : _SALT * (place + 1)]
+        digest = commit_to(salt, text)
+        prepared.append(
+            Prepared(id_text, id_bytes, chosen, data, text, own_meta, meta_text, salt, digest, blob)
+        )
+    chosen_ids = [event.chosen for event in prepared if event.chosen is not None]
+    if len(set(chosen_ids)) != len(chosen_ids):
         raise InvalidEvent("an append holds the same event id twice")
-    return prepared
-
-
-def _prepare(
-    event: NewEvent | EventData, meta: Meta | None, threshold: int, salt: bytes
-) -> Prepared:
-    if isinstance(event, NewEvent):
-        payload, chosen = event.data, event.event_id
-        own_meta = meta if meta is not None and event.meta == NO_META else event.meta
-    else:
-        payload, chosen, own_meta = event, None, meta or NO_META
-    if not isinstance(payload, (Payload, UnknownEvent)):
-        raise InvalidEvent(f"{payload!r} is no event: use a class of eventstore.events")
-    data, text, blob = externalise(payload, encode(payload), threshold)
-    id_text, id_bytes = fresh_id() if chosen is None else (str(chosen), chosen.bytes)
-    return Prepared(
-        id_text,
-        id_bytes,
-        chosen,
-        data,
-        text,
-        own_meta,
-        "{}" if own_meta is NO_META else _meta_text(own_meta),
-        salt,
-        commit_to(salt, text),
-        blob,
-    )
+    return tuple(prepared)
 
 
 def _meta_text(meta: Meta) -> str:

@@ -5,8 +5,8 @@ is declared here. Each table is keyed by ``conversation_id`` first, but for the 
 handful of rows for the whole store (``projections``, ``store_epochs``).
 
 The databases differ in one point. SQLite has a single writer, so ``position`` orders the feed
-and is the primary key (AUTOINCREMENT: never reused). PostgreSQL has many, so the feed is ordered
-by ``(epoch, tx_id, position)``, see `eventstore.sql.feed`.
+and is the primary key (never reused, since no row is ever deleted). PostgreSQL has many, so the
+feed is ordered by ``(epoch, tx_id, position)``, see `eventstore.sql.feed`.
 """
 
 from __future__ import annotations
@@ -121,11 +121,10 @@ def _events(metadata: MetaData, dialect: str) -> None:
         Table(
             "events",
             metadata,
-            Column("position", Integer, primary_key=True, autoincrement=True),
+            Column("position", Integer, primary_key=True),
             *columns,
             UniqueConstraint("conversation_id", "version", name="uq_events_version"),
-            UniqueConstraint("conversation_id", "event_id", name="uq_events_event_id"),
-            sqlite_autoincrement=True,
+            UniqueConstraint("event_id", "conversation_id", name="uq_events_event_id"),
         )
         return
     Table(
@@ -136,7 +135,7 @@ def _events(metadata: MetaData, dialect: str) -> None:
         Column("epoch", Integer, nullable=False),
         Column("tx_id", Xid8, nullable=False),
         PrimaryKeyConstraint("conversation_id", "version", name="pk_events"),
-        UniqueConstraint("conversation_id", "event_id", name="uq_events_event_id"),
+        UniqueConstraint("event_id", "conversation_id", name="uq_events_event_id"),
         Index("ix_events_feed", "epoch", "tx_id", "position"),
     )
 

@@ -28,7 +28,7 @@ CREATE TABLE conversations (
     PRIMARY KEY (conversation_id)
 );
 CREATE TABLE events (
-    position INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    position INTEGER NOT NULL PRIMARY KEY,
     conversation_id TEXT NOT NULL,
     version BIGINT NOT NULL,
     event_id TEXT NOT NULL,
@@ -41,7 +41,7 @@ CREATE TABLE events (
     data_digest BLOB NOT NULL,
     chain BLOB NOT NULL,
     CONSTRAINT uq_events_version UNIQUE (conversation_id, version),
-    CONSTRAINT uq_events_event_id UNIQUE (conversation_id, event_id)
+    CONSTRAINT uq_events_event_id UNIQUE (event_id, conversation_id)
 );
 CREATE TABLE blobs (
     conversation_id TEXT NOT NULL,
@@ -109,7 +109,7 @@ CREATE TABLE events (
     epoch INTEGER NOT NULL,
     tx_id XID8 NOT NULL,
     CONSTRAINT pk_events PRIMARY KEY (conversation_id, version),
-    CONSTRAINT uq_events_event_id UNIQUE (conversation_id, event_id)
+    CONSTRAINT uq_events_event_id UNIQUE (event_id, conversation_id)
 );
 CREATE INDEX ix_events_feed ON events (epoch, tx_id, position);
 CREATE TABLE blobs (
