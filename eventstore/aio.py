@@ -103,11 +103,12 @@ class AsyncEventStore:
             parent,
             writer_epoch,
         )
-        if connection is not None:
-            return await self._run(lambda: append(connection, request()))
         where, started = self.store.database, time.perf_counter()
         try:
-            outcome = await self._group.submit(request)
+            if connection is not None:
+                outcome = await self._run(lambda: append(connection, request()))
+            else:
+                outcome = await self._group.submit(request)
         except Exception as error:
             telemetry.appended(where, conversation_id, len(events), error, started)
             raise

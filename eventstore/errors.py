@@ -13,6 +13,7 @@
     ├── BlobNotFound              (also LookupError)
     ├── BlobDamaged               the bytes of a blob cannot be unpacked
     ├── EventDamaged              a stored event's row cannot be read       (also ValueError)
+    ├── ConversationDamaged       a conversation's own row cannot be read   (also ValueError)
     ├── UnknownAlias              no tool result has this alias             (also LookupError)
     ├── UnknownProjection         no projection has this name               (also LookupError)
     ├── EncodingNotBundled        a tokenizer that is not carried along     (also LookupError)
@@ -47,6 +48,7 @@ __all__ = [
     "BlobNotFound",
     "BudgetInfeasible",
     "CannotConnect",
+    "ConversationDamaged",
     "ConversationNotFound",
     "DatabaseBusy",
     "EmbeddingFailed",
@@ -176,6 +178,14 @@ class EventDamaged(EventStoreError, ValueError):
         super().__init__(
             f"event {version} of conversation {conversation_id} is damaged: restore a backup"
         )
+
+
+class ConversationDamaged(EventStoreError, ValueError):
+    """The row of a conversation was altered so that it cannot be read: restore a backup."""
+
+    def __init__(self, conversation_id: UUID) -> None:
+        self.conversation_id = conversation_id
+        super().__init__(f"the row of conversation {conversation_id} is damaged: restore a backup")
 
 
 class UnknownAlias(EventStoreError, LookupError):

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from logging import INFO
-from types import TracebackType
 from typing import Self
 from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.pool import QueuePool
 
 from eventstore import blobs, erasure, telemetry
 from eventstore.events.meta import Meta
@@ -27,14 +24,14 @@ from eventstore.log import get_logger
 from eventstore.sql import feed, migrate, streams
 from eventstore.sql.append import append
 from eventstore.sql.appending import Appending
-from eventstore.sql.dialect import DriverConnection
-from eventstore.sql.driver import AtHand, DriverTransaction
-from eventstore.sql.engines import Synchronous, begin_write, open_engine, snapshot_of
+from eventstore.sql.driver import DriverTransaction
+from eventstore.sql.engines import Synchronous, open_engine
 from eventstore.sql.failures import translated
 from eventstore.sql.read import END, read_page
 from eventstore.sql.requests import ANY, Append, Appended, Expected, prepare
 from eventstore.sql.streams import StreamInfo
-from eventstore.sql.verify import verify_stream
+from eventstore.sql.transactions import Transactions, empty_log
+from eventstore.sql.verify import verify
 from eventstore.telemetry import operation
 
 __all__ = ["EventStore", "StreamId"]
@@ -46,7 +43,7 @@ _log = get_logger("eventstore")
 _PAGE = 1_000
 
 
-class EventStore:
+class EventStore(Transactions):
     """Conversations as streams of immutable events, on SQLite or PostgreSQL.
 
     Use `open`; the initialiser takes an engine that is already configured.
@@ -59,15 +56,11 @@ class EventStore:
         blob_threshold: int = blobs.THRESHOLD_BYTES,
         read_only: bool = False,
     ) -> None:
-        self.engine = engine
-        self.url = engine.url.render_as_string(hide_password=True)
+        super().__init__(engine)
         self.database = telemetry.database(engine.url)
         self.blob_threshold = blob_threshold
         self.read_only = read_only
         self._log_to_empty = False
-        # Half of the pool at most, so that the other half is always to be had.
-        size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
-        self._at_hand = AtHand(engine, keep=size // 2)
         self._appending = Appending(self.url, self._at_hand)
         telemetry.discover()
 
@@ -170,9 +163,7 @@ class EventStore:
             parent,
             writer_epoch,
         )
-        if connection is not None:
-            return append(connection, request)
-        (outcome,) = self.append_group([request])
+        outcome = self._appended(request, connection)
         telemetry.appended(self.database, conversation_id, len(events), outcome, started)
         if isinstance(outcome, Exception):
             raise outcome
@@ -199,6 +190,14 @@ class EventStore:
             writer_epoch,
             parent,
         )
+
+    def _appended(self, request: Append, connection: Connection | None) -> Appended | Exception:
+        if connection is None:
+            return self.append_group([request])[0]
+        try:
+            return append(connection, request)
+        except Exception as error:
+            return error
 
     def append_group(self, requests: Sequence[Append]) -> list[Appended | Exception]:
         """Run many appends together; each succeeds or fails by itself.
@@ -311,16 +310,7 @@ class EventStore:
         Raises:
             ConversationNotFound: There is none of this id.
         """
-        ids = [to_uuid(conversation_id)] if conversation_id is not None else self._all_ids()
-        count, events, problems = 0, 0, []
-        for stream in ids:
-            with self.reading(snapshot=True) as connection:
-                seen, found = verify_stream(connection, stream)
-                if not seen and conversation_id is not None:
-                    streams.get_stream(connection, stream)
-            count, events = count + 1, events + seen
-            problems.extend(found)
-        return Verification(count, events, tuple(problems))
+        return verify(self, None if conversation_id is None else to_uuid(conversation_id))
 
     def erase(
         self,
@@ -356,14 +346,8 @@ class EventStore:
         return receipt
 
     def _empty_log(self) -> None:
-        """Have SQLite drop its write-ahead log, which still holds erased pages as they were."""
-        if self.engine.dialect.name != "sqlite":
-            return
-        with translated(self.url), self.engine.connect() as connection:
-            alone = connection.execution_options(isolation_level="AUTOCOMMIT")
-            busy = alone.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
-        self._log_to_empty = bool(busy)
-        if busy:
+        self._log_to_empty = not empty_log(self)
+        if self._log_to_empty:
             _log.warning("erased pages are still in the write-ahead log: a reader holds it")
 
     def raise_writer_epoch(self, conversation_id: StreamId) -> int:
@@ -375,66 +359,9 @@ class EventStore:
         with self.writing() as connection:
             return streams.raise_writer_epoch(connection, to_uuid(conversation_id))
 
-    @contextmanager
-    def reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
-        """Yield a connection in a transaction for reading; ``snapshot`` freezes what it sees."""
-        engine = snapshot_of(self.engine) if snapshot else self.engine
-        with translated(self.url), engine.begin() as connection:
-            yield connection
-
-    @contextmanager
-    def writing(self, *, durable: bool = True) -> Iterator[Connection]:
-        """Yield a connection in a transaction for writing, committed at the end of the block.
-
-        With ``durable`` false a power cut may undo the commit, as a whole: for what can be rebuilt.
-        """
-        with translated(self.url), begin_write(self.engine, durable=durable) as connection:
-            yield connection
-
-    @contextmanager
-    def on_driver(
-        self, *, write: bool = False, durable: bool = True, snapshot: bool = False
-    ) -> Iterator[DriverConnection]:
-        """Yield what `reading` and `writing` do, as the driver's connection: for every turn's path.
-
-        Args:
-            write: Begin a transaction for writing.
-            durable: As in `writing`.
-            snapshot: As in `reading`.
-
-        On PostgreSQL those that write are pipelined: one that fails may raise at a later one.
-        """
-        begun = DriverTransaction(
-            self._at_hand, write=write, durable=durable, snapshot=snapshot, pipelined=write
-        )
-        with translated(self.url), begun as connection:
-            yield connection
-
-    def _all_ids(self) -> Iterator[UUID]:
-        after: UUID | None = None
-        while page := self.list(after=after, limit=_PAGE):
-            yield from (info.conversation_id for info in page)
-            after = page[-1].conversation_id
-        with self.reading() as connection:
-            lost = streams.without_row(connection)
-        yield from lost
-
     def close(self) -> None:
         """Close every connection; the store can still be used, and opens new ones."""
         self._at_hand.close()
         if self._log_to_empty:
             self._empty_log()
-        self.engine.dispose()
-
-    def __enter__(self) -> Self:
-        """Return the store itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the store."""
-        self.close()
+        super().close()

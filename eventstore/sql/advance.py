@@ -253,12 +253,12 @@ def _on_postgresql(cur: Any, steps: Sequence[Step]) -> list[Sequence[int] | None
         }
     else:
         parameters |= {
-            "stream": _array(step.head.stream for step in steps),
-            "version": _array(step.head.version for step in steps),
+            "stream": _array([step.head.stream for step in steps]),
+            "version": _array([str(step.head.version) for step in steps]),
             "heads": b"".join([step.head.chain for step in steps]),
-            "known_version": _array(step.known.version for step in steps),
+            "known_version": _array([str(step.known.version) for step in steps]),
             "known_heads": b"".join([step.known.chain for step in steps]),
-            "known_epoch": _array(step.known.epoch for step in steps),
+            "known_epoch": _array([str(step.known.epoch) for step in steps]),
         }
     cur.execute(_POSTGRESQL_ONE if len(steps) == 1 else _POSTGRESQL_MANY, parameters)
     positions: dict[str, list[int]] = {}
@@ -270,7 +270,7 @@ def _on_postgresql(cur: Any, steps: Sequence[Step]) -> list[Sequence[int] | None
 def _events(steps: Sequence[Step]) -> dict[str, Any]:
     events = [event for step in steps for event in step.events]
     numbers = concatenated.from_iterable(
-        [number] * len(step.events) for number, step in enumerate(steps, start=1)
+        [str(number)] * len(step.events) for number, step in enumerate(steps, start=1)
     )
     versions = concatenated.from_iterable(
         range(step.known.version + 1, step.head.version + 1) for step in steps
@@ -278,10 +278,10 @@ def _events(steps: Sequence[Step]) -> dict[str, Any]:
     return {
         "now": steps[0].now,
         "steps": _array(numbers),
-        "versions": _array(versions),
-        "ids": _array(event.id_text for event in events),
-        "types": _array(_quoted(event.data.type) for event in events),
-        "schema_versions": _array(event.data.schema_version for event in events),
+        "versions": _array(map(str, versions)),
+        "ids": _array([event.id_text for event in events]),
+        "types": _array([_quoted(event.data.type) for event in events]),
+        "schema_versions": _array([str(event.data.schema_version) for event in events]),
         "data": "\x1e".join([event.text for event in events]),
         "meta": "\x1e".join([event.meta_text for event in events]),
         "salts": b"".join([event.salt for event in events]),
@@ -290,9 +290,9 @@ def _events(steps: Sequence[Step]) -> dict[str, Any]:
     }
 
 
-def _array(values: Iterable[Any]) -> str:
+def _array(values: Iterable[str]) -> str:
     """Return PostgreSQL's text of an array; the driver takes ten times as long for a list."""
-    return "{" + ",".join(map(str, values)) + "}"
+    return "{" + ",".join(values) + "}"
 
 
 @lru_cache(maxsize=256)

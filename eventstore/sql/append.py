@@ -14,6 +14,7 @@ from uuid import UUID
 
 from eventstore.blobs import store_blob
 from eventstore.errors import (
+    ConversationDamaged,
     EventIdConflict,
     OwnerMismatch,
     WriterFenced,
@@ -67,6 +68,7 @@ def append(connection: AnyConnection, request: Append, heads: Heads | None = Non
         WriterFenced: A newer writer has opened the stream.
         EventIdConflict: Some event ids are already there, elsewhere or only in part.
         OwnerMismatch: The stream belongs to another tenant or user.
+        ConversationDamaged: The stream's row holds what no append has written.
     """
     dialect, cur = dialect_of(connection), cursor(connection)
     now = datetime.now(UTC)
@@ -98,7 +100,17 @@ def _lock(cur: Any, dialect: Dialect, stream: str) -> Head | None:
     if row is None:
         return None
     version, chain, epoch, tenant_id, user_id = row
-    return Head(version, bytes(chain), epoch, text_out(tenant_id), text_out(user_id), stream)
+    try:
+        return Head(
+            int(version),
+            bytes(memoryview(chain)),
+            int(epoch),
+            text_out(tenant_id),
+            text_out(user_id),
+            stream,
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConversationDamaged(UUID(stream)) from error
 
 
 def _create(cur: Any, dialect: Dialect, request: Append, stream: str, now: datetime) -> Head | None:

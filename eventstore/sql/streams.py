@@ -9,10 +9,20 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Select, select, update
 
-from eventstore.errors import ConversationNotFound
+from eventstore.errors import ConversationDamaged, ConversationNotFound
 from eventstore.sql.schema import metadata_for
 
-__all__ = ["StreamInfo", "get_stream", "list_streams", "raise_writer_epoch", "without_row"]
+__all__ = [
+    "StreamInfo",
+    "get_stream",
+    "list_streams",
+    "next_ids",
+    "raise_writer_epoch",
+    "without_row",
+]
+
+# What decoding a value raises that SQLite keeps in a column of another type.
+_UNREADABLE = (AttributeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +45,16 @@ def get_stream(connection: Connection, conversation_id: UUID) -> StreamInfo:
 
     Raises:
         ConversationNotFound: There is none of this id.
+        ConversationDamaged: Its row holds what no append has written.
     """
     query, table = _query(connection)
-    row = connection.execute(query.where(table.c.conversation_id == conversation_id)).first()
-    if row is None:
+    try:
+        rows = _infos(connection, query.where(table.c.conversation_id == conversation_id))
+    except _UNREADABLE as error:
+        raise ConversationDamaged(conversation_id) from error
+    if not rows:
         raise ConversationNotFound(conversation_id)
-    return StreamInfo(*row)
+    return rows[0]
 
 
 def list_streams(
@@ -59,6 +73,9 @@ def list_streams(
         user_id: Only this user's.
         after: Only ids above this one; pass the last id of a page to get the next.
         limit: The most to return.
+
+    Raises:
+        ConversationDamaged: A row holds what no append has written.
     """
     query, table = _query(connection)
     if tenant_id is not None:
@@ -67,8 +84,22 @@ def list_streams(
         query = query.where(table.c.user_id == user_id)
     if after is not None:
         query = query.where(table.c.conversation_id > after)
-    rows = connection.execute(query.order_by(table.c.conversation_id).limit(limit))
-    return [StreamInfo(*row) for row in rows]
+    query = query.order_by(table.c.conversation_id).limit(limit)
+    try:
+        return _infos(connection, query)
+    except _UNREADABLE:
+        # One by one, which finds out whose row it is.
+        ids = connection.execute(query.with_only_columns(table.c.conversation_id)).scalars().all()
+        return [get_stream(connection, conversation_id) for conversation_id in ids]
+
+
+def next_ids(connection: Connection, after: UUID | None, limit: int) -> list[UUID]:
+    """Return the ids above ``after`` in order, up to ``limit``."""
+    column = metadata_for(connection.dialect.name).tables["conversations"].c.conversation_id
+    query = select(column).order_by(column).limit(limit)
+    if after is not None:
+        query = query.where(column > after)
+    return list(connection.execute(query).scalars())
 
 
 def without_row(connection: Connection) -> list[UUID]:
@@ -96,6 +127,13 @@ def raise_writer_epoch(connection: Connection, conversation_id: UUID) -> int:
     if epoch is None:
         raise ConversationNotFound(conversation_id)
     return int(epoch)
+
+
+def _infos(connection: Connection, query: Select[Any]) -> list[StreamInfo]:
+    infos = [StreamInfo(*row) for row in connection.execute(query)]
+    if not all(isinstance(info.version + info.writer_epoch, int) for info in infos):
+        raise TypeError
+    return infos
 
 
 def _query(connection: Connection) -> tuple[Select[Any], Any]:

@@ -14,16 +14,20 @@ from eventstore.events.codec import decode
 from eventstore.integrity import (
     Problem,
     ProblemKind,
+    Verification,
     chain_start,
     chain_step,
     commit_to,
     microseconds_of,
 )
 from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
+from eventstore.sql.streams import get_stream, next_ids, without_row
+from eventstore.sql.transactions import Transactions
 
-__all__ = ["verify_stream"]
+__all__ = ["verify", "verify_stream"]
 
 _PAGE = 500
+_IDS = 1_000
 # What was altered may no longer be text, so SQLite is asked for bytes.
 _COLUMNS = (
     """
@@ -52,6 +56,36 @@ _HEAD = Statement(
     FROM conversations WHERE conversation_id = :conversation_id
     """
 )
+
+
+def verify(transactions: Transactions, conversation_id: UUID | None) -> Verification:
+    """Verify one conversation, or all; each in one transaction with a snapshot of its own.
+
+    Raises:
+        ConversationNotFound: There is none of this id.
+    """
+    count, events, problems = 0, 0, []
+    ids = _all_ids(transactions) if conversation_id is None else [conversation_id]
+    for stream in ids:
+        with transactions.reading(snapshot=True) as connection:
+            seen, found = verify_stream(connection, stream)
+            if not seen and not found and conversation_id is not None:
+                get_stream(connection, stream)
+        count, events = count + 1, events + seen
+        problems.extend(found)
+    return Verification(count, events, tuple(problems))
+
+
+def _all_ids(transactions: Transactions) -> Iterator[UUID]:
+    after: UUID | None = None
+    while True:
+        with transactions.reading() as connection:
+            page = next_ids(connection, after, _IDS)
+            lost = [] if page else without_row(connection)
+        yield from page or lost
+        if not page:
+            return
+        after = page[-1]
 
 
 def verify_stream(connection: AnyConnection, conversation_id: UUID) -> tuple[int, list[Problem]]:
@@ -86,8 +120,9 @@ def verify_stream(connection: AnyConnection, conversation_id: UUID) -> tuple[int
             found(version, "head_differs", "the events have no row in conversations")
     elif head[0] != version:
         detail = f"the conversation is at version {head[0]}, its last event is {version}"
-        found(min(head[0], version) + 1, "head_differs", detail)
-    elif bytes(head[1]) != chain:
+        lowest = min(head[0], version) if isinstance(head[0], int) else version
+        found(lowest + 1, "head_differs", detail)
+    elif head[1] != chain:
         found(version, "head_differs", "the conversation's chain value is not its last event's")
     return version, problems
 

@@ -14,7 +14,13 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, new_id
-from eventstore.errors import BlobDamaged, EventDamaged, NotADatabase, ProjectionFailed
+from eventstore.errors import (
+    BlobDamaged,
+    ConversationDamaged,
+    EventDamaged,
+    NotADatabase,
+    ProjectionFailed,
+)
 from eventstore.events import ToolResult, UserMessage
 from projections import Views, worker
 from projections.rebuild import rebuild
@@ -123,6 +129,35 @@ def test_event_that_can_still_be_read(store: EventStore, cid: UUID, change: str)
     assert list(range(1, 8)) == [event.version for event in store.read(cid)]
     assert [] != Views(store).timeline(cid)
     assert 2 == rebuild(store, ["timeline"]).conversations
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("change", ["version = 'seven'", "chain = 7", "chain = 'text'"])
+def test_damaged_conversation(store: EventStore, cid: UUID, change: str) -> None:
+    """Whoever needs the conversation's own row names it; its events are read, and the others'."""
+    bystanders = [info.conversation_id for info in store.list() if info.conversation_id != cid]
+    with PlainClient(store.engine.url.render_as_string(hide_password=False)) as client:
+        client.execute(f"UPDATE conversations SET {change} WHERE conversation_id = ?", cid)
+
+    found = [(problem.conversation_id, problem.kind) for problem in store.verify().problems]
+    assert [(cid, "head_differs")] == found
+    with pytest.raises(ConversationDamaged, match=f"the row of conversation {cid} is damaged"):
+        store.append(cid, say("an append needs the row"))
+    assert 7 == len(list(store.read(cid)))
+    assert 8 == store.append(bystanders[0], say("that of another")).version
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("change", ["version = 'seven'", "created_at = 'yesterday'"])
+def test_damaged_conversation_in_a_list(store: EventStore, cid: UUID, change: str) -> None:
+    """Looking it up and listing it name the conversation whose row it is."""
+    with PlainClient(store.engine.url.render_as_string(hide_password=False)) as client:
+        client.execute(f"UPDATE conversations SET {change} WHERE conversation_id = ?", cid)
+
+    for look_up in (lambda: store.get(cid), store.list):
+        with pytest.raises(ConversationDamaged) as caught:
+            look_up()
+        assert cid == caught.value.conversation_id
 
 
 def test_damaged_event_in_the_feed(store: EventStore, cid: UUID) -> None:

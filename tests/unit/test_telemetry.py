@@ -103,6 +103,21 @@ def test_an_append_is_a_span(sent: Collector, store: EventStore) -> None:
     assert span.start_time < span.end_time
 
 
+def test_an_append_in_the_callers_transaction_is_a_span(sent: Collector, store: EventStore) -> None:
+    """It is told as any other, when the statement is done and not yet committed."""
+    cid = new_id()
+    with store.writing() as connection:
+        store.append(cid, [HELLO], connection=connection)
+        [span] = sent.spans("append events")
+        with pytest.raises(WrongExpectedVersion):
+            store.append(cid, [HELLO], expected_version=NO_STREAM, connection=connection)
+
+    assert (str(cid), 1) == tuple(
+        attributes(span)[f"eventstore.{name}"] for name in ("conversation_id", "version")
+    )
+    assert StatusCode.ERROR == sent.spans("append events")[1].status.status_code
+
+
 def test_an_append_that_fails_is_an_error(sent: Collector, store: EventStore) -> None:
     """The span and the measurement name the error's class, and no events are counted."""
     cid = new_id()

@@ -1,0 +1,98 @@
+"""A database's transactions, each of which ends with its block: what a store runs its functions in.
+
+SQLAlchemy's connections are for queries of any kind; the driver's own (`eventstore.sql.driver`)
+for the paths that every turn takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.pool import QueuePool
+
+from eventstore.sql.dialect import DriverConnection
+from eventstore.sql.driver import AtHand, DriverTransaction
+from eventstore.sql.engines import begin_write, snapshot_of
+from eventstore.sql.failures import translated
+
+__all__ = ["Transactions", "empty_log"]
+
+
+class Transactions:
+    """The transactions of one database; safe to share between threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.url = engine.url.render_as_string(hide_password=True)
+        # Half of the pool at most, so that the other half is always to be had.
+        size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
+        self._at_hand = AtHand(engine, keep=size // 2)
+
+    @contextmanager
+    def reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
+        """Yield a connection in a transaction for reading; ``snapshot`` freezes what it sees."""
+        engine = snapshot_of(self.engine) if snapshot else self.engine
+        with translated(self.url), engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, *, durable: bool = True) -> Iterator[Connection]:
+        """Yield a connection in a transaction for writing, committed at the end of the block.
+
+        With ``durable`` false a power cut may undo the commit, as a whole: for what can be rebuilt.
+        """
+        with translated(self.url), begin_write(self.engine, durable=durable) as connection:
+            yield connection
+
+    @contextmanager
+    def on_driver(
+        self, *, write: bool = False, durable: bool = True, snapshot: bool = False
+    ) -> Iterator[DriverConnection]:
+        """Yield what `reading` and `writing` do, as the driver's connection: for every turn's path.
+
+        Args:
+            write: Begin a transaction for writing.
+            durable: As in `writing`.
+            snapshot: As in `reading`.
+
+        On PostgreSQL those that write are pipelined: one that fails may raise at a later one.
+        """
+        begun = DriverTransaction(
+            self._at_hand, write=write, durable=durable, snapshot=snapshot, pipelined=write
+        )
+        with translated(self.url), begun as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close every connection; new ones are opened when they are needed."""
+        self._at_hand.close()
+        self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        """Return the object itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close every connection."""
+        self.close()
+
+
+def empty_log(transactions: Transactions) -> bool:
+    """Have SQLite drop its write-ahead log, which still holds erased pages; tell whether it has.
+
+    It cannot while a reader uses the log.
+    """
+    if transactions.engine.dialect.name != "sqlite":
+        return True
+    with translated(transactions.url), transactions.engine.connect() as connection:
+        alone = connection.execution_options(isolation_level="AUTOCOMMIT")
+        return not alone.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
