@@ -23,6 +23,7 @@ from sqlalchemy import URL, Connection
 
 from eventstore import blobs, telemetry
 from eventstore.erasure import ErasureReceipt
+from eventstore.events.base import Clock, utc_now
 from eventstore.events.meta import Meta
 from eventstore.events.records import EventData, NewEvent, RecordedEvent
 from eventstore.integrity import Verification
@@ -63,6 +64,7 @@ class AsyncEventStore:
         busy_timeout_ms: int = 30_000,
         pool_size: int = 5,
         blob_threshold: int = blobs.THRESHOLD_BYTES,
+        clock: Clock = utc_now,
     ) -> Self:
         """Open a database; see `EventStore.open`."""
         opening = partial(
@@ -74,6 +76,7 @@ class AsyncEventStore:
             busy_timeout_ms=busy_timeout_ms,
             pool_size=pool_size,
             blob_threshold=blob_threshold,
+            clock=clock,
         )
         store = await asyncio.get_running_loop().run_in_executor(None, opening)
         return cls(store, threads=pool_size)
@@ -106,7 +109,7 @@ class AsyncEventStore:
         where, started = self.store.database, time.perf_counter()
         try:
             if connection is not None:
-                outcome = await self._run(lambda: append(connection, request()))
+                outcome = await self._run(lambda: append(connection, request(), self.store.clock()))
             else:
                 outcome = await self._group.submit(request)
         except Exception as error:

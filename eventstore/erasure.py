@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import (
@@ -106,6 +106,7 @@ def erase(
     conversation_id: UUID,
     *,
     reason: str,
+    now: datetime,
     versions: Iterable[int] | None = None,
     requested_by: str | None = None,
 ) -> ErasureReceipt:
@@ -130,7 +131,7 @@ def erase(
     ).first()
     if locked is None:
         raise ConversationNotFound(conversation_id)
-    erasure_id, now = new_id(), datetime.now(UTC)
+    erasure_id = new_id()
     connection.execute(
         insert(tables["erasures"]).values(
             conversation_id=conversation_id,
@@ -151,9 +152,8 @@ def erase(
         blobs=blobs,
         requested_by=requested_by,
     )
-    done = append(
-        connection, Append(conversation_id, prepare([NewEvent(receipt)], None, 1 << 30), ANY)
-    )
+    request = Append(conversation_id, prepare([NewEvent(receipt)], None, 1 << 30), ANY)
+    done = append(connection, request, now)
     return ErasureReceipt(conversation_id, erasure_id, now, reason, erased, blobs, done.version)
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import URL, Connection, Engine
 
 from eventstore import blobs, erasure, telemetry
+from eventstore.events.base import Clock, utc_now
 from eventstore.events.meta import Meta
 from eventstore.events.records import EventData, NewEvent, RecordedEvent
 from eventstore.ids import to_uuid
@@ -55,13 +56,15 @@ class EventStore(Transactions):
         *,
         blob_threshold: int = blobs.THRESHOLD_BYTES,
         read_only: bool = False,
+        clock: Clock = utc_now,
     ) -> None:
         super().__init__(engine)
         self.database = telemetry.database(engine.url)
         self.blob_threshold = blob_threshold
         self.read_only = read_only
+        self.clock = clock
         self._log_to_empty = False
-        self._appending = Appending(self.url, self._at_hand)
+        self._appending = Appending(self.url, self._at_hand, clock)
         telemetry.discover()
 
     @classmethod
@@ -75,6 +78,7 @@ class EventStore(Transactions):
         busy_timeout_ms: int = 30_000,
         pool_size: int = 5,
         blob_threshold: int = blobs.THRESHOLD_BYTES,
+        clock: Clock = utc_now,
     ) -> Self:
         """Open a database, and create or upgrade its schema unless told not to.
 
@@ -86,6 +90,7 @@ class EventStore(Transactions):
             busy_timeout_ms: How long a SQLite writer waits for another, in milliseconds.
             pool_size: Connections kept open; up to twice as many are used at a time.
             blob_threshold: Payloads of more JSON bytes than this are kept as compressed blobs.
+            clock: What ``recorded_at`` is taken from; nothing is ordered by it.
 
         Raises:
             StoreUnavailable: One of its subclasses says what is wrong with URL, server, file or
@@ -99,7 +104,7 @@ class EventStore(Transactions):
             pool_size=pool_size,
         )
         try:
-            store = cls(engine, blob_threshold=blob_threshold, read_only=read_only)
+            store = cls(engine, blob_threshold=blob_threshold, read_only=read_only, clock=clock)
             store._prepare_schema(migrate and not read_only)
         except BaseException:
             engine.dispose()
@@ -195,7 +200,7 @@ class EventStore(Transactions):
         if connection is None:
             return self.append_group([request])[0]
         try:
-            return append(connection, request)
+            return append(connection, request, self.clock())
         except Exception as error:
             return error
 
@@ -338,6 +343,7 @@ class EventStore(Transactions):
                     connection,
                     stream,
                     reason=reason,
+                    now=self.clock(),
                     versions=versions,
                     requested_by=requested_by,
                 )

@@ -8,13 +8,13 @@ written before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Table
 
-from eventstore.sql.dialect import AnyConnection, Dialect
+from eventstore.sql.dialect import AnyConnection
 from projections import row_statements
 from projections.base import Change, Patch, Projection, Put, ReadTable
 from projections.tables import stored
@@ -58,14 +58,9 @@ class RowBuffer:
             for key, values in self._rows[table].items()
         ]
 
-    def bind_new(
-        self, dialect: Dialect, tables: Mapping[str, Table], conversation_id: UUID
-    ) -> Iterator[tuple[Table, list[row_statements.Bound]]]:
-        """Yield what a fold of the whole conversation made, by table, for `row_statements.load`."""
-        for name, rows in self._rows.items():
-            table = tables[name]
-            kept = {key: stored(table, row) for key, row in rows.items()}
-            yield table, row_statements.bind_new(table, dialect, conversation_id, kept)
+    def new_rows(self, table: str) -> Mapping[Key, Mapping[str, Any]]:
+        """Return the rows that a fold of the whole conversation made of a table, by key."""
+        return self._rows[table]
 
     def write(
         self, connection: AnyConnection, tables: Mapping[str, Table], conversation_id: UUID

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -20,16 +21,18 @@ from projections.compression.vector_search import without_embedding
 from projections.context import CONTEXT, ContextSettings, ContextView, Injection, build, compose
 from projections.context.kept_rows import Memory
 from projections.context.recall import retrieves
+from projections.context.requests import recorded_request
 from projections.context.search import SearchableRows
 from projections.context.sql_source import SqlRowSource
 from projections.generations import Generation
+from projections.heads import Head
 from projections.reading import read_current, read_on_driver, read_past
 from projections.replica import Copy
 from projections.run_mode import injections, read_run_state
 from projections.runs import RUNS
 from projections.searching import searched
 
-__all__ = ["ContextReading"]
+__all__ = ["ContextReading", "sent"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +72,10 @@ class ContextReading:
         if self.at is None and not self._in_run and not retrieves(strategy):
             return read_on_driver(
                 self.store,
-                (CONTEXT,),
+                CONTEXT,
                 self.conversation_id,
-                lambda copies: self._plain(copies, strategy),
+                partial(self._plain, strategy),
+                last=self.memory.head(self.conversation_id),
             )
         # The past is folded in memory, and searched there.
         if self.at is not None:
@@ -98,16 +102,19 @@ class ContextReading:
         return read_past(self.store, projections, self.conversation_id, self.at, read)
 
     def _plain(
-        self, copies: Sequence[tuple[AnyConnection, Generation]], strategy: Strategy
+        self,
+        strategy: Strategy,
+        connection: AnyConnection,
+        generation: Generation,
+        head: Head | None,
     ) -> ContextView:
-        [(connection, generation)] = copies
         rows = SqlRowSource(
             connection,
             generation.tables["context_messages"],
             self.conversation_id,
             excluded=self._excluded,
         )
-        return self._build(connection, generation, rows, strategy, ())
+        return self._build(connection, generation, rows, strategy, head=head)
 
     def _searchable(self, copies: Sequence[Copy], strategy: Strategy, patient: bool) -> ContextView:
         connection, generation = copies[0]
@@ -119,7 +126,7 @@ class ContextReading:
             excluded=self._excluded,
         )
         if not self._in_run:
-            return self._build(connection, generation, rows, strategy, ())
+            return self._build(connection, generation, rows, strategy)
         view = self._build(connection, generation, rows, strategy, self._told_of_run(copies[1]))
         return replace(view, policy={**view.policy, "run": self.run})
 
@@ -141,12 +148,13 @@ class ContextReading:
         generation: Generation,
         rows: SqlRowSource,
         strategy: Strategy,
-        told: tuple[Injection, ...],
+        told: tuple[Injection, ...] = (),
+        head: Head | None = None,
     ) -> ContextView:
         memo = recent = None
         # What is folded in memory is gone afterwards; and few read what was kept out.
         if self.at is None and not self.store.read_only and not self._excluded:
-            recent, memo = self.memory.of(rows, connection, generation, self.conversation_id)
+            recent, memo = self.memory.of(rows, connection, generation, self.conversation_id, head)
         composed = compose(
             self.mode,
             texts=self.settings.prompts,
@@ -166,3 +174,31 @@ class ContextReading:
         if recent is not None:
             recent.keep()
         return view
+
+
+def sent(
+    store: EventStore, conversation_id: UUID, request_version: int, strategy: Strategy | None
+) -> ContextView:
+    """Return the messages[] of a request that was made; see `Views.context_of`."""
+    request = recorded_request(store, conversation_id, request_version)
+
+    def read(copies: Sequence[Copy]) -> ContextView:
+        connection, generation = copies[0]
+        told: tuple[Injection, ...] = ()
+        if request.run:
+            state = read_run_state(*copies[1], conversation_id)
+            told = injections(state, request.run if isinstance(request.run, str) else None)
+        return build(
+            SqlRowSource(
+                connection,
+                generation.tables["context_messages"],
+                conversation_id,
+                excluded=request.options["settings"].include_collapsed_ui_events,
+            ),
+            injections=(*request.system, *told),
+            strategy=strategy,
+            **request.options,
+        )
+
+    projections: tuple[Projection, ...] = (CONTEXT, RUNS) if request.run else (CONTEXT,)
+    return request.checked(read_past(store, projections, conversation_id, request.at, read))

@@ -7,7 +7,8 @@ rows of conversations that do not exist are found too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from eventstore.sql.schema import metadata_for
 from projections import tables
 from projections.base import ReadTable
 from projections.catalogue import named
-from projections.engine import fold_anew
+from projections.engine import Fold, fold_anew
 from projections.following import catch_up_behind
 from projections.generations import Generation, find_live
 from projections.setup import install_all
@@ -63,16 +64,20 @@ def compare(
     store: EventStore,
     names: Iterable[str] | None = None,
     *,
+    conversations: Iterable[UUID] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> DiffReport:
     """Compare the live tables of projections with a fresh fold of all events.
 
-    Each conversation is read in one transaction with a snapshot of its own.
+    Each conversation is read in one transaction with a snapshot of its own, and folded in memory.
 
     Args:
         store: The store.
         names: The projections; all of them by default.
-        on_progress: Called with the events folded so far and those to be folded in all.
+        conversations: Compare these alone, as one of several processes that share the work; rows
+            of conversations that do not exist are then not looked for.
+        on_progress: Called with the events folded so far and those to be folded in all, as far
+            as they are known.
 
     Raises:
         UnknownProjection: A name is none of a projection.
@@ -85,21 +90,19 @@ def compare(
     with store.reading() as connection:
         found = [find_live(connection, projection) for projection in projections]
         live = [generation for generation in found if generation is not None]
-        total = _events(connection)
-        strays = [stray for generation in live for stray in _strays(connection, generation)]
-    conversations = events = 0
+        everywhere = conversations is None
+        total = _events(connection) if everywhere else 0
+        strays = [stray for each in live if everywhere for stray in _strays(connection, each)]
+    compared = events = 0
     rows, differences = len(strays), strays
-    for conversation_id in _conversations(store):
-        version = 0
+    for conversation_id in _all(store) if conversations is None else conversations:
         with store.reading(snapshot=True) as connection:
-            for generation in live:
-                version, seen, differing = _compare(connection, generation, conversation_id)
-                rows += seen
-                differences.extend(differing)
-        conversations, events = conversations + 1, events + version
+            version, seen, differing = _compare(connection, live, conversation_id)
+        compared, events, rows = compared + 1, events + version, rows + seen
+        differences += differing
         if on_progress is not None:
             on_progress(events, max(total, events))
-    return DiffReport(conversations, rows, tuple(differences))
+    return DiffReport(compared, rows, tuple(differences))
 
 
 def _events(connection: Connection) -> int:
@@ -109,7 +112,7 @@ def _events(connection: Connection) -> int:
     )
 
 
-def _conversations(store: EventStore) -> Iterator[UUID]:
+def _all(store: EventStore) -> Iterator[UUID]:
     after: UUID | None = None
     while page := store.list(after=after, limit=_PAGE):
         yield from (info.conversation_id for info in page)
@@ -132,32 +135,50 @@ def _strays(connection: Connection, generation: Generation) -> list[Difference]:
 
 
 def _compare(
-    connection: Connection, generation: Generation, conversation_id: UUID
+    connection: Connection, live: Sequence[Generation], conversation_id: UUID
 ) -> tuple[int, int, list[Difference]]:
+    """Return the highest version, the rows and the differences of a conversation."""
     heads = metadata_for(connection.dialect.name).tables["projection_heads"]
-    head = connection.execute(
-        select(heads.c.version).where(
-            heads.c.conversation_id == conversation_id,
-            heads.c.projection == generation.projection.name,
-            heads.c.generation == generation.number,
+    reached: dict[tuple[str, int], int] = {
+        (name, number): version
+        for name, number, version in connection.execute(
+            select(heads.c.projection, heads.c.generation, heads.c.version).where(
+                heads.c.conversation_id == conversation_id
+            )
         )
-    ).scalar()
-    version = int(head or 0)
-    [fold] = fold_anew(connection, [generation], conversation_id, before=version + 1)
-    seen = 0
+    }
+    # Those that stand at the same version, mostly all, share one pass over the events.
+    alike: dict[int, list[Generation]] = defaultdict(list)
+    for generation in live:
+        alike[reached.get((generation.projection.name, generation.number), 0)].append(generation)
+    rows = 0
     differences: list[Difference] = []
-    for declared in generation.projection.tables:
-        live = _live_rows(connection, generation.tables[declared.name], declared, conversation_id)
+    for version, generations in alike.items():
+        for fold in fold_anew(connection, generations, conversation_id, before=version + 1):
+            seen, differing = _compare_fold(connection, fold, conversation_id)
+            rows += seen
+            differences += differing
+    return max(alike, default=0), rows, differences
+
+
+def _compare_fold(
+    connection: Connection, fold: Fold, conversation_id: UUID
+) -> tuple[int, list[Difference]]:
+    projection, seen = fold.generation.projection, 0
+    differences: list[Difference] = []
+    for declared in projection.tables:
+        table = fold.generation.tables[declared.name]
+        live = _live_rows(connection, table, declared, conversation_id)
         fresh = {
             tuple(row[name] for name in declared.key): row
             for row in fold.buffer.complete_rows(declared.name)
         }
         seen += len(live)
         differences += [
-            Difference(generation.projection.name, declared.name, conversation_id, *found)
+            Difference(projection.name, declared.name, conversation_id, *found)
             for found in _differences(declared, live, fresh)
         ]
-    return version, seen, differences
+    return seen, differences
 
 
 def _live_rows(
@@ -180,7 +201,10 @@ def _differences(
             yield name, "extra", None, row, None
             continue
         for column in declared.columns:
-            was, would_be = _plain(row[column.name]), _plain(fresh[key][column.name])
+            was, would_be = row[column.name], fresh[key][column.name]
+            if was == would_be:
+                continue
+            was, would_be = _plain(was), _plain(would_be)
             if was != would_be:
                 yield name, "changed", column.name, was, would_be
     for key, row in fresh.items():

@@ -36,8 +36,15 @@ _COUNTS = (
     "tool_call_count",
     "error_count",
 )
-_DESCRIBING = (ConversationStart, UserMessage, ConversationEnd)
-_MESSAGES = frozenset({"user_message", "assistant_message", "tool_result"})
+_COUNTED_AS = {
+    "user_message": ("message_count", "user_message_count"),
+    "assistant_message": ("message_count",),
+    "tool_result": ("message_count",),
+    "llm_error": ("error_count",),
+}
+_LOOKED_INTO = frozenset(
+    {ConversationStart, UserMessage, AssistantMessage, ToolResult, ConversationEnd}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,47 +100,53 @@ class DirectoryProjection:
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the row."""
-        counts = _counts(state, event)
-        values: dict[str, Any] = dict(counts)
+        moment = event.occurred_at
+        values: dict[str, Any] = _counts(state, event)
+        after = {**state, **values}
         if state["event_count"] == 0:
             blank = {name: state[name] for name in _COUNTS}
-            values = {**blank, "status": "open", "created_at": event.occurred_at, **counts}
-        marks = folding.mode_marks(state, event)
-        if "mode" in marks:
+            values = {**blank, "status": "open", "created_at": moment, **values}
+        if marks := folding.mode_marks(state, event):
+            after |= marks
             values["mode"] = marks["mode"]
-        moment = event.occurred_at
         if event.type != "erasure":
             # ISO texts of one zone are in the order of their times.
-            active = moment.isoformat()
+            active = folding.moment_text(moment)
             if state["active"] is None or active > state["active"]:
-                marks["active"] = active
-                values["last_activity_at"] = moment
-        after = {**state, **counts, **marks}
-        if isinstance(event.data, _DESCRIBING):
-            _describe(after, event, values)
+                after["active"], values["last_activity_at"] = active, moment
+        if type(event.data) in _LOOKED_INTO:
+            _look_into(after, event, values)
         return after, (Put(_TABLE, (), values),)
 
 
-def _counts(state: State, event: RecordedEvent) -> dict[str, int]:
-    """Return the counts that the event raises."""
-    data, kind = event.data, event.type
+def _counts(state: State, event: RecordedEvent) -> dict[str, Any]:
+    """Return the counts that an event raises by its type and its turn."""
+    kind = event.type
     counts = {"event_count": state["event_count"] + 1}
+    for name in _COUNTED_AS.get(kind, ()):
+        counts[name] = state[name] + 1
     turn = event.meta.turn or (state["turn_count"] + 1 if kind == "turn_start" else 0)
     if turn > state["turn_count"]:
         counts["turn_count"] = turn
-    if kind in _MESSAGES:
-        counts["message_count"] = state["message_count"] + 1
-    if kind == "user_message":
-        counts["user_message_count"] = state["user_message_count"] + 1
-    if isinstance(data, AssistantMessage) and data.tool_calls:
-        counts["tool_call_count"] = state["tool_call_count"] + len(data.tool_calls)
-    if kind == "llm_error" or (isinstance(data, ToolResult) and data.status == "failed"):
-        counts["error_count"] = state["error_count"] + 1
     return counts
 
 
-def _describe(after: State, event: RecordedEvent, values: dict[str, Any]) -> None:
+def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> None:
+    """Set in the state and the row what the payload tells."""
     match event.data:
+        case AssistantMessage() as answer:
+            if answer.tool_calls:
+                after["tool_call_count"] += len(answer.tool_calls)
+                values["tool_call_count"] = after["tool_call_count"]
+        case ToolResult() as result:
+            if result.status == "failed":
+                after["error_count"] += 1
+                values["error_count"] = after["error_count"]
+        case UserMessage() as message:
+            text = folding.text_of(message.parts) or folding.sections_text(message.sections)
+            values["last_user_text"] = folding.one_line(text)
+            if not after["titled"] and text.strip():
+                values["title"], after["titled"] = folding.one_line(text, TITLE_CHARS), True
         case ConversationStart() as start:
             values |= {
                 "status": "open",
@@ -142,11 +155,6 @@ def _describe(after: State, event: RecordedEvent, values: dict[str, Any]) -> Non
             }
             if start.title:
                 values["title"], after["titled"] = start.title, True
-        case UserMessage() as message:
-            text = folding.text_of(message.parts) or folding.sections_text(message.sections)
-            values["last_user_text"] = folding.one_line(text)
-            if not after["titled"] and text.strip():
-                values["title"], after["titled"] = folding.one_line(text, TITLE_CHARS), True
         case ConversationEnd() as end:
             values["status"] = end.reason
 

@@ -1,8 +1,9 @@
 """Catch-up: the one path by which a projection's tables come to say what the events say.
 
-`catch_up` reads the events after a conversation's head, folds them, and writes rows, state and new
-head in one transaction. A read calls it for the conversation it is asked about, the worker for
-those that the feed names, and the rebuild for all; so they cannot differ.
+`CatchUp` reads the events after a conversation's head, folds them, and writes rows, state and new
+head in one transaction; a long way it goes in several. A read does so for the conversation it is
+asked about, the worker for those that the feed names, and the rebuild for all; so they cannot
+differ.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from projections.heads import Head
 from projections.token_counts import TokenCounts
 
 __all__ = [
+    "PIECE",
+    "CatchUp",
     "Fold",
     "begin",
     "catch_up",
@@ -38,6 +41,9 @@ __all__ = [
     "resume",
     "save_folds",
 ]
+
+PIECE = 1_000
+"""Events after which a catch-up should commit: until then others wait, on SQLite all that write."""
 
 _PAGE = 1_000
 _DAMAGED = (BlobDamaged, ValueError, TypeError, LookupError, RecursionError)
@@ -89,6 +95,73 @@ def is_current(connection: AnyConnection, generation: Generation, conversation_i
     return not heads.behind(connection, [generation], [conversation_id])
 
 
+class CatchUp:
+    """The catching up of one conversation in some generations, piece by piece.
+
+    Attributes:
+        heads: Where the generations stand since the last piece.
+    """
+
+    def __init__(
+        self, generations: Sequence[Generation], conversation_id: UUID, *, before: int = END
+    ) -> None:
+        self.heads: list[Head] = []
+        self._generations = generations
+        self._conversation_id = conversation_id
+        self._before = before
+        self._counts = TokenCounts(conversation_id)
+        self._begun = False
+
+    def piece(self, connection: AnyConnection, most: int = PIECE) -> int:
+        """Fold the next events into the generations' tables; return how many were read.
+
+        In the caller's transaction, which must be one for writing. Fewer than ``most`` are the
+        last; otherwise the next piece may come in a transaction of its own, since heads, rows and
+        states are those of the events up to here. A second caller for the same conversation waits
+        for the first, and goes on from where that one came to. One pass over the events serves
+        every generation; memory is bounded by a page of them.
+
+        Raises:
+            ProjectionFailed: A fold raised, or an event cannot be read; the caller's transaction
+                must be rolled back, and this object not used again.
+        """
+        stream = self._conversation_id
+        with operation(
+            "projections", "catch_up", tell_slow=True, conversation_id=stream
+        ) as caught_up:
+            erasure_lock(connection, stream)
+            folds = [_fold(head) for head in heads.lock(connection, self._generations, stream)]
+            after, count = min(fold.version for fold in folds), 0
+            self._counts.go_on_in(connection)
+            while limit := min(_PAGE, most - count):
+                page = _page(connection, folds, stream, after, self._before, limit)
+                if page:
+                    self._fold_page(connection, folds, page)
+                    after, count = page[-1].version, count + len(page)
+                if len(page) < limit:
+                    break
+            self._counts.write(connection)
+            self.heads = [Head(fold.generation, fold.version, fold.state) for fold in folds]
+            caught_up.note(version=after, events=count)
+        return count
+
+    def _fold_page(
+        self, connection: AnyConnection, folds: Sequence[Fold], page: Sequence[RecordedEvent]
+    ) -> None:
+        counts, begun = self._counts, self._begun
+        self._begun = True
+        if not begun and (page[0].version == 1 or len(page) > _FEW):
+            # Another generation may have folded them.
+            counts.look_in(connection)
+            counts.read_ahead()
+        with counts.active():
+            for fold in folds:
+                fold.feed(page)
+        save_folds(connection, folds, self._conversation_id)
+        if counts.is_full:
+            counts.write(connection)
+
+
 def catch_up(
     connection: AnyConnection,
     generations: Sequence[Generation],
@@ -96,40 +169,14 @@ def catch_up(
     *,
     before: int = END,
 ) -> int:
-    """Fold what a conversation has gained into the generations' tables; return the events read.
+    """Fold all that a conversation has gained, in the caller's transaction; return how many events.
 
-    In the caller's transaction, which must be one for writing. A second caller for the same
-    conversation waits for the first, and then finds nothing to do. One pass over the events
-    serves every generation; memory is bounded by a page of them.
+    With ``before``, only those below that version.
 
     Raises:
-        ProjectionFailed: A fold raised, or an event cannot be read; the caller's transaction must
-            be rolled back.
+        ProjectionFailed: As `CatchUp.piece` does.
     """
-    with operation(
-        "projections", "catch_up", tell_slow=True, conversation_id=conversation_id
-    ) as caught_up:
-        erasure_lock(connection, conversation_id)
-        folds = [_fold(head) for head in heads.lock(connection, generations, conversation_id)]
-        after, count = min(fold.version for fold in folds), 0
-        counts = TokenCounts(conversation_id)
-        while page := _page(connection, folds, conversation_id, after, before):
-            if count == 0 and (after == 0 or len(page) > _FEW):
-                # Another generation may have folded them.
-                counts.look_in(connection)
-                counts.read_ahead()
-            with counts.active():
-                for fold in folds:
-                    fold.feed(page)
-            save_folds(connection, folds, conversation_id)
-            after, count = page[-1].version, count + len(page)
-            if counts.is_full:
-                counts.write(connection)
-            if len(page) < _PAGE:
-                break
-        counts.write(connection)
-        caught_up.note(version=after, events=count)
-    return count
+    return CatchUp(generations, conversation_id, before=before).piece(connection, END)
 
 
 def fold_anew(
@@ -202,9 +249,10 @@ def _page(
     conversation_id: UUID,
     after: int,
     before: int = END,
+    limit: int = _PAGE,
 ) -> list[RecordedEvent]:
     try:
-        return read_page(connection, conversation_id, after=after, before=before, limit=_PAGE)
+        return read_page(connection, conversation_id, after=after, before=before, limit=limit)
     except _DAMAGED as error:
         version = _damaged(connection, conversation_id, after)
         name = folds[0].generation.projection.name

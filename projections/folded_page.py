@@ -8,7 +8,7 @@ with a statement a table (`row_statements.load`). The result is that of `engine.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import Connection, Table
@@ -29,21 +29,25 @@ class AlreadyFolded(Exception):
 class FoldedPage:
     """Heads and rows of many conversations, as the driver takes them."""
 
-    _heads: list[BoundHead] = field(default_factory=list)
-    _rows: dict[Table, list[row_statements.Bound]] = field(default_factory=dict)
+    _heads: Sequence[BoundHead]
+    _rows: Mapping[Table, row_statements.NewRows]
 
     @classmethod
     def of(cls, dialect: Dialect, folded: Mapping[UUID, Sequence[Fold]]) -> FoldedPage:
         """Bind folds that began with the first event; by conversation, in order of id."""
-        page = cls()
-        for conversation_id, folds in folded.items():
-            reached = [Head(fold.generation, fold.version, fold.state) for fold in folds]
-            page._heads.extend(heads.bind(dialect, conversation_id, reached))
-            for fold in folds:
-                tables = fold.generation.tables
-                for table, rows in fold.buffer.bind_new(dialect, tables, conversation_id):
-                    page._rows.setdefault(table, []).extend(rows)
-        return page
+        reached: list[BoundHead] = []
+        for owner, folds in folded.items():
+            standing = [Head(fold.generation, fold.version, fold.state) for fold in folds]
+            reached += heads.bind(dialect, owner, standing)
+        bound = {}
+        for of_generation in zip(*folded.values(), strict=True):
+            for name, table in of_generation[0].generation.tables.items():
+                made = {
+                    owner: fold.buffer.new_rows(name)
+                    for owner, fold in zip(folded, of_generation, strict=True)
+                }
+                bound[table] = row_statements.bind_new(table, dialect, made)
+        return cls(reached, bound)
 
     def write(self, connection: Connection) -> None:
         """Write the page, in the caller's transaction, which has the erasure's locks.

@@ -8,7 +8,9 @@ conversation is folded under its own lock, and the cursor only moves on from whe
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -19,14 +21,14 @@ from eventstore.sql import feed
 from eventstore.sql.dialect import Statement, run_each
 from projections import heads
 from projections.base import Projection
-from projections.engine import catch_up
+from projections.engine import PIECE, CatchUp
 from projections.failures import catch_up_or_set_aside, noted
 from projections.generations import Generation, find_all_live
 
 __all__ = ["catch_up_behind", "late", "retry_set_aside"]
 
 _LOOK = 2_000
-_TOGETHER = 20
+_TOGETHER = 20  # conversations; fewer where they have gained more than a piece of events
 _MOVE = Statement(
     *(
         f"""
@@ -41,8 +43,9 @@ _MOVE = Statement(
 def catch_up_behind(store: EventStore, projections: Sequence[Projection]) -> int:
     """Catch up every conversation that is behind; return how many were.
 
-    Many short transactions: up to 20 conversations each, then one for the cursor. A conversation
-    that cannot be folded is set aside and not counted; it is tried again when it gains events.
+    Many short transactions: up to 20 conversations or 1,000 events each, then one for the cursor.
+    A conversation that cannot be folded is set aside and not counted; it is tried again when it
+    gains events.
     """
     with store.on_driver() as connection:
         found = find_all_live(connection, projections)
@@ -74,7 +77,7 @@ def _follow(store: EventStore, generations: list[Generation], cursor: str | None
 
 
 def retry_set_aside(store: EventStore, projections: Sequence[Projection]) -> None:
-    """Try again what was set aside, one transaction each: the code may have been mended since."""
+    """Try again what was set aside, each by itself: the code may have been mended since."""
     with store.reading() as connection:
         live = find_all_live(connection, projections)
         by_key = {(each.projection.name, each.number): each for each in live if each is not None}
@@ -87,15 +90,27 @@ def retry_set_aside(store: EventStore, projections: Sequence[Projection]) -> Non
 
 def _catch_up(store: EventStore, part: Sequence[tuple[UUID, list[Generation]]]) -> int:
     try:
-        with store.on_driver(write=True, durable=False) as connection:
-            for conversation, behind in part:
-                catch_up(connection, behind, conversation)
-        return len(part)
+        _by_pieces(store, part)
     except ProjectionFailed:
         return sum(_catch_up_alone(store, conversation, behind) for conversation, behind in part)
+    return len(part)
+
+
+def _by_pieces(store: EventStore, part: Sequence[tuple[UUID, list[Generation]]]) -> None:
+    """Catch conversations up, in order; each transaction folds a piece of events."""
+    waiting = deque(CatchUp(behind, conversation) for conversation, behind in part)
+    while waiting:
+        with store.on_driver(write=True, durable=False) as connection:
+            room = PIECE
+            while waiting and (room := room - waiting[0].piece(connection, room)):
+                waiting.popleft()
 
 
 def _catch_up_alone(store: EventStore, conversation: UUID, behind: list[Generation]) -> bool:
+    for generation in behind:
+        # Whatever comes before the piece that cannot be folded.
+        with suppress(ProjectionFailed):
+            _by_pieces(store, [(conversation, [generation])])
     with store.writing(durable=False) as connection:
         return not catch_up_or_set_aside(connection, behind, conversation)
 

@@ -76,13 +76,14 @@ class LooseEndsProjection:
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the row."""
         after, _ = folding.run(_HANDLERS, state, event)
-        step = event.meta.step
+        step, turn = event.meta.step, after["turn"]
         if (
             step is not None
-            and belongs(after["turn"], event, "turn")
-            and step >= after["turn"]["steps"]
+            and turn is not None
+            and step >= turn["steps"]
+            and belongs(turn, event, "turn")
         ):
-            after = {**after, "turn": {**after["turn"], "steps": step + 1}}
+            after = {**after, "turn": {**turn, "steps": step + 1}}
         values: dict[str, Any] = {
             "last_version": event.version,
             "last_event_at": event.occurred_at,
@@ -96,17 +97,17 @@ class LooseEndsProjection:
 
 
 def _changed(state: State, after: State) -> dict[str, Any]:
-    values = {
-        name: after[name]
-        for name in ("turn", "session", "run_step")
-        if after[name] is not state[name]
-    }
-    for memory, column in (("models", "model_calls"), ("calls", "tool_calls")):
-        if after[memory] is not state[memory]:
-            values[column] = list(after[memory].values())
+    values: dict[str, Any] = {}
+    for name in ("turn", "session", "run_step"):
+        if after[name] is not state[name]:
+            values[name] = after[name]
+    models, calls = after["models"], after["calls"]
+    if models is not state["models"]:
+        values["model_calls"] = list(models.values())
+    if calls is not state["calls"]:
+        values["tool_calls"] = list(calls.values())
     if values:
-        open_turns = after["turn"] is not None
-        values["open_count"] = len(after["models"]) + len(after["calls"]) + open_turns
+        values["open_count"] = len(models) + len(calls) + (after["turn"] is not None)
     return values
 
 

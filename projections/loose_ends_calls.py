@@ -17,6 +17,7 @@ from eventstore.events import (
     TokenUsage,
     ToolCall,
     ToolCallDelta,
+    ToolCallRequest,
     ToolResult,
 )
 from eventstore.ids import call_id
@@ -26,6 +27,7 @@ from projections.folding import CLOSED_LIMIT, SEALS, Draft
 __all__ = ["HANDLERS", "begun", "belongs", "end_model_call"]
 
 _WITHDRAWN = "withdrawn"
+_UNANSWERED = (None, *SEALS)
 _PLACE = ("session_id", "turn", "step", "mode", "run_id", "workflow_id", "agent_id")
 _TOKENS = (
     "prompt_tokens",
@@ -48,9 +50,9 @@ def belongs(entry: dict[str, Any] | None, event: RecordedEvent, name: str) -> bo
 def begun(draft: Draft, **values: Any) -> dict[str, Any]:
     """Return what every open thing holds: which event began it, when, and where it belongs."""
     event = draft.event
-    told = event.meta.__dict__
+    told = vars(event.meta)
     meta = {name: value for name in _PLACE if (value := told[name]) is not None}
-    if not event.meta.in_context:
+    if not told["in_context"]:
         meta["in_context"] = False
     return {"version": event.version, "began_at": draft.now, "meta": meta, **values}
 
@@ -60,7 +62,8 @@ def _request(draft: Draft, request: LlmRequest) -> None:
     if draft.get("ended", own_id) in ("ok", _WITHDRAWN):
         return
     draft.drop("ended", own_id)
-    invocation = {name: value for name, value in request.invocation if value is not None}
+    told = vars(request.invocation).items()
+    invocation = {name: value for name, value in told if value is not None}
     _begin_model_call(draft, own_id, request.attempt, invocation)
     if draft.event.meta.step is None and request.retry_of is None:
         _count_step(draft)
@@ -69,8 +72,16 @@ def _request(draft: Draft, request: LlmRequest) -> None:
 def _begin_model_call(
     draft: Draft, own_id: str, attempt: int, invocation: dict[str, Any]
 ) -> dict[str, Any]:
-    call = begun(draft, llm_call_id=own_id, attempt=attempt, invocation=invocation)
-    call |= {"text": "", "reasoning": "", "refusal": "", "tool_calls": {}}
+    call = begun(
+        draft,
+        llm_call_id=own_id,
+        attempt=attempt,
+        invocation=invocation,
+        text="",
+        reasoning="",
+        refusal="",
+        tool_calls={},
+    )
     draft.keep("models", own_id, call)
     return call
 
@@ -86,17 +97,16 @@ def _chunk(draft: Draft, chunk: AssistantChunk) -> None:
     if draft.get("ended", own_id) is not None:
         return
     call = draft.get("models", own_id) or _begin_model_call(draft, own_id, 1, {})
-    told: dict[str, Any] = {
-        "text": call["text"] + chunk.text,
-        "reasoning": call["reasoning"] + chunk.reasoning,
-        "refusal": call["refusal"] + chunk.refusal,
-    }
+    call = call.copy()
+    call["text"] += chunk.text
+    call["reasoning"] += chunk.reasoning
+    call["refusal"] += chunk.refusal
     if chunk.tool_calls:
         pieces = dict(call["tool_calls"])
         for delta in chunk.tool_calls:
             pieces[str(delta.index)] = _piece(pieces.get(str(delta.index)), delta)
-        told["tool_calls"] = pieces
-    draft.keep("models", own_id, {**call, **told})
+        call["tool_calls"] = pieces
+    draft.keep("models", own_id, call)
 
 
 def _piece(before: dict[str, Any] | None, delta: ToolCallDelta) -> dict[str, Any]:
@@ -114,16 +124,20 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
     for index, request in enumerate(message.tool_calls):
         own_id = call_id(version, index)
         if draft.get("answered", own_id) is None:
-            asked = {
-                "name": request.name,
-                "arguments": request.arguments,
-                "provider_id": request.provider_id,
-            }
-            _open_call(draft, own_id, {**begun(draft), **asked})
+            _open_call(draft, own_id, _asked(draft, request))
     known = draft.get("models", message.llm_call_id) is not None
     if event.meta.step is None and not known:
         _count_step(draft)
     end_model_call(draft, message.llm_call_id, "ok", message.usage)
+
+
+def _asked(draft: Draft, request: ToolCallRequest | ToolCall) -> dict[str, Any]:
+    return begun(
+        draft,
+        name=request.name,
+        arguments=request.arguments,
+        provider_id=request.provider_id,
+    )
 
 
 def _open_call(draft: Draft, own_id: str, values: dict[str, Any]) -> None:
@@ -154,18 +168,17 @@ def end_model_call(
 
 
 def _sum(total: dict[str, Any] | None, usage: TokenUsage) -> dict[str, Any]:
-    told = total or {}
-    sums = {
-        name: told.get(name, 0) + value
-        for name in _TOKENS
-        if (value := getattr(usage, name)) is not None
-    }
-    return {**told, **sums, "reported": usage.reported and told.get("reported", True)}
+    sums, told = dict(total or {}), vars(usage)
+    for name in _TOKENS:
+        if told[name] is not None:
+            sums[name] = sums.get(name, 0) + told[name]
+    sums["reported"] = told["reported"] and sums.get("reported", True)
+    return sums
 
 
 def _execution(draft: Draft, call: ToolCall) -> None:
     own_id = call.call_id
-    if draft.get("answered", own_id) not in (None, *SEALS):
+    if draft.get("answered", own_id) not in _UNANSWERED:
         return
     draft.drop("answered", own_id)
     told: dict[str, Any] = {
@@ -174,15 +187,14 @@ def _execution(draft: Draft, call: ToolCall) -> None:
         "idempotent": call.idempotent,
     }
     if draft.get("calls", own_id) is None:
-        asked = {"name": call.name, "arguments": call.arguments, "provider_id": call.provider_id}
-        told = {**begun(draft), **asked, **told}
+        told = {**_asked(draft, call), **told}
     _open_call(draft, own_id, told)
 
 
 def _result(draft: Draft, result: ToolResult) -> None:
     own_id = result.call_id
     draft.drop("calls", own_id)
-    if draft.get("answered", own_id) in (None, *SEALS):
+    if draft.get("answered", own_id) in _UNANSWERED:
         draft.keep("answered", own_id, result.status, CLOSED_LIMIT)
 
 

@@ -59,9 +59,9 @@ def place_of(event: RecordedEvent, text: str | None, *, longer_than: int) -> dic
         text: What the row says.
         longer_than: A text of so many characters is cheaper to keep than to look up.
     """
-    has_it, part = False, None
-    if text is not None and len(text) > longer_than:
-        has_it, part = _find(event, text)
+    if text is None or len(text) <= longer_than:
+        return {EVENT: None, "text_part": None}
+    has_it, part = _find(event, text)
     return {EVENT: event.version if has_it else None, "text_part": part}
 
 

@@ -1,7 +1,8 @@
 """How a read finds its rows: caught up first, or folded in memory, or as they once were.
 
 `Views` says what is asked; this says of which tables. What is read of several projections is read
-in one snapshot, so that it is of one version.
+in one snapshot, so that it is of one version. What has gained many events is caught up in several
+transactions, and read in the last.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from eventstore.sql.dialect import AnyConnection, DriverConnection
 from eventstore.sql.streams import get_stream
 from projections import heads
 from projections.base import Projection
-from projections.engine import catch_up
+from projections.engine import PIECE, CatchUp
 from projections.following import catch_up_behind, late
 from projections.generations import Generation, GenerationGone, find_all_live, find_live, gone
+from projections.heads import Head
 from projections.replica import Copy, as_of, in_memory, known_counts
 from projections.setup import install_all
 from projections.token_counts import TokenCounts
@@ -35,8 +37,9 @@ C = TypeVar("C", Connection, DriverConnection)
 T = TypeVar("T")
 Reading = Callable[[Sequence[Copy]], T]
 """A query: given a connection and a generation of each projection, in the order asked for."""
-DriverReading = Callable[[Sequence[tuple[AnyConnection, Generation]]], T]
-"""A query that speaks to the driver alone."""
+DriverReading = Callable[[AnyConnection, Generation, Head | None], T]
+"""A query that speaks to the driver alone; it is told the head if that was just written."""
+_Query = Callable[[C, Sequence[Generation], Sequence[Head]], T]
 
 _LOOKS = 10
 """How many cut-overs in a row a read may meet."""
@@ -59,22 +62,43 @@ def read_current(
 
 def read_on_driver(
     store: EventStore,
-    projections: Sequence[Projection],
+    projection: Projection,
     conversation_id: UUID,
     read: DriverReading[T],
+    *,
+    last: Head | None = None,
 ) -> T:
     """Return what `read_current` does of one conversation, at the cost of the driver's calls alone.
+
+    Args:
+        store: The store.
+        projection: The one that is read.
+        conversation_id: The conversation.
+        read: The query.
+        last: Where the conversation stood when this process last read it. If the store itself has
+            appended since, it is caught up without looking first whether there is something new.
 
     Raises:
         ConversationNotFound: There is none of this id.
         ProjectionFailed: A fold raised.
     """
     if store.read_only:
-        return read_current(store, projections, conversation_id, read)
+        return read_current(
+            store, (projection,), conversation_id, lambda copies: read(*copies[0], None)
+        )
+
+    def query(
+        connection: DriverConnection, generations: Sequence[Generation], heads: Sequence[Head]
+    ) -> T:
+        return read(connection, generations[0], heads[0] if heads else None)
+
     begin = _Begin(
         partial(store.on_driver, snapshot=True), partial(store.on_driver, write=True, durable=False)
     )
-    return _looking(store, lambda: _read_one(begin, projections, conversation_id, read))
+    if last is not None and store.seen_version(conversation_id) > last.version:
+        with suppress(GenerationGone), gone():
+            return _read_new(begin, [last.generation], conversation_id, query)
+    return _looking(store, lambda: _read_one(begin, (projection,), conversation_id, query))
 
 
 def read_past(
@@ -126,7 +150,11 @@ def _read_once(
     if conversation_id is None:
         return _read_across(store, projections, read)
     begin = _Begin(partial(store.reading, snapshot=True), partial(store.writing, durable=False))
-    return _read_one(begin, projections, conversation_id, read)
+
+    def query(connection: Connection, generations: Sequence[Generation], _: Sequence[Head]) -> T:
+        return read([(connection, each) for each in generations])
+
+    return _read_one(begin, projections, conversation_id, query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,40 +169,44 @@ def _read_one(
     begin: _Begin[C],
     projections: Sequence[Projection],
     conversation_id: UUID,
-    read: Callable[[Sequence[tuple[C, Generation]]], T],
+    query: _Query[C, T],
 ) -> T:
     counts = TokenCounts(conversation_id)
-    erasures = 0
     # A snapshot, since what a view reads in several queries must be of one version.
     with begin.reading() as connection:
         standing = _standing(connection, projections, conversation_id)
         generations = _all_live(projections, [each.generation for each in standing])
         current = all(each.current for each in standing)
         if current:
-            answer = _answer(connection, generations, counts, read)
+            counts.look_in(connection)
+            with counts.active():
+                answer = query(connection, generations, ())
             if not counts.has_new:
                 return answer
             erasures = erasure_count(connection, [conversation_id])
     if current:
         _keep(begin, conversation_id, counts, erasures)
         return answer
-    with begin.writing() as connection:
-        # Those found above: of a cut-over since, the tables that are missing tell.
-        catch_up(connection, generations, conversation_id)
-        answer = _answer(connection, generations, counts, read)
-        counts.write(connection)
-        return answer
+    # Those found above: of a cut-over since, the tables that are missing tell.
+    return _read_new(begin, generations, conversation_id, query)
 
 
-def _answer(
-    connection: C,
+def _read_new(
+    begin: _Begin[C],
     generations: Sequence[Generation],
-    counts: TokenCounts,
-    read: Callable[[Sequence[tuple[C, Generation]]], T],
+    conversation_id: UUID,
+    query: _Query[C, T],
 ) -> T:
-    counts.look_in(connection)
-    with counts.active():
-        return read([(connection, each) for each in generations])
+    """Catch a conversation up, and read it in the transaction that folds the last of it."""
+    counts, catching_up = TokenCounts(conversation_id), CatchUp(generations, conversation_id)
+    while True:
+        with begin.writing() as connection:
+            if catching_up.piece(connection) < PIECE:
+                counts.look_in(connection)
+                with counts.active():
+                    answer = query(connection, generations, catching_up.heads)
+                counts.write(connection)
+                return answer
 
 
 def _keep(begin: _Begin[C], conversation_id: UUID, counts: TokenCounts, erasures: int) -> None:

@@ -179,7 +179,7 @@ class RunsProjection:
         turn = event.meta.turn
         if turn is not None and turn > (state["last_turn"] or 0):
             after = {**after, "last_turn": turn}
-        if after is state and not isinstance(event.data, _RENDERED):
+        if after is state and type(event.data) not in _RENDERED:
             return state, changes
         values = {
             name: after[name]
@@ -346,5 +346,5 @@ _HANDLERS: dict[type, folding.Handler] = {
     ToolResult: _result,
 }
 
-_RENDERED = (Notebook, SystemInstruction)
+_RENDERED = frozenset({Notebook, SystemInstruction})
 RUNS = RunsProjection()

@@ -145,7 +145,7 @@ def _task_start(draft: Draft, task: TaskStart) -> None:
         open_span(draft, "task", task.task_id, title=task.task_id, collapsed=True)
         return
     draft.keep("spans", f"task:{task.task_id}", {**span, "started": draft.now})
-    change(draft, span["at"], status="running", started_at=draft.event.occurred_at)
+    change(draft, span["at"], {"status": "running", "started_at": draft.event.occurred_at})
 
 
 def _task_end(draft: Draft, end: TaskEnd) -> None:

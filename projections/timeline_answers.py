@@ -37,32 +37,27 @@ def _chunk(draft: Draft, chunk: AssistantChunk) -> None:
         if piece:
             text = call["texts"].get(kind, "") + piece
             call = {**call, "texts": {**call["texts"], kind: text}}
-            call = _show_answer(draft, own_id, call, kind, text, "streaming")
+            call = _show_answer(draft, own_id, call, kind, {"text": text, "status": "streaming"})
     for delta in chunk.tool_calls:
         slot = f"tool{delta.index}"
         if slot not in call["at"]:
             at = [draft.event.version, _FIRST_TOOL + len(call["at"])]
             call = {**call, "at": {**call["at"], slot: at}}
-            begin(draft, at, "tool", "streaming", **_tool(delta.name, own_id))
+            begin(draft, at, "tool", "streaming", _tool(delta.name, own_id))
     draft.keep("llm", own_id, call)
 
 
 def _show_answer(
-    draft: Draft,
-    own_id: str | None,
-    call: dict[str, Any],
-    kind: str,
-    text: str,
-    status: str,
-    **values: Any,
+    draft: Draft, own_id: str | None, call: dict[str, Any], kind: str, values: dict[str, Any]
 ) -> dict[str, Any]:
+    """Begin or change the item of an answer's text or reasoning; return the call with its place."""
     at = call["at"].get(kind)
     if at is not None:
-        change(draft, at, text=text, status=status, **values)
+        change(draft, at, values)
         return call
     at = [draft.event.version, 0 if kind == "reasoning" else 1]
-    values = {"role": "assistant", "llm_call_id": own_id, "text": text} | values
-    begin(draft, at, kind, status, collapsed=kind == "reasoning", **values)
+    known = {"role": "assistant", "llm_call_id": own_id, "collapsed": kind == "reasoning"}
+    begin(draft, at, kind, values["status"], known | values)
     return {**call, "at": {**call["at"], kind: at}}
 
 
@@ -80,15 +75,16 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
     if duration is None:
         duration = folding.elapsed_ms(call["started"], event.occurred_at)
     ended = {"ended_at": event.occurred_at, "message_version": event.version}
-    thoughts = [part for part in message.parts if isinstance(part, ReasoningPart)]
-    said = [part for part in message.parts if not isinstance(part, ReasoningPart)]
+    shown = {"status": "complete", **ended}
+    thoughts = [part for part in message.parts if type(part) is ReasoningPart]
+    said = [part for part in message.parts if type(part) is not ReasoningPart]
     thought = folding.text_of(thoughts, joint="") or call["texts"].get("reasoning", "")
     if thought:
-        _show_answer(draft, own_id, call, "reasoning", thought, "complete", **ended)
+        _show_answer(draft, own_id, call, "reasoning", {"text": thought, **shown})
     if said or "assistant" in call["at"] or not (thought or message.tool_calls):
-        values = ended | {"duration_ms": duration, "name": message.name}
-        text = folding.text_of(said, joint="")
-        _show_answer(draft, own_id, call, "assistant", text, "complete", **values)
+        values = {"duration_ms": duration, "name": message.name, **shown}
+        values["text"] = folding.text_of(said, joint="")
+        _show_answer(draft, own_id, call, "assistant", values)
     streamed = dict(call["at"])
     for index, request in enumerate(message.tool_calls):
         at = streamed.pop(f"tool{index}", None)
@@ -96,34 +92,34 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
         _tool_request(draft, index, at, _tool(request.name, own_id) | {"arguments": arguments})
     for slot, at in streamed.items():
         if slot.startswith("tool"):
-            change(draft, at, status="interrupted", **ended)
+            change(draft, at, {"status": "interrupted", **ended})
 
 
 def _error(draft: Draft, error: LlmError) -> None:
     event, own_id = draft.event, error.llm_call_id
     call = _end_answer(draft, own_id)
     status = "interrupted" if error.kind == "interrupted" else "failed"
-    ended = {"ended_at": event.occurred_at, "message_version": event.version}
+    ended = {"status": status, "ended_at": event.occurred_at, "message_version": event.version}
     partial = {"reasoning": error.partial_reasoning, "assistant": error.partial_text}
     for kind, told in partial.items():
         text = told or call["texts"].get(kind, "")
         if text:
-            _show_answer(draft, own_id, call, kind, text, status, **ended)
+            _show_answer(draft, own_id, call, kind, {"text": text, **ended})
     streamed = {slot: at for slot, at in call["at"].items() if slot.startswith("tool")}
     part = _FIRST_TOOL
     for request in error.partial_tool_calls:
         values = ended | {"arguments": request.arguments_text}
         if (at := streamed.pop(f"tool{request.index}", None)) is not None:
-            change(draft, at, status=status, **values)
+            change(draft, at, values)
         else:
             values |= _tool(request.name, own_id)
-            begin(draft, [event.version, part], "tool", status, **values)
+            begin(draft, [event.version, part], "tool", status, values)
             part += 1
     for at in streamed.values():
-        change(draft, at, status=status, **ended)
+        change(draft, at, ended)
     values = {"role": "assistant", "title": error.kind, "text": error.message}
     values |= {"llm_call_id": own_id, "ended_at": event.occurred_at}
-    begin(draft, [event.version, part], "error", status, **values)
+    begin(draft, [event.version, part], "error", status, values)
 
 
 def _tool(name: str | None, llm_call_id: str | None) -> dict[str, Any]:
@@ -140,15 +136,15 @@ def _tool_request(draft: Draft, index: int, at: list[int] | None, values: dict[s
     else:
         known = draft.get("answered", own_id)
     if known is not None:
-        change(draft, known["at"], **values)
+        change(draft, known["at"], values)
         if at is not None:
-            change(draft, at, status="interrupted")
+            change(draft, at, {"status": "interrupted"})
         return
     if at is None:
         at = [version, _FIRST_TOOL + index]
-        begin(draft, at, "tool", "pending", **values)
+        begin(draft, at, "tool", "pending", values)
     else:
-        change(draft, at, status="pending", **values)
+        change(draft, at, {"status": "pending", **values})
     draft.keep("calls", own_id, {"at": at, "message": version})
 
 
@@ -160,9 +156,9 @@ def _execution(draft: Draft, call: ToolCall) -> None:
     if known is None:
         known = {"at": [event.version, 0], "message": event.version}
         values = _tool(call.name, None) | {"call_id": own_id, "arguments": call.arguments}
-        begin(draft, known["at"], "tool", "running", **values)
+        begin(draft, known["at"], "tool", "running", values)
     else:
-        change(draft, known["at"], status="running", started_at=event.occurred_at)
+        change(draft, known["at"], {"status": "running", "started_at": event.occurred_at})
     draft.keep("calls", own_id, {**known, "started": draft.now})
 
 
@@ -175,6 +171,7 @@ def _result(draft: Draft, result: ToolResult) -> None:
     if duration is None and known is not None:
         duration = folding.elapsed_ms(known.get("started"), event.occurred_at)
     values = {
+        "status": result.status,
         "text": result.error if text is None else text,
         "alias": result.alias,
         "ended_at": event.occurred_at,
@@ -183,9 +180,9 @@ def _result(draft: Draft, result: ToolResult) -> None:
     if known is None:
         known = {"at": [event.version, 0], "message": event.version}
         values |= _tool(result.name, None) | {"call_id": own_id}
-        begin(draft, known["at"], "tool", result.status, **values)
+        begin(draft, known["at"], "tool", result.status, values)
     else:
-        change(draft, known["at"], status=result.status, **values)
+        change(draft, known["at"], values)
     if result.status in SEALS:
         draft.keep("calls", own_id, known)
     else:

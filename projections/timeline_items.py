@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -63,30 +64,28 @@ class TimelineItem(Row):
     end_version: int | None = None
 
 
-def begin(draft: Draft, at: list[int], kind: str, status: str, **values: Any) -> None:
+def begin(draft: Draft, at: list[int], kind: str, status: str, values: Mapping[str, Any]) -> None:
     """Begin an item at a version and part; it shows as of the event's own time."""
     event = draft.event
-    row = {
-        "kind": kind,
-        "status": status,
-        "collapsed": False,
-        "started_at": event.occurred_at,
-        "actor": event.meta.actor,
-        "message_version": event.version,
-        **folding.where(event),
-        **values,
-    }
+    row = folding.where(event)
+    row["kind"] = kind
+    row["status"] = status
+    row["collapsed"] = False
+    row["started_at"] = event.occurred_at
+    row["actor"] = event.meta.actor
+    row["message_version"] = event.version
+    row.update(values)
     _put(draft, at, row)
 
 
-def change(draft: Draft, at: list[int], **values: Any) -> None:
+def change(draft: Draft, at: list[int], values: Mapping[str, Any]) -> None:
     """Change an item; a text brings its preview, and the place where the event has it."""
-    _put(draft, at, values)
+    _put(draft, at, dict(values))
 
 
 def _put(draft: Draft, at: list[int], values: dict[str, Any]) -> None:
     if "text" in values:
-        values |= text_columns(draft.event, values["text"])
+        values.update(text_columns(draft.event, values["text"]))
     values["end_version"] = draft.event.version
     draft.put(TABLE, (at[0], at[1]), values)
 
@@ -94,14 +93,14 @@ def _put(draft: Draft, at: list[int], values: dict[str, Any]) -> None:
 def point(draft: Draft, kind: str, status: str = "complete", **values: Any) -> None:
     """Add an item for an event that stands alone."""
     ended = {"ended_at": draft.event.occurred_at}
-    begin(draft, [draft.event.version, 0], kind, status, **(ended | values))
+    begin(draft, [draft.event.version, 0], kind, status, ended | values)
 
 
 def open_span(draft: Draft, kind: str, own_id: object, **values: Any) -> None:
     """Begin an item that a later event ends, known by its kind and its own id."""
     at = [draft.event.version, 0]
     draft.keep("spans", f"{kind}:{own_id}", {"at": at, "started": draft.now})
-    begin(draft, at, kind, values.pop("status", "running"), **values)
+    begin(draft, at, kind, values.pop("status", "running"), values)
 
 
 def close_span(
@@ -115,6 +114,6 @@ def close_span(
     values = {name: value for name, value in told.items() if value is not None}
     values |= {"ended_at": event.occurred_at, "duration_ms": duration}
     if span is None:
-        begin(draft, [event.version, 0], kind, status, **values)
+        begin(draft, [event.version, 0], kind, status, values)
     else:
-        change(draft, span["at"], status=status, **values)
+        change(draft, span["at"], {"status": status, **values})

@@ -122,7 +122,7 @@ class TokenCounts:
             connection: Where to look for what is not known; None if all that is asked for is new.
         """
         self._conversation_id = conversation_id
-        self._key = b"" if conversation_id is None else conversation_id.bytes
+        self._hashes: dict[str, blake2b] = {}
         self._known: dict[bytes, Count] = {}
         self._new: dict[bytes, Count] = {}
         self._connection = connection
@@ -131,6 +131,11 @@ class TokenCounts:
     def look_in(self, connection: AnyConnection | None) -> None:
         """Look there for what is not known, or take it for new."""
         self._connection = connection
+
+    def go_on_in(self, connection: AnyConnection) -> None:
+        """Look there instead, in a later transaction, if there is something that is not known."""
+        if self._connection is not None:
+            self._connection = connection
 
     def read_ahead(self) -> None:
         """Read all the conversation's counts when one is first missed: for a fold of all of it."""
@@ -203,13 +208,17 @@ class TokenCounts:
         return tokenizer.widen(found)
 
     def _digest(self, content: Any, tokenizer: Tokenizer) -> bytes:
-        return blake2b(
-            _canonical(content),
-            digest_size=16,
-            key=self._key,
-            person=tokenizer.name.encode("ascii"),
-            salt=_VERSION,
-        ).digest()
+        begun = self._hashes.get(tokenizer.name)
+        if begun is None:
+            begun = self._hashes[tokenizer.name] = blake2b(
+                digest_size=16,
+                key=b"" if self._conversation_id is None else self._conversation_id.bytes,
+                person=tokenizer.name.encode("ascii"),
+                salt=_VERSION,
+            )
+        digest = begun.copy()
+        digest.update(_canonical(content))
+        return digest.digest()
 
     def _find(self, digest: bytes) -> Count | None:
         return self._known.get(digest) or self._new.get(digest)

@@ -146,7 +146,7 @@ def _begin(draft: Draft, own_id: str, called: dict[str, str | None]) -> dict[str
     # Without a request the start is unknown, and a first piece tells no latency.
     started = draft.now if called else None
     draft.keep("open", own_id, {"started": started, "first": None, "called": called})
-    return folding.where(event) | called | _first_seen(event) | {"status": "started"}
+    return {**folding.where(event), **called, **_first_seen(event), "status": "started"}
 
 
 def _message(draft: Draft, message: AssistantMessage) -> None:

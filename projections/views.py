@@ -9,34 +9,32 @@ so is the past, which is asked for by ``at``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from eventstore import EventStore
 from eventstore.events.values import Mode
 from eventstore.ids import to_uuid
-from eventstore.sql.schema import metadata_for
 from eventstore.store import StreamId
-from projections import tables
+from projections import queries
 from projections.base import Projection
 from projections.calibration import Calibration, calibration_of
 from projections.compression.strategy import Strategy, strategy_of
-from projections.context import CONTEXT, ContextSettings, ContextView, Injection, build
+from projections.context import ContextSettings, ContextView
 from projections.context.kept_rows import Memory
-from projections.context.requests import recorded_request
 from projections.context.settings import DEFAULTS
-from projections.context.sql_source import SqlRowSource
-from projections.context_reading import ContextReading
-from projections.directory import DIRECTORY, DirectoryEntry
+from projections.context_reading import ContextReading, sent
+from projections.directory import DIRECTORY
 from projections.generations import Generation
 from projections.loose_ends import LOOSE_ENDS
 from projections.open_ends import LooseEnds
-from projections.reading import Reading, read_current, read_past
+from projections.queries import ConversationEntry
+from projections.reading import read_current, read_past
 from projections.replica import Copy
-from projections.run_mode import injections, read_run_state
+from projections.run_mode import read_run_state
 from projections.runs import RUNS, RunState
 from projections.setup import install_all
 from projections.timeline import TIMELINE
@@ -48,16 +46,6 @@ from projections.usage import USAGE
 __all__ = ["ConversationEntry", "Views"]
 
 T = TypeVar("T")
-Read = Callable[[Connection, Generation], T]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationEntry(DirectoryEntry):
-    """A conversation in the list, with what the store knows of it besides."""
-
-    version: int
-    tenant_id: str | None
-    user_id: str | None
 
 
 class Views:
@@ -94,16 +82,7 @@ class Views:
             ValueError: The conversation has not come to the version ``at``.
         """
         stream = to_uuid(conversation_id)
-
-        def read(connection: Connection, generation: Generation) -> list[TimelineItem]:
-            table = generation.tables["timeline_items"]
-            query = tables.shown(table, connection.dialect.name)
-            query = query.where(table.c.conversation_id == stream)
-            if after:
-                query = query.where(table.c.end_version > after)
-            query = query.order_by(table.c.version, table.c.part).limit(limit)
-            return [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
-
+        read = partial(queries.timeline, conversation_id=stream, after=after, limit=limit)
         return self._read(TIMELINE, stream, read, at)
 
     def context(
@@ -160,7 +139,9 @@ class Views:
         """
         settings = settings or DEFAULTS
         if strategy is None:
-            strategy = strategy_of(settings.strategy, **settings.strategy_options)
+            chosen = strategy_of(settings.strategy, **settings.strategy_options)
+        else:
+            chosen = strategy_of(strategy)
         reading = ContextReading(
             store=self.store,
             memory=self._memory,
@@ -179,7 +160,7 @@ class Views:
                 "provider": provider,
             },
         )
-        return reading.view(strategy_of(strategy))
+        return reading.view(chosen)
 
     def context_of(
         self,
@@ -205,30 +186,7 @@ class Views:
             RequestNotReproducible: What comes out is not what was sent: something was erased
                 since, or the request was made by another version of this project.
         """
-        stream = to_uuid(conversation_id)
-        request = recorded_request(self.store, stream, request_version)
-
-        def read(copies: Sequence[Copy]) -> ContextView:
-            connection, generation = copies[0]
-            told: tuple[Injection, ...] = ()
-            if request.run:
-                state = read_run_state(*copies[1], stream)
-                told = injections(state, request.run if isinstance(request.run, str) else None)
-            return build(
-                SqlRowSource(
-                    connection,
-                    generation.tables["context_messages"],
-                    stream,
-                    excluded=request.options["settings"].include_collapsed_ui_events,
-                ),
-                injections=(*request.system, *told),
-                strategy=strategy,
-                **request.options,
-            )
-
-        projections = (CONTEXT, RUNS) if request.run else (CONTEXT,)
-        view = self._read_all(projections, stream, read, request.at)
-        return request.checked(view)
+        return sent(self.store, to_uuid(conversation_id), request_version, strategy)
 
     def usage(
         self,
@@ -286,29 +244,14 @@ class Views:
             ConversationNotFound: There is none of this id.
         """
         stream = None if conversation_id is None else to_uuid(conversation_id)
-
-        def read(connection: Connection, generation: Generation) -> list[ToolCallRow]:
-            table = generation.tables["tool_calls"]
-            wanted = (
-                (table.c.conversation_id, stream),
-                (table.c.name, tool),
-                (table.c.status, status),
-                (table.c.call_id, call_id),
-            )
-            query = select(table).order_by(
-                table.c.requested_at.desc(),
-                table.c.conversation_id,
-                # Never NULL, which the databases sort to different ends; one append is one moment.
-                table.c.requested_version.desc(),
-                table.c.call_index.desc(),
-                table.c.call_id,
-            )
-            for column, value in wanted:
-                if value is not None:
-                    query = query.where(column == value)
-            rows = connection.execute(query.limit(limit)).mappings()
-            return [ToolCallRow.from_row(row) for row in rows]
-
+        read = partial(
+            queries.tool_calls,
+            conversation_id=stream,
+            tool=tool,
+            status=status,
+            call_id=call_id,
+            limit=limit,
+        )
         return self._read(TOOL_CALLS, stream, read)
 
     def run_state(self, conversation_id: StreamId, *, at: int | None = None) -> RunState:
@@ -323,11 +266,7 @@ class Views:
             ValueError: The conversation has not come to the version ``at``.
         """
         stream = to_uuid(conversation_id)
-
-        def read(connection: Connection, generation: Generation) -> RunState:
-            return read_run_state(connection, generation, stream)
-
-        return self._read(RUNS, stream, read, at)
+        return self._read(RUNS, stream, partial(read_run_state, conversation_id=stream), at)
 
     def state_at(self, conversation_id: StreamId, version: int) -> RunState:
         """Return what `run_state` returned when the conversation was at a version; 0 is before all.
@@ -345,13 +284,7 @@ class Views:
             ConversationNotFound: There is none of this id.
         """
         stream = to_uuid(conversation_id)
-
-        def read(connection: Connection, generation: Generation) -> LooseEnds:
-            table = generation.tables["loose_ends"]
-            query = select(table).where(table.c.conversation_id == stream)
-            return LooseEnds.from_row(connection.execute(query).mappings().one())
-
-        return self._read(LOOSE_ENDS, stream, read)
+        return self._read(LOOSE_ENDS, stream, partial(queries.loose_ends, conversation_id=stream))
 
     def conversations_with_loose_ends(
         self, limit: int = 100, *, after: UUID | None = None
@@ -362,57 +295,26 @@ class Views:
             limit: The most to return, in order of id.
             after: Only ids above this one: the last id of the page before.
         """
-
-        def read(connection: Connection, generation: Generation) -> list[UUID]:
-            table = generation.tables["loose_ends"]
-            query = select(table.c.conversation_id).where(table.c.open_count > 0)
-            if after is not None:
-                query = query.where(table.c.conversation_id > after)
-            query = query.order_by(table.c.conversation_id).limit(limit)
-            return list(connection.execute(query).scalars())
-
+        read = partial(queries.conversations_with_loose_ends, after=after, limit=limit)
         return self._read(LOOSE_ENDS, None, read)
 
     def conversations(
         self, *, tenant_id: str | None = None, user_id: str | None = None, limit: int = 100
     ) -> list[ConversationEntry]:
         """Return the conversations of a tenant or user or of all, the latest active first."""
-
-        def read(connection: Connection, generation: Generation) -> list[ConversationEntry]:
-            table = generation.tables["directory"]
-            streams = metadata_for(connection.dialect.name).tables["conversations"]
-            query = (
-                select(table, streams.c.version, streams.c.tenant_id, streams.c.user_id)
-                .join(streams, streams.c.conversation_id == table.c.conversation_id)
-                .order_by(table.c.last_activity_at.desc(), table.c.conversation_id)
-                .limit(limit)
-            )
-            for column, value in (
-                (streams.c.tenant_id, tenant_id),
-                (streams.c.user_id, user_id),
-            ):
-                if value is not None:
-                    query = query.where(column == value)
-            return [ConversationEntry.from_row(row) for row in connection.execute(query).mappings()]
-
+        read = partial(queries.conversations, tenant_id=tenant_id, user_id=user_id, limit=limit)
         return self._read(DIRECTORY, None, read)
 
     def _read(
         self,
         projection: Projection,
         conversation_id: UUID | None,
-        read: Read[T],
+        read: Callable[[Connection, Generation], T],
         at: int | None = None,
     ) -> T:
-        return self._read_all((projection,), conversation_id, lambda copies: read(*copies[0]), at)
+        def answer(copies: Sequence[Copy]) -> T:
+            return read(*copies[0])
 
-    def _read_all(
-        self,
-        projections: Sequence[Projection],
-        conversation_id: UUID | None,
-        read: Reading[T],
-        at: int | None = None,
-    ) -> T:
         if conversation_id is None or at is None:
-            return read_current(self.store, projections, conversation_id, read)
-        return read_past(self.store, projections, conversation_id, at, read)
+            return read_current(self.store, (projection,), conversation_id, answer)
+        return read_past(self.store, (projection,), conversation_id, at, answer)

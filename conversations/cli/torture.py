@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 from rich.table import Table
 
-from conversations.cli.console import say, stdout
+from conversations.cli.console import note, say, stdout
 from conversations.cli.documents import print_document
 from conversations.cli.options import Target, common, json_option, with_target
 from conversations.cli.program import Failed, found_something
@@ -98,7 +98,7 @@ def torture(
         _refuse_unfit(store, yes)
         with progress_bar("torturing") as meter:
             chosen = Torture(writers, events, seconds, every, seed)
-            report = run(store, chosen, on_progress=meter.update)
+            report = run(store, chosen, on_progress=meter.update, on_phase=note)
     if as_json:
         print_document({"ok": report.ok, **asdict(report)})
     else:

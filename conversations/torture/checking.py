@@ -1,49 +1,99 @@
 """The check at the end of a run: reads everything back, and compares.
 
 It can be run again on the same notes, which the tests do after they have tampered with something.
+Its parts need nothing of each other, so that several processes share them.
 """
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from functools import partial
+from multiprocessing import get_context
 from uuid import UUID
 
 from conversations.torture.notes import Ack, deliveries, recall
-from conversations.torture.plan import TENANT, Plan
+from conversations.torture.plan import Plan
 from conversations.torture.report import Findings, Stored, audit_deliveries, audit_stream
+from conversations.torture.writing import open_store
 from eventstore import EventStore
 from projections.diff import compare
 
-__all__ = ["acknowledged", "check", "heads_of"]
+__all__ = ["check"]
+
+_PARTS = 6
+
+_Part = Callable[[Plan, EventStore], Findings]
 
 
-def acknowledged(plan: Plan) -> list[Ack]:
-    """Return all appends that a process of the run has seen acknowledged."""
-    return [ack for name in plan.writer_names() for ack in recall(plan.notes(name)).acks]
+def check(
+    plan: Plan, *, processes: int = 1, on_phase: Callable[[str], None] | None = None
+) -> Findings:
+    """Compare notes, log, readers and views of the run's conversations.
+
+    Args:
+        plan: The run, with its notes.
+        processes: How many check at the same time.
+        on_phase: Called after each part with a sentence that tells what it was.
+    """
+    parts, found, begun = _parts(plan), Findings(), time.monotonic()
+    # Spawned, not forked: a connection must not be shared with a child.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        running: dict[Future[Findings], str] = {
+            pool.submit(_do, plan, part): name for name, part in parts.items()
+        }
+        for number, done in enumerate(as_completed(running), start=1):
+            found += done.result()
+            if on_phase is not None:
+                seconds = time.monotonic() - begun
+                on_phase(f"{number} of {len(parts)} checked after {seconds:.0f} s: {running[done]}")
+    return found
 
 
-def heads_of(plan: Plan, store: EventStore) -> dict[UUID, int]:
-    """Return the versions that the conversations of the run have reached."""
-    found = store.list(tenant_id=TENANT, user_id=str(plan.run), limit=10_000)
-    return {info.conversation_id: info.version for info in found}
+def _parts(plan: Plan) -> dict[str, _Part]:
+    parts: dict[str, _Part] = {}
+    for number in range(_PARTS):
+        parts[f"views, part {number + 1}"] = partial(_views, number=number)
+    for number in range(_PARTS):
+        parts[f"log, part {number + 1}"] = partial(_log, number=number)
+    for index in range(plan.readers):
+        parts[f"reader {index + 1}"] = partial(_reader, index=index)
+    return parts
 
 
-def check(plan: Plan, store: EventStore) -> Findings:
-    """Compare notes, log, readers and views of the run's conversations."""
-    heads, acks = heads_of(plan, store), defaultdict[UUID, list[Ack]](list)
-    for ack in acknowledged(plan):
+def _do(plan: Plan, part: _Part) -> Findings:
+    with open_store(plan) as store:
+        return part(plan, store)
+
+
+def _log(plan: Plan, store: EventStore, *, number: int) -> Findings:
+    """Check some of the conversations: what is stored, against what was acknowledged."""
+    heads, acks = plan.heads(store), defaultdict[UUID, list[Ack]](list)
+    for ack in _acknowledged(plan):
         acks[ack.batch.stream].append(ack)
     found = Findings()
-    for stream in plan.streams():
+    for stream in sorted({*heads, *acks})[number::_PARTS]:
         found += audit_stream(_stored(store, stream), acks[stream])
         if stream in heads:
             found += Findings(chain=len(store.verify(stream).problems))
-    for index in range(plan.readers):
-        found += audit_deliveries(deliveries(plan.notes(f"reader-{index}")), heads)
-    own = set(plan.streams())
-    views = [each for each in compare(store).differences if each.conversation_id in own]
-    return found + Findings(views=len(views))
+    return found
 
 
-def _stored(store: EventStore, stream: UUID) -> list[Stored]:
-    return [(event.version, event.meta.correlation_id or "") for event in store.read(stream)]
+def _reader(plan: Plan, store: EventStore, *, index: int) -> Findings:
+    return audit_deliveries(deliveries(plan.notes(f"reader-{index}")), plan.heads(store))
+
+
+def _views(plan: Plan, store: EventStore, *, number: int) -> Findings:
+    some = sorted(plan.heads(store))[number::_PARTS]
+    return Findings(views=len(compare(store, conversations=some).differences))
+
+
+def _acknowledged(plan: Plan) -> Iterator[Ack]:
+    for name in plan.writer_names():
+        yield from recall(plan.notes(name)).acks
+
+
+def _stored(store: EventStore, stream: UUID) -> Iterator[Stored]:
+    return ((event.version, event.meta.causation_id or "") for event in store.read(stream))

@@ -12,9 +12,8 @@ import time
 from contextlib import suppress
 
 from conversations.torture.notes import Batch, Notes, write_down
-from conversations.torture.plan import PATIENCE_S, TENANT, Plan
+from conversations.torture.plan import PATIENCE_S, Plan
 from conversations.torture.writing import open_store
-from eventstore import EventStore
 from eventstore.errors import StoreUnavailable
 from projections import worker
 from projections.catalogue import PROJECTIONS
@@ -31,20 +30,19 @@ def tail(plan: Plan, index: int, cursor: str | None) -> None:
 
     Gives up when nothing came for two minutes, though the writers have ended.
     """
-    own, seen = set(plan.streams()), 0
+    seen = 0
     file = os.open(plan.notes(f"reader-{index}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     until = time.monotonic() + PATIENCE_S
     with open_store(plan) as store:
         while True:
             with suppress(StoreUnavailable):
                 # Before the page: what is stored then must be in it, or in one of those before.
-                end = _stored(plan, store) if plan.settled() else None
+                end = sum(plan.heads(store).values()) if plan.settled() else None
                 page = store.read_all(after=cursor, limit=_PAGE)
-                found = [(each.conversation_id, each.version) for each in page]
-                mine = [each for each in found if each[0] in own]
-                write_down(file, mine)
-                cursor, seen = page.cursor, seen + len(mine)
-                if found:
+                own = [each for each in page if each.meta.correlation_id == plan.run.hex]
+                write_down(file, [(each.conversation_id, each.version) for each in own])
+                cursor, seen = page.cursor, seen + len(own)
+                if page:
                     until = time.monotonic() + PATIENCE_S
                     continue
                 if end is not None and seen >= end:
@@ -70,18 +68,19 @@ def fold(plan: Plan, index: int) -> None:
 
 
 def rebuild_again(plan: Plan) -> None:
-    """Rebuild projections, some or all, again and again."""
+    """Rebuild projections, some or all, again and again.
+
+    Rests for as long as each has taken: what a rebuild costs grows with the log, and would leave
+    the writers of a long run ever less.
+    """
     choose = plan.chance("rebuild", os.getpid())
     names = [projection.name for projection in PROJECTIONS]
     with Notes(plan.notes("rebuilds")) as notes, open_store(plan) as store:
         while not plan.stopped():
-            chosen = choose.sample(names, choose.randint(1, len(names)))
+            chosen, started = choose.sample(names, choose.randint(1, len(names))), time.monotonic()
             with suppress(StoreUnavailable):
                 done = rebuild(store, chosen)
                 notes.acknowledged(Batch("rebuild", plan.run, done.events), 0)
-            time.sleep(_PAUSE_S)
-
-
-def _stored(plan: Plan, store: EventStore) -> int:
-    streams = store.list(tenant_id=TENANT, user_id=str(plan.run), limit=10_000)
-    return sum(info.version for info in streams)
+            until = 2 * time.monotonic() - started
+            while time.monotonic() < until and not plan.stopped():
+                time.sleep(_PAUSE_S)

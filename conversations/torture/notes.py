@@ -14,7 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-__all__ = ["Ack", "Batch", "Delivered", "Memory", "Notes", "deliveries", "recall", "write_down"]
+__all__ = [
+    "Ack",
+    "Batch",
+    "Delivered",
+    "Memory",
+    "Notes",
+    "Tally",
+    "deliveries",
+    "recall",
+    "write_down",
+]
 
 _DELIVERY = struct.Struct(">16sQ")
 
@@ -90,6 +100,27 @@ def recall(path: Path) -> Memory:
                 memory.acks.append(Ack(batch, first))
                 memory.pending, memory.events = None, memory.events + size
     return memory
+
+
+class Tally:
+    """Counts the acknowledged events of notes that grow; each look reads only what is new."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._read = dict.fromkeys(paths, 0)
+        self._events = 0
+
+    def events(self) -> int:
+        """Return how many events have been acknowledged by now."""
+        for path in self._read:
+            if not path.exists():
+                continue
+            with path.open("rb") as lines:
+                lines.seek(self._read[path])
+                for line in lines:
+                    kind, _, _, size, _ = json.loads(line)
+                    self._events += size if kind == "ack" else 0
+                    self._read[path] += len(line)
+        return self._events
 
 
 def write_down(file: int, events: Iterable[Delivered]) -> None:

@@ -1,6 +1,6 @@
 """What one run of the torture kit is to do, as every process of it is told.
 
-The conversations of a run are known beforehand: their ids are derived from the run's own, so that
+The conversations of a run belong to a user of the run's own, and their events name the run, so that
 readers and the final check can tell them from all others.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+from eventstore import EventStore
 from eventstore.ids import derived_id
 
 __all__ = ["PATIENCE_S", "TENANT", "Plan"]
@@ -21,6 +22,8 @@ TENANT = "eventstore-torture"
 PATIENCE_S = 120.0
 """How long a process may wait for the database, or a run for its processes, in seconds."""
 
+_ERA = 500
+_PAGE = 1_000
 _STOP = "stop"
 _SETTLED = "settled"
 
@@ -38,6 +41,9 @@ class Plan:
         seconds: How long to write at most.
         every_s: The average time between two kills, and between two cuts, in seconds.
         seed: What chance begins with.
+        shared: How many conversations the writers share at a time.
+        readers: How many processes tail the feed.
+        workers: How many processes keep the projections warm.
     """
 
     url: str
@@ -62,21 +68,28 @@ class Plan:
             return None
         return self.events // self.writers + (index < self.events % self.writers)
 
-    def stream(self, name: str) -> UUID:
-        """Return the conversation that only the process of this name writes to."""
-        return derived_id(self.run, name)
+    def streams(self, name: str, number: int) -> list[UUID]:
+        """Return the conversations that a writer may append its batch of this number to.
 
-    def shared_streams(self) -> list[UUID]:
-        """Return the conversations that all writers write to."""
-        return [derived_id(self.run, "shared", number) for number in range(self.shared)]
+        All but the last are shared by the writers. After each 500 batches a writer goes on to new
+        ones, so that a long run has many conversations, of some thousand events at most.
+        """
+        era = number // _ERA
+        shared = [derived_id(self.run, "shared", era, place) for place in range(self.shared)]
+        return [*shared, derived_id(self.run, name, era)]
 
     def writer_names(self) -> list[str]:
         """Return the names of all processes that append."""
         return [*(f"writer-{index}" for index in range(self.writers)), "holder"]
 
-    def streams(self) -> list[UUID]:
-        """Return every conversation of the run."""
-        return [*self.shared_streams(), *map(self.stream, self.writer_names())]
+    def heads(self, store: EventStore) -> dict[UUID, int]:
+        """Return the conversations of the run, and the versions that they have reached."""
+        heads: dict[UUID, int] = {}
+        after: UUID | None = None
+        while page := store.list(tenant_id=TENANT, user_id=str(self.run), after=after, limit=_PAGE):
+            heads.update((info.conversation_id, info.version) for info in page)
+            after = page[-1].conversation_id
+        return heads
 
     def notes(self, name: str) -> Path:
         """Return the file of a process's notes."""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from conversations.torture.checking import acknowledged, check, heads_of
+from conversations.torture.checking import check
 from conversations.torture.crew import Crew
-from conversations.torture.notes import deliveries, recall
+from conversations.torture.notes import Tally, deliveries, recall
 from conversations.torture.plan import PATIENCE_S, TENANT, Plan
 from conversations.torture.report import Findings, Report
 from eventstore import EventStore, new_id
@@ -26,6 +26,7 @@ __all__ = ["Torture", "others_in", "planned", "run", "torment"]
 _TICK_S = 0.02
 _PAGE = 1_000
 _NAME_LENGTH = 12
+_CHECKERS = 2
 
 # Sessions of this run alone, told by the name that its processes connect with.
 _CUT = """
@@ -62,6 +63,7 @@ def run(
     torture: Torture = Torture(),
     *,
     on_progress: Callable[[int, int], None] | None = None,
+    on_phase: Callable[[str], None] | None = None,
 ) -> Report:
     """Torture a database, check what is left, and return the report.
 
@@ -71,6 +73,7 @@ def run(
         store: The database, which exists and has its schema; no database in memory.
         torture: How much, and how roughly.
         on_progress: Called with the events acknowledged so far and those wanted in all.
+        on_phase: Called with a sentence when writing has ended, and after each part of the check.
 
     Raises:
         StoreUnavailable: The database cannot be used, also when nobody disturbs it.
@@ -78,8 +81,10 @@ def run(
     with tempfile.TemporaryDirectory(prefix="eventstore-torture-") as name:
         plan = planned(store, torture, Path(name))
         report = torment(plan, store, on_progress)
-        found = check(plan, store) + report.findings
-        return replace(report, findings=found)
+        if on_phase is not None:
+            on_phase(f"{report.acknowledged} events in {report.seconds:.0f} s; checking")
+        found = check(plan, processes=_CHECKERS, on_phase=on_phase)
+        return replace(report, findings=found + report.findings)
 
 
 def planned(store: EventStore, torture: Torture, directory: Path) -> Plan:
@@ -107,7 +112,7 @@ def torment(
     with store.reading() as connection:
         cursor = feed.feed_end(connection)
     started = time.monotonic()
-    cuts = 0
+    cuts, tally = 0, Tally(map(plan.notes, plan.writer_names()))
     with Crew(plan, cursor) as crew:
         for kind in _blows(plan):
             working = crew.tend()
@@ -119,7 +124,7 @@ def torment(
             elif kind == "cut":
                 cuts += _cut(plan, store)
             elif kind == "look" and on_progress is not None:
-                done = _events_acknowledged(plan)
+                done = tally.events()
                 on_progress(done, max(plan.events or 0, done))
             time.sleep(_TICK_S)
         plan.stop()
@@ -134,8 +139,8 @@ def torment(
         run=plan.run,
         seed=plan.seed,
         seconds=round(time.monotonic() - started, 3),
-        acknowledged=_events_acknowledged(plan),
-        stored=sum(heads_of(plan, store).values()),
+        acknowledged=tally.events(),
+        stored=sum(plan.heads(store).values()),
         delivered=tuple(
             sum(1 for _ in deliveries(plan.notes(f"reader-{index}")))
             for index in range(plan.readers)
@@ -168,10 +173,6 @@ def _cut(plan: Plan, store: EventStore) -> int:
         name = _session_name(plan.run.hex)
         return int(connection.execute(text(_CUT), {"name": name}).scalar_one())
     return 0
-
-
-def _events_acknowledged(plan: Plan) -> int:
-    return sum(ack.batch.size for ack in acknowledged(plan))
 
 
 def _session_name(run: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from random import Random
 
 from conversations.torture.notes import Batch, Notes, recall
@@ -17,6 +17,7 @@ from conversations.torture.plan import PATIENCE_S, TENANT, Plan
 from eventstore import ANY, EventStore, Meta, NewEvent
 from eventstore.errors import StoreUnavailable, WrongExpectedVersion
 from eventstore.events import AssistantMessage, TurnEnd, TurnStart, UserMessage
+from eventstore.events.base import Clock, utc_now
 from eventstore.events.records import EventData
 from eventstore.events.values import TextPart
 from eventstore.ids import derived_id
@@ -24,7 +25,7 @@ from eventstore.ids import derived_id
 __all__ = ["hold", "write"]
 
 _LARGEST = 20
-_CLOCK_BACK_S = 86_400.0
+_CLOCK_OFF_S = 86_400.0
 _HOLD_S = {"sqlite": 0.05, "postgresql": 0.8}
 
 
@@ -37,9 +38,9 @@ def write(plan: Plan, index: int) -> None:
     name = f"writer-{index}"
     memory, share = recall(plan.notes(name)), plan.share(index)
     choose = plan.chance(name, memory.tried)
-    streams = [*plan.shared_streams(), plan.stream(name)]
     done, number = memory.events, memory.tried
-    with Notes(plan.notes(name)) as notes, open_store(plan) as store:
+    clock = _unsteady(plan.chance(f"{name} clock", number))
+    with Notes(plan.notes(name)) as notes, open_store(plan, clock) as store:
         if memory.pending is not None:
             notes.acknowledged(memory.pending, _append(plan, store, memory.pending, choose, False))
             done += memory.pending.size
@@ -47,7 +48,8 @@ def write(plan: Plan, index: int) -> None:
             size = choose.randint(1, _LARGEST)
             if share is not None:
                 size = min(size, share - done)
-            batch = Batch(f"{name}.{number}", choose.choice(streams), size)
+            stream = choose.choice(plan.streams(name, number))
+            batch = Batch(f"{name}.{number}", stream, size)
             notes.tries(batch)
             exact = choose.random() < 0.5
             notes.acknowledged(batch, _append(plan, store, batch, choose, exact))
@@ -58,10 +60,11 @@ def hold(plan: Plan) -> None:
     """Append in transactions that stay open for long, and give up one in three."""
     memory = recall(plan.notes("holder"))
     choose, number = plan.chance("holder", memory.tried), memory.tried
-    stream = plan.stream("holder")
+    # One for the whole run, which becomes a long one.
+    *_, own = plan.streams("holder", 0)
     with Notes(plan.notes("holder")) as notes, open_store(plan) as store:
         while not plan.stopped():
-            batch = Batch(f"holder.{number}", stream, choose.randint(1, _LARGEST))
+            batch = Batch(f"holder.{number}", own, choose.randint(1, _LARGEST))
             number += 1
             notes.tries(batch)
             with suppress(_GivenUp, StoreUnavailable):
@@ -70,7 +73,12 @@ def hold(plan: Plan) -> None:
             time.sleep(choose.random() * 4 * _HOLD_S[store.engine.dialect.name])
 
 
-def open_store(plan: Plan) -> EventStore:
+def _unsteady(choose: Random) -> Clock:
+    """Return a clock that is wrong, and set anew whenever it is read: mostly back."""
+    return lambda: utc_now() - timedelta(seconds=(choose.random() - 0.1) * _CLOCK_OFF_S)
+
+
+def open_store(plan: Plan, clock: Clock = utc_now) -> EventStore:
     """Open the run's database, as often as it takes.
 
     Raises:
@@ -79,7 +87,7 @@ def open_store(plan: Plan) -> EventStore:
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
-            return EventStore.open(plan.url, migrate=False, pool_size=2)
+            return EventStore.open(plan.url, migrate=False, pool_size=2, clock=clock)
         except StoreUnavailable:
             if time.monotonic() > until:
                 raise
@@ -125,13 +133,16 @@ def _hold(plan: Plan, store: EventStore, batch: Batch, choose: Random) -> int:
 
 
 def _events(plan: Plan, batch: Batch, choose: Random) -> list[NewEvent]:
-    # By a clock that is wrong, and mostly in the past.
-    clock = datetime.now(UTC) - timedelta(seconds=(choose.random() - 0.1) * _CLOCK_BACK_S)
+    clock = _unsteady(choose)()
     return [
         NewEvent(
             _payload(f"{batch.name} {place}", choose.randrange(4)),
             derived_id(plan.run, batch.name, place),
-            Meta(correlation_id=f"{batch.name}.{place}.{batch.size}", occurred_at=clock),
+            Meta(
+                correlation_id=plan.run.hex,
+                causation_id=f"{batch.name}.{place}.{batch.size}",
+                occurred_at=clock,
+            ),
         )
         for place in range(batch.size)
     ]

@@ -7,15 +7,19 @@ surrogates: the codec (`eventstore.events.codec`) keeps both losslessly.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
 
-__all__ = ["JsonObject", "Payload", "UtcDatetime", "Value"]
+__all__ = ["Clock", "JsonObject", "Payload", "UtcDatetime", "Value", "utc_now"]
 
 JsonObject = dict[str, Any]
 """A JSON object kept as it came; NaN and infinities are refused when it is encoded."""
+
+Clock = Callable[[], datetime]
+"""Tells the time: aware, in UTC."""
 
 UtcDatetime = Annotated[AwareDatetime, AfterValidator(lambda moment: moment.astimezone(UTC))]
 """An aware datetime, converted to UTC; a naive one is refused."""

@@ -8,7 +8,7 @@ short way for streams whose heads are remembered; what it cannot do is done here
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -60,7 +60,9 @@ _CREATE = Statement(
 _FIND_IDS = "SELECT event_id, version FROM events WHERE conversation_id = {} AND event_id IN ({})"
 
 
-def append(connection: AnyConnection, request: Append, heads: Heads | None = None) -> Appended:
+def append(
+    connection: AnyConnection, request: Append, now: datetime, heads: Heads | None = None
+) -> Appended:
     """Append to one stream, in the caller's transaction; ``heads`` are told where it ended.
 
     Raises:
@@ -71,7 +73,6 @@ def append(connection: AnyConnection, request: Append, heads: Heads | None = Non
         ConversationDamaged: The stream's row holds what no append has written.
     """
     dialect, cur = dialect_of(connection), cursor(connection)
-    now = datetime.now(UTC)
     stream = str(request.conversation_id)
     head = _lock(cur, dialect, stream)
     outcome = _check(connection, request, head)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from eventstore.errors import CannotConnect, EventStoreError, StoreUnavailable
+from eventstore.events.base import Clock
 from eventstore.log import get_logger
 from eventstore.sql.append import append
 from eventstore.sql.dialect import DriverConnection
@@ -29,8 +30,9 @@ class Appending:
     Safe to share between threads.
     """
 
-    def __init__(self, url: str, at_hand: AtHand) -> None:
+    def __init__(self, url: str, at_hand: AtHand, clock: Clock) -> None:
         self._url = url
+        self._clock = clock
         self._at_hand = at_hand
         self._heads: Heads = {}
 
@@ -61,7 +63,7 @@ class Appending:
     def _from_heads(self, requests: Sequence[Append]) -> list[Appended | Exception | None]:
         """Append what follows from the heads that are remembered, and leave None for the rest."""
         try:
-            group = Group(requests, self._heads)
+            group = Group(requests, self._heads, self._clock())
             if group:
                 with translated(self._url), DriverStatement(self._at_hand) as connection:
                     return [*group.write(connection)]
@@ -78,16 +80,15 @@ class Appending:
         """Append in one transaction, each stream's row locked first; if that fails, in many."""
         try:
             with translated(self._url), DriverTransaction(self._at_hand, write=True) as connection:
-                return [_outcome(connection, request, self._heads) for request in requests]
+                return [self._append(connection, request) for request in requests]
         except Exception as error:
             if len(requests) == 1 or isinstance(error, CannotConnect):
                 return [error] * len(requests)
         return [outcome for request in requests for outcome in self._locked([request])]
 
-
-def _outcome(connection: DriverConnection, request: Append, heads: Heads) -> Appended | Exception:
-    try:
-        return append(connection, request, heads)
-    except EventStoreError as error:
-        # Raised before anything was written, so the others of the group are not touched.
-        return error
+    def _append(self, connection: DriverConnection, request: Append) -> Appended | Exception:
+        try:
+            return append(connection, request, self._clock(), self._heads)
+        except EventStoreError as error:
+            # Raised before anything was written, so the others of the group are not touched.
+            return error

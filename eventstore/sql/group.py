@@ -9,7 +9,7 @@ go the plain way (`eventstore.sql.append`), which finds out what is the matter.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from eventstore.sql.advance import Head, Step, advance
 from eventstore.sql.dialect import AnyConnection, cursor, dialect_of
@@ -30,11 +30,10 @@ class Group:
     it do as well.
     """
 
-    def __init__(self, requests: Sequence[Append], heads: Heads) -> None:
+    def __init__(self, requests: Sequence[Append], heads: Heads, now: datetime) -> None:
         self._heads = heads
         self._steps: dict[int, Step] = {}
         self._places: list[tuple[Step, slice] | None] = []
-        now = datetime.now(UTC)
         plain: set[int] = set()
         for request in requests:
             stream = request.conversation_id.int

@@ -73,6 +73,8 @@ def facts_of_text(text: str) -> Iterator[Fact]:
             yield Fact(literal, "identifier")
         elif literal[0].isupper() and len(literal) > 2 and not _begins_sentence(text, found):
             yield Fact(literal, "name")
+    if text.isascii():
+        return  # No quotation mark of these is.
     for quoted in _QUOTED.finditer(text, 0, _READ):
         yield Fact(quoted.group(1), "phrase")
 
@@ -99,7 +101,7 @@ def facts_of_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[Fact, ...]
     for message in messages:
         here: dict[str, Fact] = {}
         for fact in _facts_of_message(message):
-            if fact.text not in found and _SURROGATE.search(fact.text) is None:
+            if fact.text not in found and _is_whole(fact.text):
                 here.setdefault(fact.text, fact)
                 if len(here) >= MOST_FACTS:
                     break
@@ -153,6 +155,11 @@ def _facts_of_value(value: str) -> Iterator[Fact]:
             yield Fact(value.strip(), "phrase")
     else:
         yield from facts_of_text(value)
+
+
+def _is_whole(text: str) -> bool:
+    """Whether the text holds no half of a surrogate pair."""
+    return text.isascii() or _SURROGATE.search(text) is None
 
 
 def _is_identifier(literal: str) -> bool:

@@ -18,7 +18,6 @@ __all__ = ["ContextUsage", "Status", "Thresholds", "usage_of"]
 Status = Literal["normal", "warning", "compressing"]
 
 _QUARTER = Fraction(1, 4)
-_WARNING = Fraction(7, 8)  # of the trigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def usage_of(
         compressed: Whether the request has already been made smaller.
     """
     trigger = (thresholds or Thresholds()).trigger_tokens(fixed, budget)
-    warning = int(trigger * _WARNING) if warn_tokens is None else warn_tokens
+    warning = trigger * 7 // 8 if warn_tokens is None else warn_tokens
     status: Status = "warning" if used >= warning else "normal"
     if compressed or used > trigger:
         status = "compressing"

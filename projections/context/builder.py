@@ -15,7 +15,7 @@ from eventstore.errors import BudgetInfeasible
 from eventstore.tokens import Count, Tokenizer, count_messages, count_tools, tokenizer_for
 from projections import token_counts
 from projections.compression.llm_summary import LlmSummary, SummaryRequest
-from projections.compression.monitor import ContextUsage, Thresholds, usage_of
+from projections.compression.monitor import ContextUsage, usage_of
 from projections.compression.strategy import Strategy, options_of, strategy_of
 from projections.context import counts
 from projections.context.budget import Budget, Group, groups_of
@@ -85,7 +85,7 @@ def build(
             max_tokens=limit,
             max_messages=settings.max_messages if max_messages is None else max_messages,
             max_chars=settings.max_chars,
-            thresholds=Thresholds(settings.trigger, settings.target) if settings.steps else None,
+            thresholds=settings.thresholds if settings.steps else None,
         ),
         model,
         tokenizer_for(settings.tokenizer or model),
@@ -263,7 +263,7 @@ class _Builder:
             tokens.tokens,
             self._budget.max_tokens,
             fixed=fixed,
-            thresholds=Thresholds(settings.trigger, settings.target),
+            thresholds=settings.thresholds,
             warn_tokens=settings.warn_prompt_tokens,
             compressed=chosen.trimmed,
         )
@@ -310,7 +310,11 @@ class _Builder:
         return Group(rows, tokens, label, lasting)
 
     def _native(self, rows: Sequence[ContextRow]) -> int:
-        return sum(row.native_tokens for row in rows if row.native_tokens and self._carries(row))
+        tokens = 0
+        for row in rows:
+            if row.native_tokens and self._carries(row):
+                tokens += row.native_tokens
+        return tokens
 
     def _carries(self, row: ContextRow) -> bool:
         if row.native is None:

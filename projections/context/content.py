@@ -59,7 +59,7 @@ _OPENAI_PARTS = {
 
 def system(text: str, *, role: str = "system", name: str | None = None) -> Message:
     """Return a message of the system part, or a system message within the conversation."""
-    return _message(_named({"role": role, "content": text}, name))
+    return _named({"role": role, "content": scrub(text)}, name)
 
 
 def user(payload: UserMessage) -> Message:
@@ -67,25 +67,25 @@ def user(payload: UserMessage) -> Message:
     parts = [part for part in payload.parts if not isinstance(part, ReasoningPart)]
     content: str | list[Message]
     if not parts:
-        content = _sections(payload.sections)
+        content = scrub(_sections(payload.sections))
     elif len(parts) == 1 and isinstance(parts[0], TextPart):
-        content = parts[0].text
+        content = scrub(parts[0].text)
     else:
         content = user_parts(parts)
-    return _message(_named({"role": "user", "content": content}, payload.name))
+    return _named({"role": "user", "content": content}, payload.name)
 
 
 def assistant(payload: AssistantMessage) -> Message:
     """Return an assistant message with the provider's own call ids; empty where there is none."""
     refusals = [part.text for part in payload.parts if isinstance(part, RefusalPart)]
     spoken = [part for part in payload.parts if not isinstance(part, _NOT_CONTENT)]
-    content = None if payload.tool_calls and not spoken else _as_text(spoken)
+    content = None if payload.tool_calls and not spoken else scrub(_as_text(spoken))
     message = _named({"role": "assistant", "content": content}, payload.name)
     if refusals:
-        message["refusal"] = "".join(refusals)
+        message["refusal"] = scrub("".join(refusals))
     if payload.tool_calls:
         message["tool_calls"] = [_call(request) for request in payload.tool_calls]
-    return _message(message)
+    return message
 
 
 def tool(payload: ToolResult) -> Message:
@@ -103,9 +103,9 @@ def tool(payload: ToolResult) -> Message:
     else:
         content = _sections(payload.sections)
     if payload.status == "success" and payload.content is not None:
-        return _message({"role": "tool", "content": content})
+        return {"role": "tool", "content": scrub(content)}
     said = prompts.status(payload.status, payload.error, content)
-    return _message({"role": "tool", "content": "\n".join(filter(None, (said, content)))})
+    return {"role": "tool", "content": scrub("\n".join(filter(None, (said, content))))}
 
 
 def error(payload: LlmError) -> Message:
@@ -117,7 +117,7 @@ def error(payload: LlmError) -> Message:
         partial_text=payload.partial_text,
         partial_tools=tuple(call.name or "unnamed" for call in payload.partial_tool_calls),
     )
-    return _message({"role": "assistant", "content": content})
+    return {"role": "assistant", "content": scrub(content)}
 
 
 def user_parts(parts: Sequence[ContentPart]) -> list[Message]:
@@ -147,10 +147,6 @@ def scrub(value: Any) -> Any:
     return value
 
 
-def _message(message: Message) -> Message:
-    return {key: scrub(value) for key, value in message.items()}
-
-
 def _named(message: Message, name: str | None) -> Message:
     cleaned = wire_name(name) if name else ""
     return {**message, "name": cleaned} if cleaned else message
@@ -159,9 +155,9 @@ def _named(message: Message, name: str | None) -> Message:
 def _call(request: ToolCallRequest) -> Message:
     function = {
         "name": wire_name(request.name) or prompts.UNNAMED_TOOL,
-        "arguments": request.arguments_text or "{}",
+        "arguments": scrub(request.arguments_text or "{}"),
     }
-    return {"id": request.provider_id or "", "type": "function", "function": function}
+    return {"id": scrub(request.provider_id or ""), "type": "function", "function": function}
 
 
 def _user_part(part: ContentPart) -> Message:
@@ -200,8 +196,10 @@ def _is_openai_part(raw: object) -> bool:
 
 def _as_text(parts: Sequence[ContentPart]) -> str:
     """Return parts as one text; pieces of text follow each other as they were streamed."""
-    glue = "" if all(isinstance(part, TextPart) for part in parts) else "\n"
-    return glue.join(_part_text(p) for p in parts if not isinstance(p, ReasoningPart))
+    texts = [_part_text(p) for p in parts if not isinstance(p, ReasoningPart)]
+    if len(texts) == 1:
+        return texts[0]
+    return ("" if all(isinstance(part, TextPart) for part in parts) else "\n").join(texts)
 
 
 def _part_text(part: ContentPart) -> str:

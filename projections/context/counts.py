@@ -42,10 +42,12 @@ def added(rows: Sequence[ContextRow], tokenizer: Tokenizer, start: Count) -> Cou
 
 def total(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> int:
     """Return the tokens of the rows' messages together."""
-    name = tokenizer.name
-    if all(row.encoding == name for row in rows):
-        return sum(row.tokens for row in rows)
-    return sum(count.tokens for count in of(rows, tokenizer))
+    tokens = 0
+    for row in rows:
+        if row.encoding != tokenizer.name:
+            return sum(count.tokens for count in of(rows, tokenizer))
+        tokens += row.tokens
+    return tokens
 
 
 def composed(text: str, tokenizer: Tokenizer) -> Count:

@@ -29,7 +29,7 @@ _PLAIN: dict[str, Any] = dict.fromkeys(("shorter", "shorter_tokens", "facts", "n
 
 def plain(message: dict[str, Any]) -> dict[str, Any]:
     """Return the columns of a message that is sent as it is, or not at all."""
-    return {**counted(message), **_PLAIN}
+    return counted(message) | _PLAIN
 
 
 def detailed(

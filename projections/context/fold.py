@@ -48,13 +48,14 @@ from projections.context.memo import touch
 from projections.context.quoted import place_of
 from projections.context.rows import CONTEXT_MESSAGES, Kind
 from projections.context.wire import native
+from projections.quoting import PLACE
 
 __all__ = ["CONTEXT", "ContextProjection"]
 
 _TABLE = CONTEXT_MESSAGES.name
-_NUMBERED = ("user", "assistant", "error")
 _UNCERTAIN = ("not_started", "outcome_unknown")
-_Folded = tuple[State, list[Change]]
+_NO_NATIVE = native.columns(None)
+_NO_PLACE = dict.fromkeys(column.name for column in PLACE)
 
 
 class ContextProjection:
@@ -71,150 +72,142 @@ class ContextProjection:
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and the rows that it adds, completes or hides."""
         folded = _FOLDS.get(type(event.data))
-        if folded is None:
+        changes: list[Change] = []
+        if folded is not None:
+            state = state.copy()
+            changes = folded(state, event, event.data)
+            oldest = _oldest(changes, event.version)
+        else:
             # What was erased is no longer what was folded.
-            return _touched(state, event.version, 1) if event.type == Erasure.type else state, []
-        state, changes = folded(state, event, event.data)
-        state = _numbered(state, changes)
-        for change in changes:
-            if "message" in change.values:
-                change.values.update(place_of(event, change.values["message"]))
-        oldest = min((_oldest(change) for change in changes), default=event.version)
-        return _touched(state, event.version, oldest), changes
+            oldest = 1 if event.type == Erasure.type else event.version
+        if oldest < event.version:
+            state = {**state, "touched": touch(state["touched"], event.version, oldest)}
+        return state, changes
 
 
-def _numbered(state: State, changes: list[Change]) -> State:
-    """Give a new message its number."""
+def _oldest(changes: list[Change], version: int) -> int:
+    """Return the place of the oldest row that the changes of an event reach."""
+    oldest = version
     for change in changes:
-        if isinstance(change, Put) and change.values.get("kind") in _NUMBERED:
-            state = {**state, "messages": state["messages"] + 1}
-            change.values["ordinal"] = state["messages"]
-    return state
+        place = change.key[0] if isinstance(change, Put) else 1
+        if place < oldest:
+            oldest = place
+    return oldest
 
 
-def _oldest(change: Change) -> int:
-    """Return the place of the oldest row that a change reaches."""
-    return int(change.key[0]) if isinstance(change, Put) else 1
+def _user(state: State, event: RecordedEvent, data: UserMessage) -> list[Change]:
+    held = detailed(content.user(data), data.sections)
+    return [_row(event, "user", held, ordinal=memory.number(state))]
 
 
-def _touched(state: State, version: int, oldest: int) -> State:
-    if oldest >= version:
-        return state
-    return {**state, "touched": touch(state["touched"], version, oldest)}
-
-
-def _user(state: State, event: RecordedEvent, data: UserMessage) -> _Folded:
-    return state, [_row(event, "user", detailed(content.user(data), data.sections))]
-
-
-def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> _Folded:
-    held = detailed(content.assistant(data))
-    kept = native.columns(native.of_assistant(data))
-    changes: list[Change] = [_row(event, "assistant", held, **kept)]
+def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> list[Change]:
+    held = detailed(content.assistant(data)) | native.columns(native.of_assistant(data))
+    changes: list[Change] = [_row(event, "assistant", held, ordinal=memory.number(state))]
     changes += [
         _row(event, "tool", _placeholder(prompts.NO_RESULT), part=index + 1, sealed=True)
         for index in range(len(data.tool_calls))
     ]
-    state = memory.open_calls(state, event.version, len(data.tool_calls))
+    memory.open_calls(state, event.version, len(data.tool_calls))
     call = data.llm_call_id
-    if call is None:
-        return state, changes
-    failed, retries = dict(state["failed"]), dict(state["retries"])
-    own, repeated = failed.pop(call, None), retries.pop(call, None)
-    if own:
-        changes.append(_hide(own["version"], "superseded"))
-    if repeated and not repeated["partial"]:
-        changes.append(_hide(repeated["version"], "superseded"))
-    return {**state, "failed": failed, "retries": retries, "answered": call}, changes
+    if call is not None:
+        state["answered"] = call
+        own, repeated = memory.forget(state, "failed", call), memory.forget(state, "retries", call)
+        if own:
+            changes.append(_hide(own["version"], "superseded"))
+        if repeated and not repeated["partial"]:
+            changes.append(_hide(repeated["version"], "superseded"))
+    return changes
 
 
-def _request(state: State, event: RecordedEvent, data: LlmRequest) -> _Folded:
-    failure = state["failed"].get(data.retry_of)
-    if failure is None:
-        return state, []
-    rest = {call: entry for call, entry in state["failed"].items() if call != data.retry_of}
-    return memory.remember({**state, "failed": rest}, "retries", data.llm_call_id, failure), []
+def _request(state: State, event: RecordedEvent, data: LlmRequest) -> list[Change]:
+    failure = memory.forget(state, "failed", data.retry_of)
+    if failure is not None:
+        memory.remember(state, "retries", data.llm_call_id, failure)
+    return []
 
 
-def _error(state: State, event: RecordedEvent, data: LlmError) -> _Folded:
+def _error(state: State, event: RecordedEvent, data: LlmError) -> list[Change]:
     call = data.llm_call_id
     late = call is not None and call == state["answered"]
-    row = _row(event, "error", plain(content.error(data)))
+    held = plain(content.error(data))
+    changes: list[Change] = [_row(event, "error", held, ordinal=memory.number(state))]
     if late:
-        return state, [row, _hide(event.version, "superseded")]
-    if call is None:
-        return state, [row]
-    changes: list[Change] = [row]
-    retries = dict(state["retries"])
-    before = (retries.pop(call, None), state["failed"].get(call))
-    changes += [
-        _hide(failure["version"], "superseded")
-        for failure in before
-        if failure and not failure["partial"]
-    ]
-    entry = {"version": event.version, "partial": bool(data.partial_text)}
-    return memory.remember({**state, "retries": retries}, "failed", call, entry), changes
+        changes.append(_hide(event.version, "superseded"))
+    elif call is not None:
+        before = (memory.forget(state, "retries", call), state["failed"].get(call))
+        changes += [
+            _hide(failure["version"], "superseded")
+            for failure in before
+            if failure and not failure["partial"]
+        ]
+        entry = {"version": event.version, "partial": bool(data.partial_text)}
+        memory.remember(state, "failed", call, entry)
+    return changes
 
 
-def _call(state: State, event: RecordedEvent, data: ToolCall) -> _Folded:
+def _call(state: State, event: RecordedEvent, data: ToolCall) -> list[Change]:
     known = state["calls"].get(data.call_id)
     if known is None or known["settled"]:
-        return state, []
+        return []
     if known["started"] is not None and known["result"] is None:
-        return state, []
+        return []
     # After a stand-in, such as ``not_started``, the call is executed after all: it counts no more.
-    state = memory.update_call(state, data.call_id, started=event.version, result=None)
-    values = _placeholder(prompts.STARTED)
-    return state, [_result_row(data.call_id, (event.version,), sealed=True, **values)]
+    memory.update_call(state, data.call_id, started=event.version, result=None)
+    held = _placeholder(prompts.STARTED)
+    return [_result_row(data.call_id, held, (event.version,), sealed=True)]
 
 
-def _result(state: State, event: RecordedEvent, data: ToolResult) -> _Folded:
+def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change]:
     known = state["calls"].get(data.call_id)
     uncertain = data.status in _UNCERTAIN
     if known is None or known["settled"] or (uncertain and known["result"] is not None):
-        return state, []
+        return []
+    memory.update_call(state, data.call_id, result=event.version, settled=not uncertain)
     shown = event.meta.in_context
-    values = _placeholder(prompts.EXCLUDED_RESULT)
     if shown:
-        values = detailed(
-            content.tool(data), data.sections, alias_of(data.call_id)
-        ) | native.columns(native.of_tool(data))
+        message = content.tool(data)
+        held = detailed(message, data.sections, alias_of(data.call_id))
+        held |= native.columns(native.of_tool(data))
+        held |= place_of(event, message)
+    else:
+        held = _placeholder(prompts.EXCLUDED_RESULT)
+    started = known["started"]
     change = _result_row(
         data.call_id,
-        (known["started"], event.version),
+        held,
+        (event.version,) if started is None else (started, event.version),
         sealed=uncertain or not shown,
         result_version=event.version,
         full_alias=content.scrub(data.alias) if shown else None,
-        **values,
     )
-    settled = {"result": event.version, "settled": not uncertain}
-    return memory.update_call(state, data.call_id, **settled), [change]
+    return [change]
 
 
-def _start(state: State, event: RecordedEvent, data: ConversationStart) -> _Folded:
+def _start(state: State, event: RecordedEvent, data: ConversationStart) -> list[Change]:
     text = "\n\n".join(filter(None, (data.base_instructions, data.user_instructions)))
-    return _latest(state, event, "system", content.system(text)) if text else (state, [])
+    return _latest(state, event, "system", content.system(text)) if text else []
 
 
-def _instruction(state: State, event: RecordedEvent, data: SystemInstruction) -> _Folded:
-    return _latest(
-        state, event, "system", content.system(data.text, role=data.role, name=data.name)
-    )
+def _instruction(state: State, event: RecordedEvent, data: SystemInstruction) -> list[Change]:
+    message = content.system(data.text, role=data.role, name=data.name)
+    return _latest(state, event, "system", message)
 
 
-def _notebook(state: State, event: RecordedEvent, data: Notebook) -> _Folded:
+def _notebook(state: State, event: RecordedEvent, data: Notebook) -> list[Change]:
     return _latest(state, event, "notebook", content.system(prompts.notebook(data.text)))
 
 
-def _latest(state: State, event: RecordedEvent, kind: Kind, message: content.Message) -> _Folded:
+def _latest(
+    state: State, event: RecordedEvent, kind: Kind, message: content.Message
+) -> list[Change]:
     changes: list[Change] = [_row(event, kind, plain(message))]
-    if not event.meta.in_context:
-        return state, changes
-    changes += [_hide(version, "superseded") for version in state[kind][-1:]]
-    return memory.push(state, kind, event.version), changes
+    if event.meta.in_context:
+        changes += [_hide(version, "superseded") for version in state[kind][-1:]]
+        memory.push(state, kind, event.version)
+    return changes
 
 
-def _summary(state: State, event: RecordedEvent, data: Summary) -> _Folded:
+def _summary(state: State, event: RecordedEvent, data: Summary) -> list[Change]:
     ranges = memory.known(data.versions, event.version)
     place = min((first for first, _ in ranges), default=event.version)
     row = _row(
@@ -226,19 +219,19 @@ def _summary(state: State, event: RecordedEvent, data: Summary) -> _Folded:
         summary_version=event.version,
     )
     if not event.meta.in_context:
-        return state, [row]
+        return [row]
     changes: list[Change] = []
     for older, _ in memory.summaries(state, placed_in=ranges):
         changes += _patches(("summarised_by",), older, older, {"summarised_by": None})
     for first, last in ranges:
         covered = {"summarised_by": event.version}
         changes += _patches(("version", "summary_version"), first, last, covered)
-    state = memory.forget_summaries(state, ranges, with_places=True)
-    state = memory.remember(state, "summaries", str(event.version), {"version": place})
-    return state, [*changes, row]
+    memory.forget_summaries(state, ranges, with_places=True)
+    memory.remember(state, "summaries", str(event.version), {"version": place})
+    return [*changes, row]
 
 
-def _retraction(state: State, event: RecordedEvent, data: Retraction) -> _Folded:
+def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Change]:
     withdrawn = {"hidden": "withdrawn"}
     unanswered = {
         **_placeholder(prompts.WITHDRAWN_RESULT),
@@ -255,13 +248,14 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> _Folded
     # A summary stands at a place that it covers, which may be withdrawn without the summary.
     for version, place in memory.summaries(state, placed_in=ranges):
         changes.append(Put(_TABLE, (place, -version), {"hidden": None}))
-    state = memory.withdraw_results(memory.forget_summaries(state, ranges), ranges)
+    memory.forget_summaries(state, ranges)
+    memory.withdraw_results(state, ranges)
     for name in ("system", "notebook"):
         before = state[name]
-        state = memory.withdraw_texts(state, name, ranges)
+        memory.withdraw_texts(state, name, ranges)
         if before[-1:] != state[name][-1:]:
             changes += [_hide(version, None) for version in state[name][-1:]]
-    return state, changes
+    return changes
 
 
 def _row(
@@ -274,39 +268,42 @@ def _row(
     **values: Any,
 ) -> Put:
     """Return a new row; ``held`` is its message, counted."""
-    meta = event.meta
+    message = held["message"]
+    told = vars(event.meta)  # a model's own attributes take three times as long to read
     columns = {
-        "role": held["message"]["role"],
+        "role": message["role"],
         "kind": kind,
-        **native.columns(None),
+        **_NO_NATIVE,
         **held,
+        **place_of(event, message),
         "sealed": False,
-        "hidden": None if meta.in_context else "excluded",
+        "hidden": None if told["in_context"] else "excluded",
         "source_versions": [event.version],
-        "mode": meta.mode,
-        "run_id": meta.run_id,
-        "turn": meta.turn,
-        "step": meta.step,
+        "mode": told["mode"],
+        "run_id": told["run_id"],
+        "turn": told["turn"],
+        "step": told["step"],
+        **values,
     }
-    place = event.version if version is None else version
-    return Put(_TABLE, (place, part), {**columns, **values})
+    return Put(_TABLE, (event.version if version is None else version, part), columns)
 
 
-def _result_row(call_id: str, sources: Sequence[int | None], **values: Any) -> Put:
+def _result_row(call_id: str, held: dict[str, Any], sources: Sequence[int], **values: Any) -> Put:
     """Return the change of a tool row that exists; its visibility stays as it is."""
-    version, _, index = call_id.partition(".")
-    versions = [int(version), *(source for source in sources if source is not None)]
-    return Put(_TABLE, (int(version), int(index) + 1), {**values, "source_versions": versions})
+    version, index = map(int, call_id.split("."))
+    values["source_versions"] = [version, *sources]
+    return Put(_TABLE, (version, index + 1), {**held, **values})
 
 
 @cache
-def _counted_placeholder(text: str) -> tuple[tuple[str, Any], ...]:
-    return tuple(plain({"role": "tool", "content": text}).items())
+def _counted_placeholder(text: str) -> dict[str, Any]:
+    return {**plain({"role": "tool", "content": text}), **_NO_NATIVE, **_NO_PLACE}
 
 
 def _placeholder(text: str) -> dict[str, Any]:
-    values = dict(_counted_placeholder(text))
-    return {**values, "message": dict(values["message"]), **native.columns(None)}
+    """Return the columns of a tool's message in words that no event has."""
+    columns = _counted_placeholder(text)
+    return {**columns, "message": columns["message"].copy()}
 
 
 def _hide(version: int, reason: str | None) -> Put:
@@ -318,7 +315,8 @@ def _patches(columns: Sequence[str], first: int, last: int, values: dict[str, An
     return [Patch(_TABLE, column, first, last, values) for column in columns]
 
 
-_FOLDS: dict[type[Any], Callable[[State, RecordedEvent, Any], _Folded]] = {
+# Each is given a copy of the state, whose entries it replaces.
+_FOLDS: dict[type[Any], Callable[[State, RecordedEvent, Any], list[Change]]] = {
     AssistantMessage: _assistant,
     ConversationStart: _start,
     LlmError: _error,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from eventstore.sql.dialect import AnyConnection
+from projections import heads
 from projections.compression.vector_search import Embedding
 from projections.context.memo import Folded, KeptPlan, PlanMemo, Recent
 from projections.context.rows import ContextRow
@@ -122,19 +123,33 @@ class Memory:
     def __init__(self) -> None:
         self._plans: Recent[KeptPlan] = Recent()
         self._rows: Recent[KeptRows] = Recent()
+        self._heads: Recent[heads.Head] = Recent()
+
+    def head(self, stream: UUID) -> heads.Head | None:
+        """Return where a conversation stood at the last request."""
+        return self._heads.get(stream)
 
     def of(
-        self, rows: SqlRowSource, connection: AnyConnection, generation: Generation, stream: UUID
+        self,
+        rows: SqlRowSource,
+        connection: AnyConnection,
+        generation: Generation,
+        stream: UUID,
+        head: heads.Head | None = None,
     ) -> tuple[RecentRows, PlanMemo]:
         """Return what is remembered of a conversation, as one read sees it.
 
         Args:
             rows: The conversation's rows, without those that were kept out of the context.
-            connection: In a transaction that has caught the conversation up.
+            connection: In a transaction that has caught the conversation up, or found it so.
             generation: Whose rows they are.
             stream: The conversation.
+            head: Where it stands, if that is known.
         """
-        owner, folded = (stream, generation.number), Folded.read(connection, generation, stream)
+        if head is None:
+            [head] = heads.read(connection, [generation], stream).values()
+        self._heads.put(stream, head)
+        owner, folded = (stream, generation.number), Folded.of(head)
         return RecentRows(rows, self._rows, owner, folded), PlanMemo(self._plans, owner, folded)
 
 

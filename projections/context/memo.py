@@ -13,14 +13,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
-from uuid import UUID
 
-from eventstore.sql.dialect import AnyConnection
-from projections import heads
-from projections.generations import Generation
+from projections.heads import Head
 
 if TYPE_CHECKING:
-    from projections.context.planning import Plan
+    from projections.context.plans import Plan
 
 __all__ = ["Folded", "KeptPlan", "PlanMemo", "Recent", "touch"]
 
@@ -86,9 +83,8 @@ class Folded:
     touched: list[list[int]]
 
     @classmethod
-    def read(cls, connection: AnyConnection, generation: Generation, stream: UUID) -> Folded:
-        """Read it from the head of a conversation that is caught up."""
-        [head] = heads.read(connection, [generation], stream).values()
+    def of(cls, head: Head) -> Folded:
+        """Take it from the head of a conversation that is caught up."""
         try:
             return cls(head.version, head.state["touched"])
         except (LookupError, TypeError):

@@ -8,12 +8,13 @@ as they were at that step; those since are whole.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import attrgetter
 
 from eventstore.tokens import Tokenizer
-from projections.compression.items import Item, Level
+from projections.compression.items import Item
 from projections.compression.monitor import Thresholds
 from projections.compression.reduction import header_tokens, reduce
 from projections.compression.steps import interval, last_step
@@ -22,6 +23,7 @@ from projections.context.budget import Budget, Group
 from projections.context.detail import GroupItem
 from projections.context.memo import KeptPlan, PlanMemo
 from projections.context.past import Past
+from projections.context.plans import Plan, Planned
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.recall import Recall
 
@@ -29,62 +31,6 @@ __all__ = ["HORIZON", "Plan", "Planned", "plan"]
 
 HORIZON = 128
 """Groups, from the newest, within which detail is lowered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A group, and what became of it.
-
-    Attributes:
-        group: The group, whole.
-        level: The level of detail that is sent.
-        item: The group as a strategy sees it; None where none was asked.
-        facts: At the level ``gist``, the facts that the digest tells.
-        why: Why it lost detail; empty if it did not.
-        tokens: Of what is sent; of a gist, those of its line.
-    """
-
-    group: Group
-    level: Level
-    tokens: int
-    item: Item | None = None
-    facts: tuple[str, ...] = ()
-    why: str = ""
-
-    @classmethod
-    def whole(cls, group: Group) -> Planned:
-        """Return a group that is sent as it is."""
-        return cls(group, "live", group.tokens)
-
-    @classmethod
-    def dropped(cls, group: Group, why: str) -> Planned:
-        """Return a group that is not sent."""
-        return cls(group, "dropped", 0, why=why)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a request holds of the history.
-
-    Attributes:
-        groups: Oldest first: all that were looked at, those that are dropped among them.
-        all_read: Whether these are all that there are.
-        step: The place of the newest group before the last step; None if none fell.
-        recalled: The places of groups that were retrieved from beyond those that were read.
-        covered: What became of the groups that the last step has covered, and the place of the
-            newest of these.
-    """
-
-    groups: tuple[Planned, ...]
-    all_read: bool
-    step: tuple[int, int] | None = None
-    recalled: frozenset[tuple[int, int]] = frozenset()
-    covered: tuple[Plan, tuple[int, int]] | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def trimmed(self) -> bool:
-        """Whether the budget made anything lose detail."""
-        return not self.all_read or any(each.level != "live" for each in self.groups)
 
 
 def plan(
@@ -220,22 +166,27 @@ class _Planner:
             replace(each, group=self._past.labelled(each.group)) if each.group.label else each
             for each in before.groups
         ]
-        keys = {each.group.key for each in told}
-        later = [Planned.whole(group) for group in since if group.key not in keys]
-        groups = sorted((*told, *later), key=lambda each: each.group.key)
-        return Plan(
-            tuple(groups), before.all_read, covered, before.recalled, covered=(before, covered)
-        )
+        newest = told[-1].group.key if told else (0, 0)
+        groups = (*told, *(Planned.whole(group) for group in since if group.key > newest))
+        # What stands in every plan, though the step did not look at it: a summary made since.
+        missed = [
+            Planned.whole(group)
+            for group in since
+            if group.key < newest and not _holds(told, group.key)
+        ]
+        if missed:
+            groups = tuple(sorted((*groups, *missed), key=_key))
+        return Plan(groups, before.all_read, covered, before.recalled, covered=(before, covered))
 
     def _checked(self, plan: Plan) -> Plan:
         """Return the plan or, where what must be sent is too large for it, one that fits."""
         return plan if self._fits(plan) else self.fitting()
 
     def _fits(self, plan: Plan) -> bool:
-        size = self._fixed + sum(each.tokens for each in plan.groups)
-        if any(each.level == "gist" for each in plan.groups):
+        size = self._fixed + sum(map(_tokens, plan.groups))
+        if "gist" in map(_level, plan.groups):
             size += header_tokens(DIGEST_HEADER, self._tokenizer)
-        return size <= self._limit
+        return bool(size <= self._limit)
 
     def _last_step(self, *, room: int, kept: int) -> int | None:
         """Return the place from the end of the newest group before the last step."""
@@ -368,4 +319,11 @@ def _whole(past: Past) -> Plan:
     return Plan(tuple(map(Planned.whole, groups)), all_read=True)
 
 
-_tokens = attrgetter("tokens")
+def _holds(planned: Sequence[Planned], key: tuple[int, int]) -> bool:
+    """Whether a group is among these, which are in order."""
+    place = bisect_left(planned, key, key=_key)
+    return place < len(planned) and planned[place].group.key == key
+
+
+# A plan holds some two hundred groups, and most requests look at them all.
+_tokens, _level, _key = attrgetter("tokens"), attrgetter("level"), attrgetter("group.key")

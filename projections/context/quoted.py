@@ -43,8 +43,9 @@ class QuotedMessages:
 
 def place_of(event: RecordedEvent, message: Mapping[str, Any]) -> dict[str, int | None]:
     """Return the columns beside a message: where the event has its text, if that is all of it."""
-    alone = isinstance(message["content"], str) and message.keys() == {"role", "content"}
-    return quoting.place_of(event, message["content"] if alone else None, longer_than=_SHORT)
+    text = message["content"]
+    alone = len(message) == 2 and isinstance(text, str)  # Role and content are in every message.
+    return quoting.place_of(event, text if alone else None, longer_than=_SHORT)
 
 
 def message_of(role: str, text: str) -> dict[str, Any]:

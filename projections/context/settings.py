@@ -23,6 +23,7 @@ from pydantic import (
 
 from eventstore.errors import InvalidSettings
 from eventstore.tokens import tokenizer_for
+from projections.compression.monitor import Thresholds
 from projections.context.prompt_texts import PromptTexts
 
 __all__ = ["DEFAULTS", "ContextSettings"]
@@ -143,6 +144,11 @@ class ContextSettings(BaseModel):
         """What a request records of them: not the texts and the strategy, as these came to be."""
         told = {"prompts", "strategy", "strategy_options"}
         return self.model_dump(mode="json", exclude_defaults=True, exclude=told)
+
+    @cached_property
+    def thresholds(self) -> Thresholds:
+        """``trigger`` and ``target``."""
+        return Thresholds(self.trigger, self.target)
 
     def budget(self, max_tokens: int | None = None, reserve: int | None = None) -> int | None:
         """Return how many tokens a prompt may have, None for any number.

@@ -5,8 +5,9 @@
 of the latest assistant message, so that a call whose result is withdrawn can be answered again.
 ``failed`` and ``retries`` hold model calls that may still be made up for, ``answered`` the last
 that was answered. ``system`` and ``notebook`` hold the versions of the latest texts, newest last;
-``summaries`` the places of those that stand. Every function returns a copy; each collection has a
-ceiling, beyond which the oldest entry is forgotten: its placeholder then stays.
+``summaries`` the places of those that stand. The functions are given a copy of the state, of which
+they replace entries: what these hold is never altered. Each collection has a ceiling, beyond which
+the oldest entry is forgotten: its placeholder then stays.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from eventstore.ids import call_id
 from projections.base import State
 
 __all__ = [
+    "forget",
     "forget_summaries",
     "initial",
     "known",
+    "number",
     "open_calls",
     "push",
     "remember",
@@ -54,7 +57,14 @@ def initial() -> State:
     }
 
 
-def open_calls(state: State, version: int, count: int) -> State:
+def number(state: State) -> int:
+    """Count a message, and return its number."""
+    count: int = state["messages"] + 1
+    state["messages"] = count
+    return count
+
+
+def open_calls(state: State, version: int, count: int) -> None:
     """Add the calls of a new assistant message, and forget those that are settled."""
     pending = {key: call for key, call in state["calls"].items() if not call["settled"]}
     for index in range(count):
@@ -63,40 +73,47 @@ def open_calls(state: State, version: int, count: int) -> State:
     if surplus > 0:
         for key in sorted(pending, key=_place)[:surplus]:
             del pending[key]
-    return {**state, "calls": pending}
+    state["calls"] = pending
 
 
-def update_call(state: State, key: str, **changes: Any) -> State:
+def update_call(state: State, key: str, **changes: Any) -> None:
     """Change what is known of a call."""
     calls = state["calls"]
-    return {**state, "calls": {**calls, key: {**calls[key], **changes}}}
+    state["calls"] = {**calls, key: {**calls[key], **changes}}
 
 
-def remember(state: State, name: str, key: str, entry: dict[str, Any]) -> State:
+def remember(state: State, name: str, key: str, entry: dict[str, Any]) -> None:
     """Set an entry of ``failed``, ``retries`` or ``summaries``; the lowest version goes first."""
     entries = {**state[name], key: entry}
     if len(entries) > MOST_ENTRIES:
         del entries[min(entries, key=lambda other: int(entries[other]["version"]))]
-    return {**state, name: entries}
+    state[name] = entries
 
 
-def push(state: State, name: str, version: int) -> State:
+def forget(state: State, name: str, key: str | None) -> dict[str, Any] | None:
+    """Return the entry of ``failed`` or ``retries`` that has been there, which it is no longer."""
+    found: dict[str, Any] | None = state[name].get(key)
+    if found is not None:
+        state[name] = {other: entry for other, entry in state[name].items() if other != key}
+    return found
+
+
+def push(state: State, name: str, version: int) -> None:
     """Make the text at ``version`` the latest of ``system`` or ``notebook``."""
-    return {**state, name: [*state[name], version][-MOST_TEXTS:]}
+    state[name] = [*state[name], version][-MOST_TEXTS:]
 
 
-def withdraw_texts(state: State, name: str, ranges: Sequence[Range]) -> State:
+def withdraw_texts(state: State, name: str, ranges: Sequence[Range]) -> None:
     """Forget the texts of ``system`` or ``notebook`` that stand within the ranges."""
-    return {**state, name: [kept for kept in state[name] if not _covers(ranges, kept)]}
+    state[name] = [kept for kept in state[name] if not _covers(ranges, kept)]
 
 
-def withdraw_results(state: State, ranges: Sequence[Range]) -> State:
+def withdraw_results(state: State, ranges: Sequence[Range]) -> None:
     """Let the calls be answered again whose results stand within the ranges."""
-    calls = {
+    state["calls"] = {
         key: {**call, "result": None, "settled": False} if _covers(ranges, call["result"]) else call
         for key, call in state["calls"].items()
     }
-    return {**state, "calls": calls}
 
 
 def summaries(state: State, *, placed_in: Sequence[Range]) -> list[tuple[int, int]]:
@@ -109,15 +126,14 @@ def summaries(state: State, *, placed_in: Sequence[Range]) -> list[tuple[int, in
     ]
 
 
-def forget_summaries(state: State, ranges: Sequence[Range], *, with_places: bool = False) -> State:
+def forget_summaries(state: State, ranges: Sequence[Range], *, with_places: bool = False) -> None:
     """Forget the summaries that were made within the ranges, or also those that stand there."""
-    kept = {
+    state["summaries"] = {
         version: entry
         for version, entry in state["summaries"].items()
         if not _covers(ranges, int(version))
         and not (with_places and _covers(ranges, entry["version"]))
     }
-    return {**state, "summaries": kept}
 
 
 def known(ranges: Sequence[VersionRange], head: int) -> list[Range]:

@@ -16,8 +16,8 @@ from sqlalchemy import text
 
 from conversations.cli import torture as command
 from conversations.torture import Findings, Report
-from conversations.torture.checking import check, heads_of
-from conversations.torture.notes import Ack, Batch, Delivered
+from conversations.torture.checking import check
+from conversations.torture.notes import Ack, Batch, Delivered, Notes, Tally
 from conversations.torture.plan import Plan
 from conversations.torture.report import audit_deliveries, audit_stream
 from conversations.torture.run import planned
@@ -54,7 +54,7 @@ def drop_a_delivery(plan: Plan, _: EventStore) -> None:
 
 def doctor_a_view(plan: Plan, store: EventStore) -> None:
     """Change a row of a live view behind the store's back: other tests use the database too."""
-    own = next(iter(heads_of(plan, store)))
+    own = next(iter(plan.heads(store)))
     with store.writing() as connection:
         find = "SELECT generation FROM projections WHERE name = 'directory' AND status = 'live'"
         number = connection.execute(text(find)).scalar_one()
@@ -75,12 +75,39 @@ def test_nothing_is_lost_and_tampering_is_told(
     store = open_store(shared_url)
     plan, report = tortured(store, tmp_path)
     assert report["acknowledged"] >= 300
-    assert Findings() == Findings(**report["findings"]) + check(plan, store)
+    assert Findings() == Findings(**report["findings"]) + check(plan)
 
     drop_a_delivery(plan, store)
     doctor_a_view(plan, store)
-    assert Findings(missed=1) == replace(check(plan, store), views=0)
-    assert check(plan, store).views > 0
+    told: list[str] = []
+    found = check(plan, processes=2, on_phase=told.append)
+    assert Findings(missed=1) == replace(found, views=0)
+    assert found.views > 0
+    assert f"{len(told)} of {len(told)} checked" == " ".join(told[-1].split()[:4])
+
+
+def test_acknowledged_events_are_counted_once(tmp_path: Path) -> None:
+    """Notes that grow between two looks are read on from where the last one ended."""
+    tally = Tally([tmp_path / "writer-0", tmp_path / "writer-1"])
+    assert 0 == tally.events()
+    with Notes(tmp_path / "writer-0") as notes:
+        notes.tries(BATCH)
+        assert 0 == tally.events()
+        notes.acknowledged(BATCH, 1)
+        assert [3, 3] == [tally.events(), tally.events()]
+        notes.acknowledged(BATCH, 4)
+    assert 6 == tally.events()
+
+
+def test_writers_share_conversations_and_go_on_to_new_ones(sqlite_url: str, tmp_path: Path) -> None:
+    """At each stage all but one are those of every writer; none comes back at a later stage."""
+    with EventStore.open(sqlite_url) as store:
+        plan = planned(store, TORTURE, tmp_path)
+    first, other, later = plan.streams("a", 0), plan.streams("b", 499), plan.streams("a", 500)
+    assert first[:-1] == other[:-1]
+    assert first[-1] != other[-1]
+    assert first == plan.streams("a", 499)
+    assert set() == {*first} & {*later}
 
 
 @pytest.mark.parametrize(

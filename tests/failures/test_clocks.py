@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, new_id
-from eventstore.sql import append, group
 from projections import Views
 from projections.rebuild import rebuild
 from tests.projections.support import converse, expected, stored, turn
@@ -18,31 +17,28 @@ from tests.settling import settled
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-class Backward(datetime):
+class Backward:
     """A clock that goes back by an hour whenever it is read."""
 
-    reads = 0
+    def __init__(self) -> None:
+        self.reads = 0
 
-    @classmethod
-    def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
+    def __call__(self) -> datetime:
         """Return the time."""
-        cls.reads += 1
-        return NOON - timedelta(hours=cls.reads)
+        self.reads += 1
+        return NOON - timedelta(hours=self.reads)
 
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[EventStore]:
     """Give a store on each database."""
-    with EventStore.open(database_url) as store:
+    with EventStore.open(database_url, clock=Backward()) as store:
         yield store
 
 
 @pytest.fixture
-def told(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> UUID:
+def told(store: EventStore) -> UUID:
     """Give a conversation of two turns, each event of which is earlier than the one before."""
-    monkeypatch.setattr(Backward, "reads", 0)
-    for module in (append, group):
-        monkeypatch.setattr(module, "datetime", Backward)
     cid = new_id()
     for payload in (*turn(0, "one"), *turn(7, "two")):
         store.append(cid, [payload])

@@ -122,6 +122,19 @@ def test_comparing_writes_nothing(damaged: EventStore) -> None:
     assert before == after
 
 
+def test_only_the_conversations_asked_for_are_compared(damaged: EventStore) -> None:
+    """The parts of a comparison, by conversation, find together what the whole finds."""
+    table = live_of(damaged, PROJECTIONS[1]).tables["timeline_items"]
+    with damaged.writing() as connection:
+        connection.execute(update(table).values(status="damaged"))
+    whole = compare(damaged)
+    parts = [compare(damaged, conversations=[info.conversation_id]) for info in damaged.list()]
+    assert whole.differences
+    assert whole.differences == tuple(each for part in parts for each in part.differences)
+    assert [1] * len(parts) == [part.conversations for part in parts]
+    assert whole.rows == sum(part.rows for part in parts)
+
+
 def test_comparing_counts_what_it_looked_at(store: EventStore, views: Views) -> None:
     """The report says how many conversations and rows were compared."""
     for _ in range(3):

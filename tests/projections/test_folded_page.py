@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import EventStore
+from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.sql.dialect import dialect_of
 from projections import Views, generations, row_statements, tables
@@ -112,7 +112,7 @@ def test_a_column_that_is_not_there_is_refused(store: EventStore) -> None:
     with store.reading() as connection:
         dialect = dialect_of(connection)
     with pytest.raises(KeyError, match="nonsense"):
-        row_statements.bind_new(table, dialect, converse(store, 1), {(1,): {"nonsense": 1}})
+        row_statements.bind_new(table, dialect, {new_id(): {(1, 0): {"nonsense": 1}}})
 
 
 def test_rebuilds_of_several_machines_share_the_work(

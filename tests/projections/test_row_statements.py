@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Connection, Table
 
 from eventstore import EventStore, new_id
+from eventstore.sql.dialect import dialect_of
 from projections import row_statements, tables
 from projections.base import Column, ReadTable
 from tests.projections.toys import Notes
@@ -86,6 +87,18 @@ def by_patch(connection: Connection, table: Table, owner: UUID, values: Row) -> 
         row_statements.patch(connection, table, owner, ("number", 1, 1), values)
 
 
+def by_load(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
+    """Write a row as a rebuild does."""
+    row_statements.load(connection, table, bound(connection, table, {owner: {(1,): values}}))
+
+
+def bound(
+    connection: Connection, table: Table, rows: dict[UUID, dict[tuple[int], Row]]
+) -> row_statements.NewRows:
+    """Return rows as the driver of the connection takes them."""
+    return row_statements.bind_new(table, dialect_of(connection), rows)
+
+
 Write = Callable[[Connection, Table, UUID, Row], None]
 
 
@@ -110,7 +123,7 @@ def kept(connection: Connection, table: Table, owner: UUID) -> list[Any]:
 
 
 @pytest.mark.parametrize("values", VALUES)
-@pytest.mark.parametrize("write", [by_insert, by_upsert, by_upsert_over, by_patch])
+@pytest.mark.parametrize("write", [by_insert, by_upsert, by_upsert_over, by_patch, by_load])
 def test_a_row_is_kept_as_sqlalchemy_keeps_it(
     store: EventStore, table: Table, write: Write, values: Row
 ) -> None:
@@ -132,6 +145,31 @@ def test_many_rows_are_kept_as_one_by_one(store: EventStore, table: Table) -> No
         owned = [{"conversation_id": together, **row} for row in rows]
         row_statements.upsert(connection, table, ("order", "data"), owned)
         assert kept(connection, table, single) == kept(connection, table, together)
+
+
+def test_rows_of_a_rebuild_are_kept_as_one_by_one(store: EventStore, table: Table) -> None:
+    """Plain and awkward values of a column are bound together, and each is kept as if alone."""
+    cases = [dict(case.values[0]) for case in VALUES]  # type: ignore[call-overload]
+    rows = [{**case, "number": number} for number, case in enumerate(cases)]
+    single, together, other = new_id(), new_id(), new_id()
+    with store.writing() as connection:
+        for row in rows:
+            plainly(connection, table, single, row)
+        own = {(number,): case for number, case in enumerate(cases)}
+        row_statements.load(
+            connection, table, bound(connection, table, {together: own, other: own})
+        )
+        expected = kept(connection, table, single)
+        assert expected == kept(connection, table, together)
+        assert expected == kept(connection, table, other)
+
+
+def test_columns_that_no_row_sets_are_left_out(store: EventStore, table: Table) -> None:
+    """What is false, zero or empty is set; what is NULL in every row is not sent at all."""
+    values = {"order": "", "data": None, "share": 0.0, "done": False}
+    with store.writing() as connection:
+        rows = bound(connection, table, {new_id(): {(1,): values, (2,): {}}})
+    assert ("conversation_id", "number", "order", "share", "done") == rows.columns
 
 
 def test_an_upsert_leaves_other_columns_alone(store: EventStore, table: Table) -> None:
@@ -156,7 +194,7 @@ def test_a_patch_keeps_to_its_conversation_and_range(store: EventStore, table: T
     assert {(own, 2), (own, 3)} == changed
 
 
-@pytest.mark.parametrize("write", [by_insert, by_upsert, by_patch])
+@pytest.mark.parametrize("write", [by_insert, by_upsert, by_patch, by_load])
 def test_a_column_that_the_table_lacks_is_refused(
     store: EventStore, table: Table, write: Write
 ) -> None:

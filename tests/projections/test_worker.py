@@ -64,6 +64,30 @@ def test_an_idle_round_costs_the_same_however_many_conversations(
     assert before == everything(store)["projections"]
 
 
+class Waits(threading.Event):
+    """Remembers how long it was waited for, and does not wait; set after the first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Note the time, and have the worker stop."""
+        self.seconds.append(timeout)
+        self.set()
+        return True
+
+
+def test_a_round_of_work_is_followed_by_a_rest_on_sqlite(store: EventStore) -> None:
+    """Others can write to the file then; PostgreSQL's worker goes on at once."""
+    converse(store, 1)
+    stop = Waits()
+    worker.run(store, stop=stop)
+    [rest] = stop.seconds
+    assert rest is not None
+    assert (store.engine.dialect.name == "sqlite") == (rest > 0)
+
+
 def test_the_worker_stops_when_it_is_told(store: EventStore) -> None:
     """It runs rounds until the event is set, and returns how many conversations were behind."""
     stop = threading.Event()

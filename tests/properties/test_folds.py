@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from eventstore import events as e
 from eventstore.events import RecordedEvent
 from projections.base import Projection, Put
+from projections.context.fold import CONTEXT
 from projections.directory import DIRECTORY
+from projections.loose_ends import LOOSE_ENDS
 from projections.runs import RUNS
 from projections.timeline import TIMELINE
 from projections.tool_calls import TOOL_CALLS
@@ -52,7 +54,7 @@ def test_folding_in_two_pieces_gives_the_same(
 @given(events=histories())
 def test_the_given_state_stays_as_it_was(events: list[RecordedEvent]) -> None:
     """A fold answers with a new state; one that was stored before is still good afterwards."""
-    for projection in FOLDS:
+    for projection in (*FOLDS, CONTEXT, LOOSE_ENDS):
         state = projection.initial()
         for event in events:
             before = copy.deepcopy(state)

@@ -277,11 +277,19 @@ def test_the_given_state_is_not_altered() -> None:
     """The engine may fold from the same state twice."""
     projection = ContextProjection()
     before, _ = projection.fold(projection.initial(), recorded(1, calls(2)))
+    failure = LlmError(llm_call_id="x", kind="timeout", message="late")
+    before, _ = projection.fold(before, recorded(2, failure))
     copy = repr(before)
-    for version, data in enumerate(
-        (result("1.0"), calls(), Retraction(versions=span(1)), Notebook(text="n")), start=2
+    for data in (
+        ToolCall(call_id="1.1", name="search"),
+        result("1.0"),
+        calls(llm_call_id="x"),
+        LlmRequest(llm_call_id="y", retry_of="x"),
+        Summary(text="s", versions=span(1)),
+        Retraction(versions=span(1)),
+        Notebook(text="n"),
     ):
-        projection.fold(before, recorded(version, data))
+        projection.fold(before, recorded(3, data))
     assert repr(before) == copy
 
 

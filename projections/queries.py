@@ -1,0 +1,131 @@
+"""What views ask of the read models' tables: one query a view, in the caller's transaction.
+
+The larger ones stand beside what they are about: `projections.totals`, `projections.calibration`,
+`projections.run_mode`, `projections.context`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection, select
+
+from eventstore.sql.schema import metadata_for
+from projections import tables
+from projections.directory import DirectoryEntry
+from projections.generations import Generation
+from projections.open_ends import LooseEnds
+from projections.timeline_items import TimelineItem
+from projections.tool_calls import ToolCallRow
+
+__all__ = [
+    "ConversationEntry",
+    "conversations",
+    "conversations_with_loose_ends",
+    "loose_ends",
+    "timeline",
+    "tool_calls",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationEntry(DirectoryEntry):
+    """A conversation in the list, with what the store knows of it besides."""
+
+    version: int
+    tenant_id: str | None
+    user_id: str | None
+
+
+def timeline(
+    connection: Connection,
+    generation: Generation,
+    conversation_id: UUID,
+    *,
+    after: int,
+    limit: int | None,
+) -> list[TimelineItem]:
+    """Return the items of a conversation that began or changed after a version, in their order."""
+    table = generation.tables["timeline_items"]
+    query = tables.shown(table, connection.dialect.name)
+    query = query.where(table.c.conversation_id == conversation_id)
+    if after:
+        query = query.where(table.c.end_version > after)
+    query = query.order_by(table.c.version, table.c.part).limit(limit)
+    return [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
+
+
+def tool_calls(
+    connection: Connection,
+    generation: Generation,
+    *,
+    conversation_id: UUID | None,
+    tool: str | None,
+    status: str | None,
+    call_id: str | None,
+    limit: int,
+) -> list[ToolCallRow]:
+    """Return the tool calls of which all that is given is true, newest first."""
+    table = generation.tables["tool_calls"]
+    wanted = (
+        (table.c.conversation_id, conversation_id),
+        (table.c.name, tool),
+        (table.c.status, status),
+        (table.c.call_id, call_id),
+    )
+    query = select(table).order_by(
+        table.c.requested_at.desc(),
+        table.c.conversation_id,
+        # Never NULL, which the databases sort to different ends; one append is one moment.
+        table.c.requested_version.desc(),
+        table.c.call_index.desc(),
+        table.c.call_id,
+    )
+    for column, value in wanted:
+        if value is not None:
+            query = query.where(column == value)
+    rows = connection.execute(query.limit(limit)).mappings()
+    return [ToolCallRow.from_row(row) for row in rows]
+
+
+def loose_ends(connection: Connection, generation: Generation, conversation_id: UUID) -> LooseEnds:
+    """Return what a conversation has begun and not ended."""
+    table = generation.tables["loose_ends"]
+    query = select(table).where(table.c.conversation_id == conversation_id)
+    return LooseEnds.from_row(connection.execute(query).mappings().one())
+
+
+def conversations_with_loose_ends(
+    connection: Connection, generation: Generation, *, after: UUID | None, limit: int
+) -> list[UUID]:
+    """Return the ids above one, in their order, of conversations in which something is open."""
+    table = generation.tables["loose_ends"]
+    query = select(table.c.conversation_id).where(table.c.open_count > 0)
+    if after is not None:
+        query = query.where(table.c.conversation_id > after)
+    query = query.order_by(table.c.conversation_id).limit(limit)
+    return list(connection.execute(query).scalars())
+
+
+def conversations(
+    connection: Connection,
+    generation: Generation,
+    *,
+    tenant_id: str | None,
+    user_id: str | None,
+    limit: int,
+) -> list[ConversationEntry]:
+    """Return the conversations of a tenant or user or of all, the latest active first."""
+    table = generation.tables["directory"]
+    streams = metadata_for(connection.dialect.name).tables["conversations"]
+    query = (
+        select(table, streams.c.version, streams.c.tenant_id, streams.c.user_id)
+        .join(streams, streams.c.conversation_id == table.c.conversation_id)
+        .order_by(table.c.last_activity_at.desc(), table.c.conversation_id)
+        .limit(limit)
+    )
+    for column, value in ((streams.c.tenant_id, tenant_id), (streams.c.user_id, user_id)):
+        if value is not None:
+            query = query.where(column == value)
+    return [ConversationEntry.from_row(row) for row in connection.execute(query).mappings()]

@@ -1,0 +1,88 @@
+"""A turn's read goes straight to what is new, where the store itself has just appended it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from eventstore import EventStore
+from eventstore import events as e
+from projections import Views, heads
+from projections.context import CONTEXT
+from projections.rebuild import rebuild
+from tests.projections.support import converse, expected, live_of, stored
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
+    """Give the conversations of which it was asked whether something is new."""
+    asked: list[UUID] = []
+    real = heads.standing
+
+    def counted(*args: object) -> object:
+        asked.append(args[2])  # type: ignore[arg-type]
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(heads, "standing", counted)
+    return asked
+
+
+def ask(store: EventStore, views: Views, cid: UUID, word: str) -> list[str]:
+    """Append a question, and return what a request says last."""
+    store.append(cid, [e.UserMessage.text(word)])
+    return [message["content"] for message in views.context(cid, max_tokens=300).messages[-1:]]
+
+
+def test_a_turn_does_not_ask_whether_something_is_new(
+    store: EventStore, views: Views, looks: list[UUID]
+) -> None:
+    """The first request looks, and so does one of a conversation that nobody appended to."""
+    cid = converse(store, 3)
+    assert ["one"] == ask(store, views, cid, "one")
+    assert [cid] == looks
+    assert ["two"] == ask(store, views, cid, "two")
+    assert [cid] == looks
+    views.context(cid, max_tokens=300)
+    assert [cid, cid] == looks
+    assert expected(store.read(cid), [CONTEXT]) == stored(store, cid, [CONTEXT])
+
+
+def test_what_others_append_is_found_by_looking(store: EventStore, views: Views) -> None:
+    """What a store remembers of its own appends is not all that there is."""
+    cid = converse(store, 1)
+    views.context(cid)
+    with EventStore.open(store.engine.url) as other:
+        other.append(cid, [e.UserMessage.text("from elsewhere")])
+    assert "from elsewhere" == views.context(cid).messages[-1]["content"]
+
+
+def test_a_turn_after_a_cut_over_is_read_from_the_new_tables(
+    store: EventStore, views: Views
+) -> None:
+    """The tables that were read last are gone: then it looks."""
+    cid = converse(store, 3)
+    ask(store, views, cid, "one")
+    rebuild(store, [CONTEXT.name])
+    assert ["two"] == ask(store, views, cid, "two")
+    assert 2 == live_of(store, CONTEXT).number
+    assert expected(store.read(cid), [CONTEXT]) == stored(store, cid, [CONTEXT])
+
+
+def test_a_turn_whose_head_was_lost_is_folded_anew(store: EventStore, views: Views) -> None:
+    """What a process remembers of a head is no more than a reason not to look."""
+    cid = converse(store, 3)
+    ask(store, views, cid, "one")
+    forget(store, cid)
+    assert ["two"] == ask(store, views, cid, "two")
+    assert expected(store.read(cid), [CONTEXT]) == stored(store, cid, [CONTEXT])
+
+
+def forget(store: EventStore, cid: UUID) -> None:
+    """Take away all that is stored of a conversation's messages[] view."""
+    tables = ("projection_heads", f"context_messages_g{live_of(store, CONTEXT).number}")
+    with store.writing() as connection:
+        for table in tables:
+            gone = text(f"DELETE FROM {table} WHERE conversation_id = :owner")
+            connection.execute(gone, {"owner": str(cid)})
