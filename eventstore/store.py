@@ -25,7 +25,7 @@ from eventstore.log import get_logger
 from eventstore.sql import feed, migrate, streams
 from eventstore.sql.append import append
 from eventstore.sql.appending import Appending
-from eventstore.sql.driver import DriverTransaction
+from eventstore.sql.driver import transaction
 from eventstore.sql.engines import Synchronous, open_engine
 from eventstore.sql.failures import translated
 from eventstore.sql.read import END, read_page
@@ -240,7 +240,7 @@ class EventStore(Transactions):
         stream, upper, left = to_uuid(conversation_id), END if before is None else before, limit
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
-            with translated(self.url), DriverTransaction(self._at_hand, write=False) as connection:
+            with translated(self.url), transaction(self._at_hand, write=False) as connection:
                 page = read_page(
                     connection, stream, after=after, before=upper, backward=backward, limit=size
                 )
@@ -265,7 +265,7 @@ class EventStore(Transactions):
         Raises:
             InvalidCursor: ``after`` did not come from this kind of store.
         """
-        with translated(self.url), DriverTransaction(self._at_hand, write=False) as connection:
+        with translated(self.url), transaction(self._at_hand, write=False) as connection:
             return feed.read_feed(connection, after, limit)
 
     def get(self, conversation_id: StreamId) -> StreamInfo:

@@ -8,8 +8,9 @@ conversation is folded under its own lock, and the cursor only moves on from whe
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from uuid import UUID
 
@@ -25,8 +26,12 @@ from projections.engine import PIECE, CatchUp
 from projections.failures import catch_up_or_set_aside, noted
 from projections.generations import Generation, find_all_live
 
-__all__ = ["catch_up_behind", "late", "retry_set_aside"]
+__all__ = ["Pause", "catch_up_behind", "late", "retry_set_aside"]
 
+Pause = Callable[[float], None]
+"""Called after each transaction that folds, with the seconds that it took; may raise to end it."""
+
+_Part = Sequence[tuple[UUID, list[Generation]]]
 _LOOK = 2_000
 _TOGETHER = 20  # conversations; fewer where they have gained more than a piece of events
 _MOVE = Statement(
@@ -40,7 +45,13 @@ _MOVE = Statement(
 )
 
 
-def catch_up_behind(store: EventStore, projections: Sequence[Projection]) -> int:
+def _at_once(_: float) -> None:
+    """Go on without a pause."""
+
+
+def catch_up_behind(
+    store: EventStore, projections: Sequence[Projection], pause: Pause = _at_once
+) -> int:
     """Catch up every conversation that is behind; return how many were.
 
     Many short transactions: up to 20 conversations or 1,000 events each, then one for the cursor.
@@ -53,10 +64,12 @@ def catch_up_behind(store: EventStore, projections: Sequence[Projection]) -> int
     for generation in found:
         if generation is not None:
             by_cursor.setdefault(generation.cursor, []).append(generation)
-    return sum(_follow(store, group, cursor) for cursor, group in by_cursor.items())
+    return sum(_follow(store, group, cursor, pause) for cursor, group in by_cursor.items())
 
 
-def _follow(store: EventStore, generations: list[Generation], cursor: str | None) -> int:
+def _follow(
+    store: EventStore, generations: list[Generation], cursor: str | None, pause: Pause
+) -> int:
     looked_at, count = cursor, 0
     while True:
         with store.on_driver() as connection:
@@ -65,7 +78,7 @@ def _follow(store: EventStore, generations: list[Generation], cursor: str | None
         # In one order everywhere, so that two followers cannot wait for each other.
         late = sorted(behind.items(), key=lambda pair: pair[0])
         for start in range(0, len(late), _TOGETHER):
-            count += _catch_up(store, late[start : start + _TOGETHER])
+            count += _catch_up(store, late[start : start + _TOGETHER], pause)
         # Also past a conversation that was set aside: it must not hold up the others.
         if page.safe != cursor:
             _advance(store, generations, cursor, page.safe)
@@ -85,32 +98,36 @@ def retry_set_aside(store: EventStore, projections: Sequence[Projection]) -> Non
     for failure in found:
         generation = by_key.get((failure.projection, failure.generation))
         if generation is not None:
-            _catch_up_alone(store, failure.conversation_id, [generation])
+            _catch_up_alone(store, failure.conversation_id, [generation], _at_once)
 
 
-def _catch_up(store: EventStore, part: Sequence[tuple[UUID, list[Generation]]]) -> int:
+def _catch_up(store: EventStore, part: _Part, pause: Pause) -> int:
     try:
-        _by_pieces(store, part)
+        _by_pieces(store, part, pause)
     except ProjectionFailed:
-        return sum(_catch_up_alone(store, conversation, behind) for conversation, behind in part)
+        return sum(_catch_up_alone(store, *each, pause) for each in part)
     return len(part)
 
 
-def _by_pieces(store: EventStore, part: Sequence[tuple[UUID, list[Generation]]]) -> None:
+def _by_pieces(store: EventStore, part: _Part, pause: Pause) -> None:
     """Catch conversations up, in order; each transaction folds a piece of events."""
     waiting = deque(CatchUp(behind, conversation) for conversation, behind in part)
     while waiting:
+        started = time.monotonic()
         with store.on_driver(write=True, durable=False) as connection:
             room = PIECE
             while waiting and (room := room - waiting[0].piece(connection, room)):
                 waiting.popleft()
+        pause(time.monotonic() - started)
 
 
-def _catch_up_alone(store: EventStore, conversation: UUID, behind: list[Generation]) -> bool:
+def _catch_up_alone(
+    store: EventStore, conversation: UUID, behind: list[Generation], pause: Pause
+) -> bool:
     for generation in behind:
         # Whatever comes before the piece that cannot be folded.
         with suppress(ProjectionFailed):
-            _by_pieces(store, [(conversation, [generation])])
+            _by_pieces(store, [(conversation, [generation])], pause)
     with store.writing(durable=False) as connection:
         return not catch_up_or_set_aside(connection, behind, conversation)
 

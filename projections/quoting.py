@@ -29,6 +29,9 @@ EVENT = "text_version"
 PLACE = (Column(EVENT, "integer"), Column("text_part", "integer"))
 """Which event has the text, and in which of its parts, from 0; NULL where it has no parts."""
 
+# A tuple, since a union would be made anew for every part.
+_WITH_TEXT = (TextPart, ReasoningPart, RefusalPart)
+
 _SAID = {
     "sqlite": """
         CASE WHEN {table}.text_part IS NULL THEN coalesce(
@@ -72,7 +75,7 @@ def _find(event: RecordedEvent, text: str) -> tuple[bool, int | None]:
     match data:
         case UserMessage() | AssistantMessage():
             for number, part in enumerate(data.parts):
-                if isinstance(part, TextPart | ReasoningPart | RefusalPart) and part.text == text:
+                if isinstance(part, _WITH_TEXT) and part.text == text:
                     return True, number
         case ToolResult():
             return data.content == text, None

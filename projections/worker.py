@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from tenacity import (
@@ -41,6 +42,7 @@ _AT_LEAST_EVERY_S = 5.0
 _LOOKS = 10
 _RESTS = 3
 _LONGEST_REST_S = 0.5
+_LONGEST_PAUSE_S = 0.1  # the longest that a writer of SQLite's sleeps before it tries again
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 10.0
 
@@ -66,8 +68,9 @@ def run(
         poll_interval_s: How long to wait before the next look when nothing has happened, in
             seconds; after a round that took longer, as long as that. On SQLite it also waits
             after rounds that had something to do, three times as long as they took, half a second
-            at most: whoever goes on and on there keeps all others from writing.
-        stop: Return soon after this is set.
+            at most, and within a round after each transaction: whoever goes on and on there keeps
+            all others from writing.
+        stop: Return soon after this is set, also in the midst of a round.
         on_round: Called after each round with the number of conversations caught up; 0 for one
             that failed.
 
@@ -78,7 +81,7 @@ def run(
     on_round = on_round or (lambda _: None)
     total = 0
     with Watch(store.engine) as watch, observing(partial(measure, store)):
-        rounds = _Rounds(store, watch, on_round)
+        rounds = _Rounds(store, watch, on_round, stop, in_haste=once)
         step = rounds.do if once else rounds.step
         attempts = _for_once(on_round) if once else _for_ever(stop, on_round)
         while not stop.is_set():
@@ -91,13 +94,27 @@ def run(
     return total
 
 
+class _Stopped(Exception):
+    """The worker is to stop; what it has folded so far stays, and its cursor has not moved."""
+
+
 class _Rounds:
     """The rounds of a worker, and when the next one is due."""
 
-    def __init__(self, store: EventStore, watch: Watch, on_round: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        store: EventStore,
+        watch: Watch,
+        on_round: Callable[[int], None],
+        stop: threading.Event,
+        *,
+        in_haste: bool,
+    ) -> None:
         self._store = store
         self._watch = watch
         self._on_round = on_round
+        self._stop = stop
+        self._yields = store.engine.dialect.name == "sqlite" and not in_haste
         self._due_at = 0.0
         self._retried = False
         self.took_s = 0.0
@@ -118,20 +135,25 @@ class _Rounds:
         """Return how long to wait after a step that has caught up so many conversations."""
         if not count:
             return max(poll_interval_s, self.took_s)
-        if self._store.engine.dialect.name != "sqlite":
-            return 0.0
-        return min(_RESTS * self.took_s, _LONGEST_REST_S)
+        return min(_RESTS * self.took_s, _LONGEST_REST_S) if self._yields else 0.0
+
+    def _pause(self, took_s: float) -> None:
+        """Let others write; end the round if the worker is to stop."""
+        if self._yields:
+            self._stop.wait(min(took_s, _LONGEST_PAUSE_S))
+        if self._stop.is_set():
+            raise _Stopped
 
     def do(self) -> int:
         """Catch up every conversation that is behind; return how many were."""
-        started = time.perf_counter()
+        started, count = time.perf_counter(), 0
         # Each time: a newer version's cut-over may have taken this version's tables away.
         install_all(self._store)
-        with gone():
+        with gone(), suppress(_Stopped):
             if not self._retried:
                 retry_set_aside(self._store, PROJECTIONS)
                 self._retried = True
-            count = catch_up_behind(self._store, PROJECTIONS)
+            count = catch_up_behind(self._store, PROJECTIONS, self._pause)
         self.took_s = time.perf_counter() - started
         if count:
             duration_ms = round(self.took_s * 1000, 1)

@@ -23,6 +23,7 @@ from conversations.torture.writing import hold, write
 __all__ = ["Crew"]
 
 _WRITER = "writer"
+_REBUILDER = "rebuilder"
 _PRELOADED = ["conversations.torture.crew", "sqlalchemy.dialects.postgresql.psycopg"]
 
 
@@ -50,7 +51,7 @@ class Crew:
             self._add("reader", tail, index, cursor)
         for index in range(plan.workers):
             self._add("worker", fold, index)
-        self._add("rebuild", rebuild_again)
+        self._add(_REBUILDER, rebuild_again)
         self._add("holder", hold)
         for index in range(plan.writers):
             self._add(_WRITER, write, index)
@@ -73,7 +74,9 @@ class Crew:
         able = [each for each in self._members if each.kind != "reader" and not each.killed]
         if not able:
             return
-        member = draw(able)
+        self._kill(draw(able))
+
+    def _kill(self, member: _Member) -> None:
         if member.process.is_alive():
             member.process.kill()
             member.process.join()
@@ -82,11 +85,16 @@ class Crew:
             self.kills += member.killed
 
     def wait(self, patience_s: float, *, readers: bool) -> None:
-        """Wait until the readers, or all others, have ended; those that do not have failed."""
+        """Wait until the readers, or all others, have ended; those that do not have failed.
+
+        The rebuilder is killed: what it is at takes longer the larger the log.
+        """
         until = time.monotonic() + patience_s
         for member in self._members:
             if (member.kind == "reader") != readers:
                 continue
+            if member.kind == _REBUILDER:
+                self._kill(member)
             member.process.join(max(0.0, until - time.monotonic()))
             if member.killed and not member.process.is_alive():
                 continue

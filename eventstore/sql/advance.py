@@ -41,7 +41,16 @@ class Head:
 class Step:
     """One stream's way from a head, by one append or by several."""
 
-    __slots__ = ("chains", "conversation_id", "events", "head", "known", "microseconds", "now")
+    __slots__ = (
+        "chains",
+        "conversation_id",
+        "events",
+        "head",
+        "known",
+        "microseconds",
+        "now",
+        "positions",
+    )
 
     def __init__(self, conversation_id: UUID, known: Head, now: datetime) -> None:
         self.conversation_id = conversation_id
@@ -49,6 +58,8 @@ class Step:
         self.now, self.microseconds = now, microseconds_of(now)
         self.events: list[Prepared] = []
         self.chains: list[bytes] = []
+        self.positions: Sequence[int] | None = None
+        """Those of the events, once `advance` has written them; None if the stream has moved."""
 
     def add(self, request: Append) -> slice:
         """Chain an append's events to the head, and return their places within the step."""
@@ -73,12 +84,13 @@ class Step:
         self.events.extend(request.events)
         return slice(start, len(self.events))
 
-    def appended(self, places: slice, positions: Sequence[int]) -> Appended:
-        """Return the result of the append at these places, given the positions of all events."""
-        recorded = partial(self._recorded, places, positions)
+    def appended(self, places: slice) -> Appended:
+        """Return the result of the append at these places, once it is written."""
+        recorded = partial(self._recorded, places)
         return Appended(self.conversation_id, self.known.version + places.stop, recorded)
 
-    def _recorded(self, places: slice, positions: Sequence[int]) -> tuple[RecordedEvent, ...]:
+    def _recorded(self, places: slice) -> tuple[RecordedEvent, ...]:
+        assert self.positions is not None  # noqa: S101 - it is written
         return tuple(
             RecordedEvent(
                 self.conversation_id,
@@ -94,21 +106,21 @@ class Step:
                 chain,
             )
             for version, (event, position, chain) in enumerate(
-                zip(self.events[places], positions[places], self.chains[places], strict=True),
+                zip(self.events[places], self.positions[places], self.chains[places], strict=True),
                 start=self.known.version + places.start + 1,
             )
         )
 
 
-def advance(cur: Any, dialect: Dialect, steps: Sequence[Step]) -> list[Sequence[int] | None]:
+def advance(cur: Any, dialect: Dialect, steps: Sequence[Step]) -> None:
     """Take the steps whose streams are still at their known heads, in the caller's transaction.
 
-    All steps are of one time and of different streams.
-
-    Returns:
-        For each step the positions of its events, or None if its stream has moved.
+    All steps are of one time and of different streams. Each learns the positions of its events.
     """
-    return _on_sqlite(cur, steps) if dialect.is_sqlite else _on_postgresql(cur, steps)
+    if dialect.is_sqlite:
+        _on_sqlite(cur, steps)
+    else:
+        _on_postgresql(cur, steps)
 
 
 _SQLITE_HEAD = """
@@ -122,9 +134,9 @@ _SQLITE_EVENTS = """
     """
 
 
-def _on_sqlite(cur: Any, steps: Sequence[Step]) -> list[Sequence[int] | None]:
+def _on_sqlite(cur: Any, steps: Sequence[Step]) -> None:
     rows: list[tuple[Any, ...]] = []
-    ends: list[int | None] = []
+    taken: list[Step] = []
     now = time_to_text(steps[0].now)
     for step in steps:
         known, head = step.known, step.head
@@ -132,26 +144,23 @@ def _on_sqlite(cur: Any, steps: Sequence[Step]) -> list[Sequence[int] | None]:
             _SQLITE_HEAD,
             (head.version, head.chain, now, head.stream, known.version, known.chain, known.epoch),
         )
-        if cur.rowcount != 1:
-            ends.append(None)
-            continue
-        rows.extend(_sqlite_rows(step, now))
-        ends.append(len(rows))
+        if cur.rowcount == 1:
+            rows += _sqlite_rows(step, now)
+            taken.append(step)
+    if not rows:
+        return
     if len(rows) == 1:
         cur.execute(_SQLITE_EVENTS, rows[0])
         last = cur.lastrowid
-    elif rows:
+    else:
         cur.executemany(_SQLITE_EVENTS, rows)
         cur.execute("SELECT last_insert_rowid()")
         last = cur.fetchone()[0]
-    else:
-        return [None] * len(steps)
     # The only writer: positions are counted without a gap up to the last row.
-    before = last - len(rows) + 1
-    return [
-        None if end is None else range(before + end - len(step.events), before + end)
-        for step, end in zip(steps, ends, strict=True)
-    ]
+    position = last - len(rows) + 1
+    for step in taken:
+        step.positions = range(position, position + len(step.events))
+        position += len(step.events)
 
 
 def _sqlite_rows(step: Step, now: str) -> list[tuple[Any, ...]]:
@@ -238,7 +247,7 @@ _POSTGRESQL_ONE = for_psycopg(_MOVE_ONE + _INSERT)
 _POSTGRESQL_MANY = for_psycopg(_MOVE_MANY + _INSERT)
 
 
-def _on_postgresql(cur: Any, steps: Sequence[Step]) -> list[Sequence[int] | None]:
+def _on_postgresql(cur: Any, steps: Sequence[Step]) -> None:
     """One statement, which is whole or nothing by itself."""
     parameters = _events(steps)
     if len(steps) == 1:
@@ -264,7 +273,8 @@ def _on_postgresql(cur: Any, steps: Sequence[Step]) -> list[Sequence[int] | None
     positions: dict[str, list[int]] = {}
     for stream, position in cur.fetchall():
         positions.setdefault(stream, []).append(position)
-    return [positions.get(step.head.stream) for step in steps]
+    for step in steps:
+        step.positions = positions.get(step.head.stream)
 
 
 def _events(steps: Sequence[Step]) -> dict[str, Any]:

@@ -88,11 +88,10 @@ def append(
             store_blob(connection, request.conversation_id, event.blob)
     step = Step(request.conversation_id, head, now)
     places = step.add(request)
-    (positions,) = advance(cur, dialect, [step])
-    assert positions is not None  # noqa: S101 - the stream is locked
+    advance(cur, dialect, [step])
     if heads is not None:
         remember(heads, step)
-    return step.appended(places, positions)
+    return step.appended(places)
 
 
 def _lock(cur: Any, dialect: Dialect, stream: str) -> Head | None:

@@ -14,7 +14,7 @@ from eventstore.events.base import Clock
 from eventstore.log import get_logger
 from eventstore.sql.append import append
 from eventstore.sql.dialect import DriverConnection
-from eventstore.sql.driver import AtHand, DriverStatement, DriverTransaction
+from eventstore.sql.driver import AtHand, statement, transaction
 from eventstore.sql.failures import translated
 from eventstore.sql.group import Group, Heads
 from eventstore.sql.requests import Append, Appended
@@ -65,7 +65,7 @@ class Appending:
         try:
             group = Group(requests, self._heads, self._clock())
             if group:
-                with translated(self._url), DriverStatement(self._at_hand) as connection:
+                with translated(self._url), statement(self._at_hand) as connection:
                     return [*group.write(connection)]
         except StoreUnavailable as error:
             # A lost connection leaves open whether they were committed: each caller must decide.
@@ -79,7 +79,7 @@ class Appending:
     def _locked(self, requests: Sequence[Append]) -> list[Appended | Exception]:
         """Append in one transaction, each stream's row locked first; if that fails, in many."""
         try:
-            with translated(self._url), DriverTransaction(self._at_hand, write=True) as connection:
+            with translated(self._url), transaction(self._at_hand, write=True) as connection:
                 return [self._append(connection, request) for request in requests]
         except Exception as error:
             if len(requests) == 1 or isinstance(error, CannotConnect):

@@ -19,14 +19,14 @@ from sqlalchemy import Engine, event
 
 from eventstore.sql.dialect import DriverConnection, dialect_named
 
-__all__ = ["AtHand", "DriverStatement", "DriverTransaction", "begin"]
+__all__ = ["AtHand", "begin", "statement", "transaction"]
 
 _FRESH_S = 1.0
 _PIPELINES = Pipeline.is_supported()
 
 
 class AtHand:
-    """A store's connections for `DriverTransaction`: taken from the pool, and kept for a while.
+    """A store's connections for `transaction`: taken from the pool, and kept for a while.
 
     Safe to share between threads. A connection of a server that has rested for longer than a
     second goes back to the pool, which tests it before it hands it out again.
@@ -68,8 +68,15 @@ class AtHand:
             self._idle.pop()[0].close()
 
 
-class DriverTransaction:
-    """A context manager: a `DriverConnection` in a transaction, committed at the block's end.
+def transaction(
+    at_hand: AtHand,
+    *,
+    write: bool,
+    durable: bool = True,
+    snapshot: bool = False,
+    pipelined: bool = False,
+) -> AbstractContextManager[DriverConnection]:
+    """Return a context manager: a connection in a transaction, committed at the block's end.
 
     Args:
         at_hand: The store's connections.
@@ -79,44 +86,109 @@ class DriverTransaction:
         pipelined: Whether PostgreSQL is sent a statement together with the next one whose rows are
             fetched, or with the commit; it fails there. Saves a round trip for each.
     """
+    if at_hand.dialect.is_sqlite:
+        return _OnSqlite(at_hand, "IMMEDIATE" if write else "DEFERRED", durable)
+    return _OnPostgresql(
+        at_hand,
+        isolation=IsolationLevel.REPEATABLE_READ if snapshot else None,
+        pipelined=pipelined and _PIPELINES,
+        lazy=write and not durable,
+    )
+
+
+def statement(at_hand: AtHand) -> AbstractContextManager[DriverConnection]:
+    """Return a durable `transaction` for a single statement that writes.
+
+    On PostgreSQL it is its own transaction, which saves the round trips of BEGIN and COMMIT.
+    """
+    if at_hand.dialect.is_sqlite:
+        return _OnSqlite(at_hand, "IMMEDIATE", True)
+    return _OnPostgresql(at_hand, autocommit=True)
+
+
+class _OnSqlite:
+    """A transaction on SQLite, where every query sees one state of the database anyway."""
+
+    __slots__ = ("_at_hand", "_durable", "_mode", "_pooled")
+
+    def __init__(self, at_hand: AtHand, mode: str, durable: bool) -> None:
+        self._at_hand = at_hand
+        self._mode = mode
+        self._durable = durable
+
+    def __enter__(self) -> DriverConnection:
+        """Take a connection and begin."""
+        pooled = self._pooled = self._at_hand.take()
+        try:
+            begin(pooled, self._mode, durable=self._durable)
+        except BaseException:
+            pooled.close()
+            raise
+        return DriverConnection(pooled.dbapi_connection, self._at_hand.dialect)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Commit; on an error, give the connection to the pool, which rolls back."""
+        pooled = self._pooled
+        if error is not None:
+            pooled.close()
+            return
+        try:
+            pooled.dbapi_connection.commit()
+        except BaseException:
+            pooled.close()
+            raise
+        self._at_hand.put_back(pooled)
+
+
+class _OnPostgresql:
+    """A transaction on PostgreSQL, whose driver begins it with the first statement."""
 
     __slots__ = (
         "_at_hand",
-        "_durable",
+        "_autocommit",
+        "_isolation",
+        "_lazy",
         "_pipeline",
         "_pipelined",
         "_pooled",
-        "_snapshot",
-        "_write",
     )
 
     def __init__(
         self,
         at_hand: AtHand,
         *,
-        write: bool,
-        durable: bool = True,
-        snapshot: bool = False,
+        isolation: IsolationLevel | None = None,
         pipelined: bool = False,
+        lazy: bool = False,
+        autocommit: bool = False,
     ) -> None:
         self._at_hand = at_hand
-        self._write = write
-        self._durable = durable
-        self._snapshot = snapshot
-        self._pipelined = pipelined and _PIPELINES
+        self._isolation = isolation
+        self._pipelined = pipelined
+        self._lazy = lazy
+        self._autocommit = autocommit
         self._pipeline: AbstractContextManager[Pipeline] | None = None
-        self._pooled: Any = None
 
     def __enter__(self) -> DriverConnection:
-        """Take a connection and begin; PostgreSQL's driver begins with the first statement."""
-        self._pooled = self._at_hand.take()
-        raw = self._pooled.dbapi_connection
+        """Take a connection, and set what is for this transaction alone."""
+        pooled = self._pooled = self._at_hand.take()
+        raw: psycopg.Connection[Any] = pooled.dbapi_connection
         try:
-            if self._at_hand.dialect.is_sqlite:
-                mode = "IMMEDIATE" if self._write else "DEFERRED"
-                begin(self._pooled, mode, durable=self._durable)
-            else:
-                self._set_up(raw)
+            if self._isolation is not None:
+                raw.isolation_level = self._isolation
+            if self._pipelined:
+                pipeline = raw.pipeline()
+                pipeline.__enter__()
+                self._pipeline = pipeline
+            if self._lazy:
+                raw.execute("SET LOCAL synchronous_commit = off")
+            if self._autocommit:
+                raw.autocommit = True
         except BaseException:
             self._give_up()
             raise
@@ -129,28 +201,17 @@ class DriverTransaction:
         trace: TracebackType | None,
     ) -> None:
         """Commit, or roll back on an error."""
+        if error is not None:
+            self._give_up()
+            return
         try:
-            if error is None:
-                self._pooled.dbapi_connection.commit()
-                self._end_pipeline()
-                self._as_it_was()
+            self._pooled.dbapi_connection.commit()
+            self._end_pipeline()
+            self._as_it_was()
         except BaseException:
             self._give_up()
             raise
-        if error is None:
-            self._at_hand.put_back(self._pooled)
-        else:
-            self._give_up()
-
-    def _set_up(self, raw: psycopg.Connection[Any]) -> None:
-        if self._snapshot:
-            raw.isolation_level = IsolationLevel.REPEATABLE_READ
-        if self._pipelined:
-            pipeline = raw.pipeline()
-            pipeline.__enter__()
-            self._pipeline = pipeline
-        if self._write and not self._durable:
-            raw.execute("SET LOCAL synchronous_commit = off")
+        self._at_hand.put_back(self._pooled)
 
     def _end_pipeline(self) -> None:
         if self._pipeline is not None:
@@ -158,44 +219,22 @@ class DriverTransaction:
             pipeline.__exit__(None, None, None)
 
     def _as_it_was(self) -> None:
-        """Take back what was set for this transaction alone."""
-        if self._snapshot and not self._at_hand.dialect.is_sqlite:
-            self._pooled.dbapi_connection.rollback()
-            self._pooled.dbapi_connection.isolation_level = None
+        raw = self._pooled.dbapi_connection
+        if self._isolation is not None:
+            raw.rollback()
+            raw.isolation_level = None
+        if self._autocommit:
+            raw.autocommit = False
 
     def _give_up(self) -> None:
         """Return the connection to the pool, which rolls back; a broken one is thrown away."""
         with suppress(psycopg.Error):  # What had failed is known already.
             self._end_pipeline()
-        if getattr(self._pooled.dbapi_connection, "broken", False):
+        if self._pooled.dbapi_connection.broken:
             self._pooled.invalidate()
         else:
             self._as_it_was()
         self._pooled.close()
-
-
-class DriverStatement(DriverTransaction):
-    """A `DriverTransaction` for a single statement that writes.
-
-    On PostgreSQL it is its own transaction, which saves the round trips of BEGIN and COMMIT.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, at_hand: AtHand) -> None:
-        super().__init__(at_hand, write=True)
-
-    def __enter__(self) -> DriverConnection:
-        """Take a connection; on SQLite, begin."""
-        connection = super().__enter__()
-        if not connection.dialect.is_sqlite:
-            connection.raw.autocommit = True
-        return connection
-
-    def _as_it_was(self) -> None:
-        super()._as_it_was()
-        if not self._at_hand.dialect.is_sqlite:
-            self._pooled.dbapi_connection.autocommit = False
 
 
 def begin(pooled: Any, mode: str, *, durable: bool) -> None:

@@ -67,6 +67,8 @@ class translated:
         trace: TracebackType | None,
     ) -> None:
         """Raise the project's own error, if there is one for what has passed."""
+        if error is None:
+            return
         if isinstance(error, DBAPIError):
             known = _known(self._url, error.orig)
             if known is not None:

@@ -57,23 +57,16 @@ class Group:
         On PostgreSQL it is one statement, so that it needs no transaction around it. An event id
         that is already in its stream shows as the driver's integrity error.
         """
-        steps = list(self._steps.values())
-        written = advance(cursor(connection), dialect_of(connection), steps)
-        positions = dict(zip(self._steps, written, strict=True))
-        for stream, found in positions.items():
-            if found is None:
+        advance(cursor(connection), dialect_of(connection), list(self._steps.values()))
+        for stream, step in self._steps.items():
+            if step.positions is None:
                 self._heads.pop(stream, None)
             else:
-                remember(self._heads, self._steps[stream])
+                remember(self._heads, step)
         return [
-            None if place is None else self._outcome(*place, positions) for place in self._places
+            None if place is None or place[0].positions is None else place[0].appended(place[1])
+            for place in self._places
         ]
-
-    def _outcome(
-        self, step: Step, places: slice, positions: dict[int, Sequence[int] | None]
-    ) -> Appended | None:
-        found = positions[step.conversation_id.int]
-        return None if found is None else step.appended(places, found)
 
 
 def remember(heads: Heads, step: Step) -> None:

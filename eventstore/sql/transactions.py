@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import QueuePool
 
 from eventstore.sql.dialect import DriverConnection
-from eventstore.sql.driver import AtHand, DriverTransaction
+from eventstore.sql.driver import AtHand, transaction
 from eventstore.sql.engines import begin_write, snapshot_of
 from eventstore.sql.failures import translated
 
@@ -61,7 +61,7 @@ class Transactions:
 
         On PostgreSQL those that write are pipelined: one that fails may raise at a later one.
         """
-        begun = DriverTransaction(
+        begun = transaction(
             self._at_hand, write=write, durable=durable, snapshot=snapshot, pipelined=write
         )
         with translated(self.url), begun as connection:

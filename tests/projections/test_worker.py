@@ -14,6 +14,7 @@ from eventstore.sql.watch import Watch
 from projections import Views, worker
 from projections.catalogue import PROJECTIONS
 from projections.diff import compare
+from projections.engine import PIECE
 from projections.status import status
 from tests.postgres import PostgresServer
 from tests.projections.children import work, write
@@ -65,27 +66,49 @@ def test_an_idle_round_costs_the_same_however_many_conversations(
 
 
 class Waits(threading.Event):
-    """Remembers how long it was waited for, and does not wait; set after the first time."""
+    """Remembers how long it was waited for, and does not wait; set after the second time."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seconds: list[float | None] = []
+        self.seconds: list[float] = []
 
     def wait(self, timeout: float | None = None) -> bool:
         """Note the time, and have the worker stop."""
-        self.seconds.append(timeout)
-        self.set()
-        return True
+        self.seconds.append(timeout or 0.0)
+        if len(self.seconds) == 2:
+            self.set()
+        return self.is_set()
 
 
-def test_a_round_of_work_is_followed_by_a_rest_on_sqlite(store: EventStore) -> None:
-    """Others can write to the file then; PostgreSQL's worker goes on at once."""
+def test_a_worker_rests_on_sqlite(store: EventStore) -> None:
+    """After each transaction, and longer after a round: others can write to the file then."""
     converse(store, 1)
     stop = Waits()
     worker.run(store, stop=stop)
-    [rest] = stop.seconds
-    assert rest is not None
-    assert (store.engine.dialect.name == "sqlite") == (rest > 0)
+    first, second = stop.seconds
+    assert (store.engine.dialect.name == "sqlite") == (second > first > 0)
+
+
+class Soon(threading.Event):
+    """Is set when it is asked for the second time."""
+
+    asked = 0
+
+    def is_set(self) -> bool:
+        """Count the questions."""
+        self.asked += 1
+        return self.asked > 1
+
+
+def test_a_worker_stops_in_the_midst_of_a_round(store: EventStore) -> None:
+    """What it has folded stays, and the next one goes on from there."""
+    cid = new_id()
+    store.append(cid, [e.UserMessage.text(str(number)) for number in range(PIECE + 1)])
+    assert 0 == worker.run(store, stop=Soon())
+    history = list(store.read(cid))
+    assert expected(history[:PIECE]) == stored(store, cid)
+    assert 1 == worker.run(settled(store), once=True)
+    assert expected(history) == stored(store, cid)
 
 
 def test_the_worker_stops_when_it_is_told(store: EventStore) -> None:
