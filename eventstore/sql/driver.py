@@ -7,6 +7,7 @@ wrapping it is half of what an append costs outside the database.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from contextlib import AbstractContextManager, suppress
@@ -22,6 +23,7 @@ from eventstore.sql.dialect import DriverConnection, dialect_named
 __all__ = ["AtHand", "begin", "statement", "transaction"]
 
 _FRESH_S = 1.0
+_TURN_S = 1.0
 _PIPELINES = Pipeline.is_supported()
 
 
@@ -37,6 +39,8 @@ class AtHand:
         self.dialect = dialect_named(engine.dialect.name)
         self._keep = keep
         self._idle: deque[tuple[Any, float]] = deque()
+        self.turn = threading.Lock()
+        """Held by the thread that writes to SQLite."""
         event.listen(engine, "invalidate", self._doubt)
 
     def take(self) -> Any:
@@ -107,9 +111,14 @@ def statement(at_hand: AtHand) -> AbstractContextManager[DriverConnection]:
 
 
 class _OnSqlite:
-    """A transaction on SQLite, where every query sees one state of the database anyway."""
+    """A transaction on SQLite, where every query sees one state of the database anyway.
 
-    __slots__ = ("_at_hand", "_durable", "_mode", "_pooled")
+    Threads of one store that write take turns at a lock of its own: SQLite would have each sleep
+    and try again, up to 0.1 s at a time, and whoever is awake goes first. It decides all the same
+    where a turn does not come within a second.
+    """
+
+    __slots__ = ("_at_hand", "_durable", "_has_turn", "_mode", "_pooled")
 
     def __init__(self, at_hand: AtHand, mode: str, durable: bool) -> None:
         self._at_hand = at_hand
@@ -118,13 +127,19 @@ class _OnSqlite:
 
     def __enter__(self) -> DriverConnection:
         """Take a connection and begin."""
-        pooled = self._pooled = self._at_hand.take()
+        at_hand = self._at_hand
+        self._has_turn = self._mode == "IMMEDIATE" and at_hand.turn.acquire(timeout=_TURN_S)
         try:
-            begin(pooled, self._mode, durable=self._durable)
+            pooled = self._pooled = at_hand.take()
+            try:
+                begin(pooled, self._mode, durable=self._durable)
+            except BaseException:
+                pooled.close()
+                raise
         except BaseException:
-            pooled.close()
+            self._end_turn()
             raise
-        return DriverConnection(pooled.dbapi_connection, self._at_hand.dialect)
+        return DriverConnection(pooled.dbapi_connection, at_hand.dialect)
 
     def __exit__(
         self,
@@ -133,16 +148,22 @@ class _OnSqlite:
         trace: TracebackType | None,
     ) -> None:
         """Commit; on an error, give the connection to the pool, which rolls back."""
-        pooled = self._pooled
-        if error is not None:
-            pooled.close()
-            return
+        pooled, committed = self._pooled, False
         try:
-            pooled.dbapi_connection.commit()
-        except BaseException:
-            pooled.close()
-            raise
-        self._at_hand.put_back(pooled)
+            if error is None:
+                pooled.dbapi_connection.commit()
+                committed = True
+        finally:
+            if committed:
+                self._at_hand.put_back(pooled)
+            else:
+                pooled.close()
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            self._at_hand.turn.release()
 
 
 class _OnPostgresql:

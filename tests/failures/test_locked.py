@@ -125,3 +125,35 @@ def test_worker_that_shall_run_once(store: EventStore) -> None:
     store.append(cid, say("more"))
     with locked(store), pytest.raises(DatabaseBusy):
         worker.run(store, once=True)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_threads_of_a_store_take_turns(database_url: str) -> None:
+    """None is refused by SQLite for another of its own process, even if it would not wait."""
+    failed: list[Exception] = []
+
+    with EventStore.open(database_url, busy_timeout_ms=0) as store:
+        store.append(cid := new_id(), say("first"))
+
+        def append() -> None:
+            try:
+                for _ in range(20):
+                    store.append(cid, say("more"))
+            except Exception as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=append) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert [] == failed
+        assert 161 == len(list(store.read(cid)))
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_append_within_an_own_transaction_for_writing(store: EventStore) -> None:
+    """One that does not use its connection is refused, and does not wait for itself for ever."""
+    with store.on_driver(write=True), pytest.raises(DatabaseBusy):
+        store.append(new_id(), say("by another connection"))
