@@ -56,15 +56,17 @@ def tail(plan: Plan, index: int, cursor: str | None) -> None:
 def fold(plan: Plan, index: int) -> None:
     """Keep all projections warm, as ``eventstore projections run`` does."""
     stop = threading.Event()
-
-    def after_round(_: int) -> None:
-        if plan.stopped():
-            stop.set()
-
+    threading.Thread(target=_tell_when_stopped, args=(plan, stop), daemon=True).start()
     with open_store(plan) as store:
-        while not plan.stopped():
+        while not stop.is_set():
             with suppress(StoreUnavailable):
-                worker.run(store, poll_interval_s=_PAUSE_S, stop=stop, on_round=after_round)
+                worker.run(store, poll_interval_s=_PAUSE_S, stop=stop)
+
+
+def _tell_when_stopped(plan: Plan, stop: threading.Event) -> None:
+    while not plan.stopped():
+        time.sleep(_PAUSE_S)
+    stop.set()
 
 
 def rebuild_again(plan: Plan) -> None:
