@@ -154,7 +154,8 @@ class Bench:
     def filled(self, database: str, name: str, events: int) -> str:
         """Return the URL of the database of this name, having filled it up to so many events.
 
-        It stays until the end of the run, and grows when more events are asked for.
+        It stays until the end of the run, and grows when more events are asked for. A server has
+        then done what its daemons do after a while.
         """
         key = (database, name)
         url, there = self._filled.get(key) or (self._stack.enter_context(self.fresh(database)), 0)
@@ -162,5 +163,14 @@ class Bench:
             # NORMAL: what fills is not measured, and need not survive a power cut.
             with EventStore.open(url, synchronous="NORMAL") as store:
                 fill(store, events - there, seed=there + 1)
+                if database == POSTGRESQL:
+                    _settle(store)
             self._filled[key] = (url, events)
         return url
+
+
+def _settle(store: EventStore) -> None:
+    with store.engine.connect() as connection:
+        plain = connection.execution_options(isolation_level="AUTOCOMMIT")
+        plain.exec_driver_sql("VACUUM ANALYZE")
+        plain.exec_driver_sql("CHECKPOINT")

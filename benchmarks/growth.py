@@ -39,8 +39,6 @@ def _appends(bench: Bench, database: str) -> Work:
         candidates[f"{floor.name} insert, empty table"] = lambda: floor.insert(row)
         for size, url in zip(sizes, (small, large), strict=True):
             store = stack.enter_context(EventStore.open(url))
-            if database == POSTGRESQL:
-                _settle(store)
             candidates[f"at {size:,} events"] = _appending(store, _streams(store))
         figures = in_turns(candidates, bench.scale.rounds, events=1)
     before, after = (f"at {size:,} events" for size in sizes)
@@ -51,14 +49,6 @@ def _appends(bench: Bench, database: str) -> Work:
         note=f"One event, durable (FULL), to a conversation drawn from up to {_STREAMS:,} of those "
         "that are there.",
     )
-
-
-def _settle(store: EventStore) -> None:
-    """Let the server write out what the filling has left, and learn the tables' sizes."""
-    with store.engine.connect() as connection:
-        plain = connection.execution_options(isolation_level="AUTOCOMMIT")
-        plain.exec_driver_sql("CHECKPOINT")
-        plain.exec_driver_sql("ANALYZE")
 
 
 def _streams(store: EventStore) -> list[UUID]:

@@ -35,7 +35,7 @@ from projections.folded_page import AlreadyFolded, FoldedPage
 from projections.generations import Generation
 from projections.rebuild_processes import Done, Pending, in_processes
 from projections.setup import install_all
-from projections.token_counts import TokenCounts
+from projections.token_counts import TokenCounts, write_all
 
 __all__ = ["RebuildReport", "rebuild"]
 
@@ -292,11 +292,9 @@ def _save_counts(
     if not any(known.has_new for known in counts):
         return
     with store.writing(durable=False) as connection:
-        for conversation_id in ids:
-            erasure_lock(connection, conversation_id)
+        erasure_lock(connection, *ids)
         if erasure_count(connection, ids) == erasures:
-            for known in counts:
-                known.write(connection)
+            write_all(connection, counts)
 
 
 def _in_memory(store: EventStore) -> bool:

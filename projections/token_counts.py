@@ -32,7 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of, run_each
+from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.types import Id
 from eventstore.tokens import Count, Tokenizer, count_message
 
@@ -45,6 +45,7 @@ __all__ = [
     "create",
     "is_there",
     "recall",
+    "write_all",
 ]
 
 Message = Mapping[str, Any]
@@ -93,10 +94,13 @@ _IS_THERE = Statement(
     "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'token_counts'",
     "SELECT count(to_regclass('token_counts'))",
 )
-_INSERT = Statement(
-    "INSERT INTO token_counts (conversation_id, digest, tokens, margin) "
-    "VALUES (:conversation_id, :digest, :tokens, :margin) ON CONFLICT DO NOTHING"
-)
+_INSERT_SQLITE = "INSERT INTO token_counts VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+# Texts of arrays, which the driver takes ten times as fast as lists.
+_INSERT_POSTGRESQL = """
+    INSERT INTO token_counts (conversation_id, digest, tokens, margin)
+    SELECT * FROM unnest(%s::uuid[], %s::uuid[], %s::int[], %s::float8[])
+    ON CONFLICT DO NOTHING
+    """
 
 _sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 _ACTIVE: ContextVar[TokenCounts | None] = ContextVar("token_counts", default=None)
@@ -177,20 +181,9 @@ class TokenCounts:
 
         The caller holds the erasure's lock, and has read what was counted under it.
         """
-        if self._new and self._conversation_id is not None:
-            dialect = dialect_of(connection)
-            owner = dialect.from_id(self._conversation_id)
-            # In one order everywhere, so that two writers cannot wait for each other.
-            rows = [
-                {
-                    "conversation_id": owner,
-                    "digest": _stored(digest, dialect.is_sqlite),
-                    "tokens": count.tokens,
-                    "margin": None if count.exact else count.margin,
-                }
-                for digest, count in sorted(self._new.items(), key=lambda item: item[0])
-            ]
-            run_each(connection, _INSERT.on(dialect), rows)
+        write_all(connection, [self])
+
+    def _written(self) -> None:
         if len(self._known) + len(self._new) <= _MOST_LOADED:
             self._known |= self._new
         self._new = {}
@@ -261,6 +254,37 @@ _OF_ONE = "SELECT digest, tokens, margin FROM token_counts WHERE conversation_id
 
 def _stored(digest: bytes, sqlite: bool) -> bytes | UUID:
     return digest if sqlite else UUID(bytes=digest)
+
+
+def write_all(connection: AnyConnection, several: Sequence[TokenCounts]) -> None:
+    """Write what is new of several conversations at once; see `TokenCounts.write`."""
+    rows = [
+        (str(known._conversation_id), digest, count.tokens, None if count.exact else count.margin)
+        for known in several
+        if known._conversation_id is not None
+        for digest, count in known._new.items()
+    ]
+    if rows:
+        # In one order everywhere, so that two writers cannot wait for each other.
+        rows.sort()
+        run = cursor(connection)
+        if dialect_of(connection).is_sqlite:
+            run.executemany(_INSERT_SQLITE, rows)
+        else:
+            run.execute(_INSERT_POSTGRESQL, _arrays(rows))
+        run.close()
+    for known in several:
+        known._written()
+
+
+def _arrays(rows: Sequence[tuple[str, bytes, int, float | None]]) -> list[str]:
+    columns = (
+        [owner for owner, _, _, _ in rows],
+        [digest.hex() for _, digest, _, _ in rows],
+        [str(tokens) for _, _, tokens, _ in rows],
+        ["NULL" if margin is None else repr(margin) for _, _, _, margin in rows],
+    )
+    return ["{" + ",".join(column) + "}" for column in columns]
 
 
 def count(message: Message, tokenizer: Tokenizer) -> Count:
