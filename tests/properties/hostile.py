@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-__all__ = ["HOSTILE", "changed_bytes", "changed_json", "jsons"]
+__all__ = ["HOSTILE", "changed_bytes", "changed_json", "jsons", "places_in"]
 
 _DEEP = 100_000
 _MILLION = 1_000_000
@@ -121,7 +121,7 @@ def changed_json(draw: st.DrawFn, value: Any) -> Any:
     """Give a document of which some values, anywhere, are others, lost, repeated or renamed."""
     holder = [copy.deepcopy(value)]
     for _ in range(draw(st.integers(1, 4))):
-        places = _places(holder)
+        places = places_in(holder)
         at, key = places[draw(st.integers(0, len(places) - 1))]
         match draw(st.sampled_from(["change", "change", "change", "lose", "repeat", "rename"])):
             case "lose" if at is not holder:
@@ -135,12 +135,12 @@ def changed_json(draw: st.DrawFn, value: Any) -> Any:
     return holder[0]
 
 
-def _places(value: Any) -> list[tuple[Any, Any]]:
+def places_in(value: Any) -> list[tuple[Any, Any]]:
     """Return every place within a value, as the holder and the key or index."""
     found: list[tuple[Any, Any]] = []
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, inner in items:
         found.append((value, key))
         if isinstance(inner, dict | list):
-            found += _places(inner)
+            found += places_in(inner)
     return found

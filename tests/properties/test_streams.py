@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from conversations.streams import Delta, StreamParser, from_response, parser_for
 from eventstore.events import AssistantChunk, AssistantMessage
 from eventstore.events.codec import decode, encode
+from tests.properties.hostile import places_in
 from tests.unit.streams.recorded import NAMES, as_sdk_object, chunks_of, fed, fed_deltas
 
 _words = st.sampled_from(
@@ -72,16 +73,6 @@ def _holds(chunks: list[Any]) -> None:
         _keeps(AssistantChunk(llm_call_id="a", index=0, tool_calls=delta.tool_calls, raw=delta.raw))
 
 
-def _places(value: Any) -> list[tuple[Any, Any]]:
-    found: list[tuple[Any, Any]] = []
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, inner in items:
-        found.append((value, key))
-        if isinstance(inner, dict | list):
-            found += _places(inner)
-    return found
-
-
 @st.composite
 def mutated_streams(draw: st.DrawFn) -> list[Any]:
     """Give a recorded stream of which chunks are lost, repeated, moved or changed within."""
@@ -100,7 +91,7 @@ def mutated_streams(draw: st.DrawFn) -> list[Any]:
             case "insert":
                 chunks.insert(at, draw(_garbage))
             case _ if isinstance(chunks[at], dict) and chunks[at]:
-                holder, key = draw(st.sampled_from(_places(chunks[at])))
+                holder, key = draw(st.sampled_from(places_in(chunks[at])))
                 holder[key] = draw(_garbage)
     return chunks
 
