@@ -29,7 +29,7 @@ from eventstore.sql.schema import metadata_for
 from eventstore.telemetry import operation
 from projections import failures, generations, tables
 from projections.catalogue import named
-from projections.engine import catch_up, fold_anew
+from projections.engine import PIECE, CatchUp, fold_anew
 from projections.failures import Failure
 from projections.folded_page import AlreadyFolded, FoldedPage
 from projections.generations import Generation
@@ -246,8 +246,8 @@ def _rebuild_page(
     except AlreadyFolded:
         # In part by a rebuild that was killed, or by another one, or erased since.
         alone = short + alone
-    for conversation_id, version in alone:
-        _fold_alone(store, targets, conversation_id, version)
+    for conversation_id, _ in alone:
+        _fold_alone(store, targets, conversation_id)
 
 
 def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequence[UUID]) -> None:
@@ -268,17 +268,13 @@ def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequen
         together.write(connection)
 
 
-def _fold_alone(
-    store: EventStore, targets: Sequence[Generation], conversation_id: UUID, version: int
-) -> None:
-    """Fold a conversation as a reader would, but in many transactions.
-
-    Here it is folded while it is locked, and with it all of SQLite: so a fifth of a page at a time.
-    """
-    step = max(1, _PAGE_EVENTS // 5)
-    for last in range(step, version + step, step):
+def _fold_alone(store: EventStore, targets: Sequence[Generation], conversation_id: UUID) -> None:
+    """Fold a conversation as a reader would, piece by piece."""
+    catching_up = CatchUp(targets, conversation_id)
+    while True:
         with store.writing(durable=False) as connection:
-            catch_up(connection, targets, conversation_id, before=last + 1)
+            if catching_up.piece(connection, PIECE) < PIECE:
+                return
 
 
 def _save_counts(

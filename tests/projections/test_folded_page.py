@@ -87,6 +87,7 @@ def test_a_long_conversation_is_folded_by_pages(
 ) -> None:
     """It goes on after the pages that an earlier start has written."""
     monkeypatch.setattr(rebuilding, "_PAGE_EVENTS", 10)
+    monkeypatch.setattr(rebuilding, "PIECE", 2)
     cid, short = converse(store, 5), converse(store, 1)
     with store.writing() as connection:
         catch_up(connection, targets, cid, before=21)
@@ -122,6 +123,7 @@ def test_rebuilds_of_several_machines_share_the_work(
 ) -> None:
     """Two that run at once go on with one generation, and neither makes it live too early."""
     monkeypatch.setattr(rebuilding, "_PAGE_EVENTS", 10)
+    monkeypatch.setattr(rebuilding, "PIECE", 2)
     cids = [converse(store, 2) for _ in range(12)]
     url = store.engine.url.render_as_string(hide_password=False)
     with ThreadPoolExecutor(2) as machines, EventStore.open(url) as another:

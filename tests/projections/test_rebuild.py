@@ -78,6 +78,7 @@ def test_progress_counts_up_to_all_events(
 ) -> None:
     """Progress is told after each page, in events, and ends at the total."""
     monkeypatch.setattr(rebuilding, "_PAGE_EVENTS", 10)
+    monkeypatch.setattr(rebuilding, "PIECE", 2)
     for _ in range(3):
         converse(store, 2)
     told: list[tuple[int, int]] = []
