@@ -4,27 +4,38 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH := $(VENV)/.bench
+AUDIT := $(VENV)/audit
+# Of the dependencies, as their packages name them. LGPL: psycopg, which is imported as it is.
+LICENCES := MIT;BSD;Apache;ISC;PSF-2.0;MPL-2.0;Mozilla Public License 2.0;LGPL-3.0-only
 TEST_WORKERS ?= 3
 PYTEST_ARGS ?=
+FUZZ_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-quick bench-context peers clean
+.PHONY: help demo test fuzz audit sbom requirements lint format bench bench-quick bench-context peers clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml constraints.txt
+# Each file is installed by its hash, so that nobody between here and its maker can exchange it.
+$(READY): pyproject.toml requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
 	  echo "Python 3.11, 3.12 or 3.13 is needed, and '$(PYTHON)' is none of them; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "Making $(VENV), which takes about a minute ..."
 	@$(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "The venv module is incomplete; on Debian: apt install python3-venv" >&2; exit 1; }
-	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 $(BENCH): $(READY)
 	@$(BIN)/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@touch $@
+
+$(AUDIT)/.ready: audit.txt $(READY)
+	@$(PYTHON) -m venv --clear $(AUDIT)
+	@$(AUDIT)/bin/pip install --quiet --no-input --disable-pip-version-check -r audit.txt
 	@touch $@
 
 demo: $(READY) ## Hold a scripted conversation on SQLite and show what can be read from it
@@ -32,6 +43,22 @@ demo: $(READY) ## Hold a scripted conversation on SQLite and show what can be re
 
 test: $(READY) ## Run all tests, on SQLite and on PostgreSQL
 	$(BIN)/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
+
+fuzz: $(READY) ## Let 100,000 seeded mutants loose on importers, API and commands: 20 minutes
+	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+
+audit: $(AUDIT)/.ready ## Look for insecure code, and for licences that nobody has allowed
+	$(AUDIT)/bin/bandit --quiet --configfile pyproject.toml --recursive eventstore projections conversations migrations
+	$(AUDIT)/bin/pip-licenses --python=$(BIN)/python --partial-match --allow-only="$(LICENCES)" > /dev/null
+
+sbom: $(AUDIT)/.ready ## Write what is installed, as a CycloneDX bill of materials: dist/sbom.json
+	@mkdir -p dist
+	$(AUDIT)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  --output-file dist/sbom.json $(BIN)/python
+
+requirements: $(AUDIT)/.ready ## Write the hashes of what make installs anew, from constraints.txt
+	$(AUDIT)/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url \
+	  --no-annotate --no-header --extra dev --constraint constraints.txt pyproject.toml --output-file requirements.txt
 
 lint: $(READY) ## Check style, types and the floors between the packages
 	$(BIN)/ruff check .

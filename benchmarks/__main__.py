@@ -20,9 +20,11 @@ from benchmarks.machine import machine
 from benchmarks.read import catch_up_reads
 from benchmarks.rebuild import rebuilds
 from benchmarks.recording import recordings
+from benchmarks.redaction import redacted_appends
 from benchmarks.render import markdown, print_work
 from benchmarks.replay import run_state_replay
 from benchmarks.results import Work
+from benchmarks.sealing import sealed_appends
 from benchmarks.storage import stored_sizes
 from benchmarks.turn import turns_by_length
 from benchmarks.worker import worker_latency_and_load
@@ -35,6 +37,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "append": single_appends,
     "group": concurrent_appends,
     "batches": batch_appends,
+    "sealing": sealed_appends,
+    "redaction": redacted_appends,
     "read": catch_up_reads,
     # Before growth, which makes the same databases larger.
     "rebuild": rebuilds,

@@ -14,12 +14,14 @@ from typing import Any, Self
 from uuid import UUID
 
 from conversations.conversation import Conversation, SessionMode
+from conversations.inputs import Said, message_of
 from conversations.journal import AsyncJournal
-from conversations.recorder import Said
+from conversations.read_output import AsyncReadOutput, AsyncTools
 from conversations.recorder_aio import AsyncTurn
 from conversations.recovery import Recovery
 from conversations.resuming import ResumedRun, resume
 from conversations.runs import AsyncRun
+from conversations.stops import left
 from eventstore import Appended, AsyncEventStore, new_id
 from eventstore.events import Payload, RunNode, TokenUsage, ToolPolicy
 from eventstore.events.values import Mode
@@ -36,7 +38,11 @@ class AsyncConversation:
     def __init__(self, store: AsyncEventStore, session: Conversation) -> None:
         self._session = session
         self._journal = AsyncJournal(
-            store, session.id, epoch=session.epoch, version=session.version
+            store,
+            session.id,
+            epoch=session.epoch,
+            version=session.version,
+            written=session._journal.written,
         )
 
     @classmethod
@@ -122,11 +128,11 @@ class AsyncConversation:
     @property
     def epoch(self) -> int | None:
         """This writer's epoch."""
-        return self._session.epoch
+        return self._journal.epoch
 
     @property
     def usage(self) -> TokenUsage | None:
-        """The tokens of the session's turns so far, as reported."""
+        """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
         return self._session.usage
 
     @property
@@ -139,14 +145,26 @@ class AsyncConversation:
         """What opening has sealed."""
         return self._session.recovery
 
+    @property
+    def tools(self) -> AsyncTools:
+        """The tools that come with the conversation; see `Conversation.tools`."""
+        session = self._session
+        return AsyncTools(AsyncReadOutput(session.views.store, session.resolve))
+
     def turn(
-        self, said: Said, *, run_id: str | None = None, workflow_id: str | None = None
+        self,
+        said: Said,
+        *,
+        run_id: str | None = None,
+        workflow_id: str | None = None,
+        tool_policy: ToolPolicy | None = None,
     ) -> AsyncTurn:
         """Return a turn to be entered around all that one input sets off."""
-        script = self._session.turn_script(run_id, workflow_id)
+        message = message_of(said)
+        script = self._session.turn_script(run_id, workflow_id, tool_policy)
         session = self._session
-        shared = (session.outputs, session.upkeep, session.turn_ended)
-        return AsyncTurn(self._journal, session.views, script, said, *shared)
+        shared = (session.outputs, session.upkeep, session.turn_ended, session.one_turn)
+        return AsyncTurn(self._journal, session.views, script, message, *shared)
 
     async def start_run(
         self,
@@ -178,6 +196,10 @@ class AsyncConversation:
         """Append further facts of this session."""
         return await self._journal.write(self._session.events(*payloads))
 
+    async def write_again(self) -> Appended | None:
+        """Write again what the database has lost; see `Conversation.write_again`."""
+        return await self._journal.write_again()
+
     async def switch_mode(self, mode: Mode, reason: str | None = None) -> None:
         """Switch the mode; the history stays as it is."""
         await self._journal.write(self._session.switching(mode, reason))
@@ -202,4 +224,4 @@ class AsyncConversation:
         trace: TracebackType | None,
     ) -> None:
         """End the session."""
-        await self.close(None if error is None else type(error).__name__)
+        await self.close(None if error is None else left(error) or type(error).__name__)

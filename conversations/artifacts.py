@@ -1,7 +1,8 @@
 """Tool outputs by their alias: read back from the log, and written under a state directory.
 
-An alias names a call of this conversation and nothing else, so that no path can be made of it that
-leaves the directory (document 000: the model asks for the whole of what it saw a preview of).
+An alias under ``@state/`` names a call of this conversation and nothing else, so that no path can
+be made of it that leaves the directory (document 000: the model asks for the whole of what it saw a
+preview of). One under ``@project/artifacts/`` was chosen by the product, and is only looked up.
 """
 
 from __future__ import annotations
@@ -9,17 +10,29 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
-from eventstore import RecordedEvent
+from eventstore import EventStore, RecordedEvent
 from eventstore.blobs import alias_of
 from eventstore.errors import UnknownAlias
 from eventstore.events import ToolResult
+from eventstore.events.codec import dumps
+from eventstore.previews import is_json
+from eventstore.state_files import outputs_directory
+from projections import Views
+from projections.context import READ_OUTPUT, ContextView
+from projections.context.declared import declared_name
+from projections.folding import result_text
 
-__all__ = ["ToolOutputs", "call_of_alias"]
+__all__ = ["ToolOutputs", "call_of_alias", "checked_alias", "read_alias"]
 
-_ALIAS = re.compile(r"@state/logs/tool-results/([0-9]{1,18}\.[0-9]{1,9})\.json")
+# With either ending, or without: some are older than the rule for it, and models guess.
+_ALIAS = re.compile(r"@state/logs/tool-results/([0-9]{1,18}\.[0-9]{1,9})(?:\.json|\.txt)?")
+_ARTIFACTS = "@project/artifacts/"
+_OWN = re.compile(rf"{_ARTIFACTS}(?!(?:.*/)?\.\.?(?:/|$))[^\s\x00-\x1f\\]{{1,200}}")
 
 
 def call_of_alias(alias: str) -> str:
@@ -34,11 +47,56 @@ def call_of_alias(alias: str) -> str:
     return match[1]
 
 
-class ToolOutputs:
-    """The files of large tool outputs; without a directory, none are written."""
+def checked_alias(alias: str | None) -> str | None:
+    """Return an alias that a product has chosen for an output.
 
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = None if directory is None else directory / "logs" / "tool-results"
+    Raises:
+        ValueError: It is no path under ``@project/artifacts/``.
+    """
+    if alias is not None and _OWN.fullmatch(alias) is None:
+        raise ValueError(
+            f"{alias!r} is no alias: it reads {_ARTIFACTS}<path>, without blanks or .."
+        )
+    return alias
+
+
+def read_alias(store: EventStore, views: Views, conversation_id: UUID, alias: str) -> str:
+    """Return the whole text that an alias names; see `Conversation.resolve`."""
+    call = _ALIAS.fullmatch(alias)
+    asked = {"call_id": call[1]} if call else {"alias": alias}
+    rows = views.tool_calls(conversation_id=conversation_id, **asked, limit=1)
+    if rows and rows[0].result_version is not None:
+        return _text_of(store, conversation_id, rows[0].result_version)
+    if alias.startswith(_ARTIFACTS):
+        made = [
+            each
+            for each in views.run_state(conversation_id).artifacts
+            if alias in (each.path, _ARTIFACTS + each.name) and each.content is not None
+        ]
+        if made:
+            content = max(made, key=lambda each: each.version or 0).content
+            return content if isinstance(content, str) else dumps(content)
+    raise UnknownAlias(alias)
+
+
+def _text_of(store: EventStore, conversation_id: UUID, version: int) -> str:
+    """Return the whole text of the result at a version; empty if it was erased."""
+    [event] = store.read(conversation_id, after=version - 1, limit=1)
+    data = event.data
+    if not isinstance(data, ToolResult):
+        return ""
+    if data.blob is None:
+        return result_text(data) or ""
+    return store.blob(conversation_id, data.blob.digest).decode("utf-8", "surrogatepass")
+
+
+class ToolOutputs:
+    """The files of tool outputs that are not shown whole; without a directory, there are none."""
+
+    def __init__(self, directory: Path | None, conversation_id: UUID) -> None:
+        self._provided: set[tuple[str, bool]] = set()
+        self._directory = directory
+        self._conversation_id = conversation_id
 
     def wanted(self, event: RecordedEvent, content: Any) -> bool:
         """Whether this is the result of a call, and its text went to a blob."""
@@ -55,7 +113,28 @@ class ToolOutputs:
         if self.wanted(event, content) and isinstance(event.data, ToolResult):
             self.write(event.data.call_id, content)
 
-    def write(self, call_id: str, text: str) -> None:
+    def readable(self, tools: Iterable[Any]) -> bool:
+        """Whether a model can get at whole outputs: by the tool among these, or by its files."""
+        named = any(declared_name(tool) == READ_OUTPUT for tool in tools)
+        return self._directory is not None or named
+
+    def provide(self, store: EventStore, conversation_id: UUID, view: ContextView) -> None:
+        """Write the files of what a request tells of and does not show whole, each once.
+
+        Raises:
+            OSError: A file cannot be written, or a link leads out of the state directory.
+        """
+        for call_id, version, by_digest in view.in_part if self._directory is not None else ():
+            if (call_id, by_digest) in self._provided:
+                continue
+            text = _text_of(store, conversation_id, version)
+            self.write(call_id, text)
+            if by_digest and is_json(text):
+                # The digest has one pattern for all of them.
+                self.write(call_id, text, plain=True)
+            self._provided.add((call_id, by_digest))
+
+    def write(self, call_id: str, text: str, *, plain: bool = False) -> None:
         """Write a call's output, by way of a temporary file that takes its name at the end.
 
         Raises:
@@ -64,21 +143,17 @@ class ToolOutputs:
         """
         if self._directory is None:
             return
-        call_of_alias(alias_of(call_id))
-        self._make_directory(self._directory)
-        handle, name = tempfile.mkstemp(dir=self._directory, prefix=f".{call_id}.")
+        call_of_alias(alias := alias_of(call_id, "" if plain else text))
+        directory = outputs_directory(self._directory, self._conversation_id)
+        for folder in (*reversed(directory.parents[:2]), directory):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=directory, prefix=f".{call_id}.")  # of mode 0600
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(text.encode("utf-8", "surrogatepass"))
                 file.flush()
                 os.fsync(file.fileno())
-            Path(name).replace(self._directory / f"{call_id}.json")
+            Path(name).replace(directory / alias.rpartition("/")[2])
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-
-    def _make_directory(self, directory: Path) -> None:
-        # A tool may work in the state directory, and have put a link in the place of a folder.
-        if directory.resolve() != directory.parents[1].resolve() / "logs" / "tool-results":
-            raise OSError(f"{directory} leads out of the state directory")
-        directory.mkdir(parents=True, exist_ok=True)

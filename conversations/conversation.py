@@ -14,20 +14,24 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from uuid import UUID
 
-from conversations.artifacts import ToolOutputs, call_of_alias
+from conversations.acknowledged import Acknowledged
+from conversations.artifacts import ToolOutputs, read_alias
+from conversations.blocks import OneTurn
+from conversations.inputs import Said, message_of
 from conversations.journal import Journal
 from conversations.opening import first_events, next_turn, session_start
-from conversations.recorder import Said, Turn
+from conversations.read_output import ReadOutput, Tools
+from conversations.recorder import Turn
 from conversations.recovery import Recovery, recover
 from conversations.requests import SystemTexts
 from conversations.resuming import ResumedRun, resume
 from conversations.runs import Run
-from conversations.scripts import TurnScript, add_usage
+from conversations.scripts import Answers, TurnScript, add_usage
 from conversations.scripts.runs import RunScript
 from conversations.scripts.words import milliseconds
+from conversations.stops import left
 from conversations.upkeep import Upkeep, warm
 from eventstore import NO_STREAM, Appended, EventStore, NewEvent, new_id
-from eventstore.errors import UnknownAlias
 from eventstore.events import (
     Meta,
     ModeSwitch,
@@ -39,6 +43,7 @@ from eventstore.events import (
 )
 from eventstore.events.values import Mode
 from eventstore.ids import to_uuid
+from eventstore.state_files import delete_erased
 from eventstore.store import StreamId
 from projections import Views
 from projections.runs import RunRow
@@ -64,12 +69,18 @@ class Conversation:
         next_turn_number: int,
         state_directory: Path | None,
         recovery: Recovery | None,
+        tool_policy: ToolPolicy | None,
     ) -> None:
         self._journal = journal
         self._meta = meta
         self._next_turn = next_turn_number
+        self._tool_policy = tool_policy
         self._systems = SystemTexts()
-        self.outputs = ToolOutputs(state_directory)
+        self._answers = Answers(unread=recovery is not None)
+        self.one_turn = OneTurn()
+        self.outputs = ToolOutputs(state_directory, journal.conversation_id)
+        if state_directory is not None:
+            journal.store.state_directories.add(state_directory)
         self._started_at = time.monotonic()
         self._usage: TokenUsage | None = None
         self._turns = 0
@@ -106,11 +117,12 @@ class Conversation:
             tenant_id: Whose product.
             user_id: Whose conversation.
             base_instructions: The system part of later requests.
-            tool_policy: Which tools it may use.
+            tool_policy: Which tools it may use: requests declare no others, and no other runs.
             config: Whatever else the product wants to keep with it.
             session_mode: ``once`` for a process that runs a single turn.
             session_config: Model, temperature, working directory, tools, tokenizer.
-            state_directory: Where large tool outputs are also written as files.
+            state_directory: Where tool outputs that are not shown whole are written as files, in a
+                folder of the conversation's id.
             agent_id: Who writes, when several agents do.
 
         Raises:
@@ -131,8 +143,9 @@ class Conversation:
             stream, events, expected_version=NO_STREAM, tenant_id=tenant_id, user_id=user_id
         )
         # The epoch of a new stream, without asking: somebody may have opened it already.
-        journal = Journal(store, stream, epoch=0, version=done.version)
-        return cls(journal, Views(store), meta, 1, _path(state_directory), None)
+        written = Acknowledged(done.anchor)
+        journal = Journal(store, stream, epoch=0, version=done.version, written=written)
+        return cls(journal, Views(store), meta, 1, _path(state_directory), None, tool_policy)
 
     @classmethod
     def open(
@@ -147,12 +160,15 @@ class Conversation:
     ) -> Self:
         """Open a conversation for writing: fence earlier writers, seal loose ends, begin a session.
 
-        `recovery` then tells what was sealed, and which calls may be executed again.
+        `recovery` then tells what was sealed, and which calls may be executed again. Files in the
+        state directory whose output has been erased meanwhile are deleted.
 
         Raises:
             ConversationNotFound: There is none of this id.
+            OSError: A file of an erased output cannot be deleted.
         """
         stream, views = to_uuid(conversation_id), Views(store)
+        state = _path(state_directory)
         epoch = store.raise_writer_epoch(stream)
         warm(store, stream)
         recovery = recover(store, views, stream, writer_epoch=epoch)
@@ -160,7 +176,10 @@ class Conversation:
         meta = Meta(session_id=str(new_id()), mode=mode, agent_id=agent_id)
         journal = Journal(store, stream, epoch=epoch)
         journal.write([session_start(meta, session_mode, session_config)])
-        return cls(journal, views, meta, turn, _path(state_directory), recovery)
+        policy = views.tool_policy(stream)
+        if state is not None:
+            delete_erased(store, stream, state)
+        return cls(journal, views, meta, turn, state, recovery, policy)
 
     @property
     def id(self) -> UUID:
@@ -189,22 +208,38 @@ class Conversation:
 
     @property
     def usage(self) -> TokenUsage | None:
-        """The tokens of the session's turns so far, as reported."""
+        """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
         return self._usage
 
+    @property
+    def tools(self) -> Tools:
+        """The tools that come with the conversation, for the product to declare and to run."""
+        return Tools(ReadOutput(self._journal.store, self.resolve))
+
     def turn(
-        self, said: Said, *, run_id: str | None = None, workflow_id: str | None = None
+        self,
+        said: Said,
+        *,
+        run_id: str | None = None,
+        workflow_id: str | None = None,
+        tool_policy: ToolPolicy | None = None,
     ) -> Turn:
         """Return a turn to be entered around all that one input sets off.
 
         Args:
-            said: The input: text, parts, or a `UserMessage`.
+            said: The input: text, a `UserMessage`, or parts, also as dictionaries of a provider's.
             run_id: The run that it belongs to; it is then a turn in Run mode.
             workflow_id: The workflow of that run.
+            tool_policy: Which tools it may use, for instance those of its agent: merged with the
+                conversation's policy, so that it can only take away.
+
+        Raises:
+            InvalidEvent: The input is none, or one of its parts is of no known shape.
         """
-        script = self.turn_script(run_id, workflow_id)
-        shared = (self.outputs, self.upkeep, self.turn_ended)
-        return Turn(self._journal, self.views, script, said, *shared)
+        message = message_of(said)  # ahead of the number: a refused input uses up none
+        script = self.turn_script(run_id, workflow_id, tool_policy)
+        shared = (self.outputs, self.upkeep, self.turn_ended, self.one_turn)
+        return Turn(self._journal, self.views, script, message, *shared)
 
     def start_run(
         self,
@@ -250,31 +285,53 @@ class Conversation:
         """Append further facts of this session: instructions, notebook, retractions, summaries."""
         return self._journal.write(self.events(*payloads))
 
+    def write_again(self) -> Appended | None:
+        """Write again what the database has lost of this session, after `LogWentBack`.
+
+        The same events at the same versions, so that the session goes on as if nothing had
+        happened; None if nothing is missing. It is refused if somebody has opened the conversation
+        meanwhile, or if events are lost that this process does not remember: it does the last 256,
+        four megabytes at most, and not those of others. Then open the conversation again.
+
+        Raises:
+            WrongExpectedVersion: The log does not stand where the known events began.
+            LogWentBack: Events of others are lost among them.
+        """
+        return self._journal.write_again()
+
     def switch_mode(self, mode: Mode, reason: str | None = None) -> None:
         """Switch the mode; the history stays as it is."""
         self._journal.write(self.switching(mode, reason))
         self.switched(mode)
 
     def resolve(self, alias: str) -> str:
-        """Return the whole text of the tool result that an alias names.
+        """Return the whole text that an alias names.
+
+        Args:
+            alias: Of a tool result, under ``@state/logs/tool-results/``, or one under
+                ``@project/artifacts/`` that a result was given, or an artifact of a run.
 
         Raises:
-            UnknownAlias: It names no result of this conversation.
+            UnknownAlias: It names nothing of this conversation.
         """
-        return resolve(self._journal.store, self.views, self.id, alias)
+        return read_alias(self._journal.store, self.views, self.id, alias)
 
     def close(self, reason: str | None = None) -> None:
         """End the session; closing again does nothing."""
         self._journal.record(self.closing(reason))
 
-    def turn_script(self, run_id: str | None, workflow_id: str | None) -> TurnScript:
+    def turn_script(
+        self, run_id: str | None, workflow_id: str | None, tool_policy: ToolPolicy | None = None
+    ) -> TurnScript:
         """Return the script of the next turn."""
         number, self._next_turn = self._next_turn, self._next_turn + 1
         where = {"turn": number, "run_id": run_id, "workflow_id": workflow_id}
         if run_id is not None:
             where["mode"] = "run"
         meta = self._meta.model_copy(update=where)
-        return TurnScript(meta, time.monotonic(), systems=self._systems)
+        started = time.monotonic()
+        policy = tool_policy if self._tool_policy is None else self._tool_policy.merge(tool_policy)
+        return TurnScript(meta, started, policy, systems=self._systems, answers=self._answers)
 
     def run_script(self, run_id: str, workflow_id: str | None) -> RunScript:
         """Return the script of a run, to begin it or to go on with it."""
@@ -323,19 +380,7 @@ class Conversation:
         trace: TracebackType | None,
     ) -> None:
         """End the session."""
-        self.close(None if error is None else type(error).__name__)
-
-
-def resolve(store: EventStore, views: Views, conversation_id: UUID, alias: str) -> str:
-    """Return the whole text of the tool result that an alias names; see `Conversation.resolve`."""
-    wanted = call_of_alias(alias)
-    rows = views.tool_calls(conversation_id=conversation_id, call_id=wanted)
-    if not rows or rows[0].result_version is None:
-        raise UnknownAlias(alias)
-    if rows[0].blob_digest is None:
-        return rows[0].result_text or ""
-    content = store.blob(conversation_id, rows[0].blob_digest)
-    return content.decode("utf-8", "surrogatepass")
+        self.close(None if error is None else left(error) or type(error).__name__)
 
 
 def _path(directory: str | Path | None) -> Path | None:

@@ -16,8 +16,11 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from conversations.artifacts import ToolOutputs
+from conversations.blocks import CallBlock, OneTurn
 from conversations.current import OpenTurn
-from conversations.journal import Journal
+from conversations.earlier import earlier_calls
+from conversations.journal import INTERRUPTIONS, Journal
+from conversations.recorded_tool import ToolCall
 from conversations.requests import (
     Request,
     failed_summary,
@@ -25,19 +28,25 @@ from conversations.requests import (
     strategy_for,
     summary_of,
 )
-from conversations.scripts import CallFacts, CallScript, Executable, ToolScript, TurnScript
+from conversations.scripts import (
+    CLOSED,
+    AnswerText,
+    CallScript,
+    Executable,
+    TurnScript,
+)
 from conversations.stalls import Stalls
+from conversations.stops import left
 from conversations.upkeep import Upkeep
 from eventstore import Appended, NewEvent
-from eventstore.events import ContentPart, Sections, TokenUsage, UserMessage
-from eventstore.events.values import Mode
+from eventstore.events import TokenUsage, UserMessage
 from projections import Views
 from projections.compression import LlmSummary, Strategy
 from projections.context import ContextSettings, ContextView
+from projections.context.active import AskedMode
+from projections.context.declared import permitted
 
 __all__ = ["LlmCall", "ToolCall", "Turn"]
-
-Said = str | UserMessage | Sequence[ContentPart]
 
 
 class Turn(OpenTurn["LlmCall"]):
@@ -47,17 +56,21 @@ class Turn(OpenTurn["LlmCall"]):
     ``ok``, or ``error`` when an exception passes, or ``aborted`` when the process is told to stop.
     """
 
+    form = "with conversation.turn(...) as turn:"
+
     def __init__(
         self,
         journal: Journal,
         views: Views,
         script: TurnScript,
-        said: Said,
+        said: UserMessage,
         outputs: ToolOutputs,
         upkeep: Upkeep,
         ended: Callable[[TokenUsage | None], None],
+        one: OneTurn,
     ) -> None:
         self._journal = journal
+        self._one = one
         super().__init__()
         self._views = views
         self._script = script
@@ -74,14 +87,25 @@ class Turn(OpenTurn["LlmCall"]):
 
     @property
     def usage(self) -> TokenUsage | None:
-        """The tokens of the turn's model calls so far, as reported."""
+        """The tokens of the turn's model calls so far; not ``reported`` if some are estimates."""
         return self._script.usage
 
     def __enter__(self) -> Self:
         """Write the turn's start and the input."""
-        self._journal.write(self._script.begin(self._said))
-        self._become_current()
-        return self
+        begun = self._script.begin(self._said)
+        self._enter_once()
+        self._one.take(self, self.number, self._journal.conversation_id)
+        try:
+            self._journal.write(begun)
+            self._become_current()
+            return self
+        except BaseException as error:
+            if isinstance(error, INTERRUPTIONS):
+                self._step_back()
+                self._ended(None)
+                self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
+            self._one.leave(self)
+            raise
 
     def __exit__(
         self,
@@ -91,8 +115,14 @@ class Turn(OpenTurn["LlmCall"]):
     ) -> None:
         """Write the turn's end."""
         self._step_back()
+        try:
+            self._end(error)
+        finally:
+            self._one.leave(self)
+
+    def _end(self, error: BaseException | None) -> None:
         for call in self.unfinished():
-            call.cancel()
+            call.cancel(left(error) or CLOSED)
         events = self._script.end(time.monotonic(), self._status, error)
         self._ended(self._script.usage)
         self._journal.record(events)
@@ -106,7 +136,7 @@ class Turn(OpenTurn["LlmCall"]):
         max_tokens: int | None = None,
         reserve_for_response: int | None = None,
         max_messages: int | None = None,
-        mode: Mode | None = None,
+        mode: AskedMode = "active",
         agent: str | None = None,
         tools: Sequence[dict[str, Any]] = (),
         run: bool | str | None = None,
@@ -114,6 +144,7 @@ class Turn(OpenTurn["LlmCall"]):
         strategy: Strategy | str | None = None,
         format: str = "openai_chat",
         provider: str | None = None,
+        paths: bool | None = None,
     ) -> Request:
         """Return the messages of the next request; see `Views.context` for what each argument does.
 
@@ -122,7 +153,7 @@ class Turn(OpenTurn["LlmCall"]):
             max_tokens: Tokens of the call, by the project's own count.
             reserve_for_response: How many of them are kept free for the response.
             max_messages: Upper limit for the number of messages.
-            mode: By default the turn's.
+            mode: By default the turn's; None composes no system part.
             agent: Whose persona is told; by default the conversation's agent.
             tools: The tool declarations that are sent along.
             run: Of which run a request in Run mode is told; by default of the turn's, or of the
@@ -131,14 +162,19 @@ class Turn(OpenTurn["LlmCall"]):
             strategy: What loses detail first.
             format: The provider's format.
             provider: Who will be asked.
+            paths: Whether the paths of outputs that are not shown whole are told; by default where
+                the model can read them: ``tools`` has ``read_output``, or there are their files.
 
         Raises:
             BudgetInfeasible: What must be sent exceeds a limit.
         """
+        self._within("turn.context")
         chosen = strategy_for(settings, strategy)
+        if paths is None:
+            paths = self._outputs.readable(permitted(tools, self._script.policy))
 
         def read() -> ContextView:
-            return self._views.context(
+            view = self._views.context(
                 self._journal.conversation_id,
                 model=model,
                 max_tokens=max_tokens,
@@ -149,8 +185,11 @@ class Turn(OpenTurn["LlmCall"]):
                 strategy=chosen,
                 format=format,
                 provider=provider,
+                paths=paths,
                 **self._script.rendering(mode, run, agent),
             )
+            self._outputs.provide(self._views.store, self._journal.conversation_id, view)
+            return view
 
         view, note = read(), ""
         if view.due is not None and isinstance(chosen, LlmSummary):
@@ -160,7 +199,7 @@ class Turn(OpenTurn["LlmCall"]):
                 summary = summary_of(view.due, written.text, chosen)
                 self._journal.write([self._script.event(summary)])
                 view = read()
-        self._script.rendered = request_of(view, self._journal.version, tools, note)
+        self._script.rendered = request_of(view, self._journal.version, note)
         return self._script.rendered
 
     def llm_call(
@@ -174,6 +213,7 @@ class Turn(OpenTurn["LlmCall"]):
         parameters: dict[str, Any] | None = None,
         tools: Sequence[dict[str, Any]] = (),
         retry_of: LlmCall | None = None,
+        tools_from_messages: bool = False,
     ) -> LlmCall:
         """Return a model call to be entered around the request to the provider.
 
@@ -188,7 +228,10 @@ class Turn(OpenTurn["LlmCall"]):
             parameters: Whatever else is sent: temperature and the like.
             tools: The tool declarations that are sent.
             retry_of: The failed call that this one repeats.
+            tools_from_messages: Whether somebody else runs the tools: then results that the prompt
+                holds, and the log does not, are recorded before it is sent.
         """
+        self._within("turn.llm_call")
         script = self._script.call(
             request,
             provider=provider,
@@ -198,8 +241,11 @@ class Turn(OpenTurn["LlmCall"]):
             parameters=parameters,
             tools=tools,
             retry_of=retry_of,
+            tools_from_messages=tools_from_messages,
         )
-        self.last_call = LlmCall(self._journal, script, self._script.count)
+        self.last_call = LlmCall(
+            self._journal, script, self._script.count, self._tell, self._within
+        )
         return self.last_call
 
     def tool(self, call: Executable, *, idempotent: bool = False) -> ToolCall:
@@ -210,8 +256,9 @@ class Turn(OpenTurn["LlmCall"]):
             idempotent: Whether executing it twice with the same key is harmless; after a crash
                 only such calls are offered for execution again.
         """
+        self._within("turn.tool")
         script = self._script.tool(call, self._journal.conversation_id, idempotent=idempotent)
-        return ToolCall(self._journal, script, self._outputs)
+        return ToolCall(self._journal, script, self._outputs, self._within)
 
     def deny(self, call: Executable, reason: str) -> None:
         """Record that a call is not executed because it is not allowed."""
@@ -225,12 +272,25 @@ class Turn(OpenTurn["LlmCall"]):
         """Let the turn end as one that reached its limit of steps."""
         self._status = "max_steps"
 
+    def _tell(self, script: CallScript) -> None:
+        """Record results that a request is the first to tell."""
+        if not script.brings_results:
+            return
+        if script.answers.unread:
+            script.answers.earlier(earlier_calls(self._views, self._journal.conversation_id))
+        events, kept = script.brought(), list[Appended]()
+        self._journal.record(events, kept.append)
+        for done in kept:
+            for event, told in zip(done.events, events, strict=True):
+                self._outputs.keep(event, getattr(told.data, "content", None))
+
     def _refuse(self, call: Executable, status: str, reason: str) -> None:
+        self._within("turn.skip" if status == "skipped" else "turn.deny")
         script = self._script.tool(call, self._journal.conversation_id)
         self._journal.record(script.refuse(status, reason))
 
 
-class LlmCall(CallFacts):
+class LlmCall(CallBlock):
     """A call of a model: its request, what streams back, its message or its error.
 
     Entering writes the request. Leaving writes the message, or the error with all that had
@@ -238,38 +298,116 @@ class LlmCall(CallFacts):
     the provider said so is a ``network`` error.
     """
 
+    form = "with turn.llm_call(...) as call:"
+
     def __init__(
-        self, journal: Journal, script: CallScript, ended: Callable[[TokenUsage | None], None]
+        self,
+        journal: Journal,
+        script: CallScript,
+        ended: Callable[[TokenUsage | None], None],
+        prepare: Callable[[CallScript], None],
+        inside: Callable[[str], None],
     ) -> None:
         self._journal = journal
         self._script = script
         self._ended = ended
+        self._prepare = prepare
+        self._inside = inside
         self._stalls = Stalls(self._flush)
         self._counted = False
 
     def __enter__(self) -> Self:
-        """Write the request."""
-        done = self._journal.write(self._script.begin())
-        self._script.begun(done, time.monotonic())
-        return self
+        """Write the request, and ahead of it the results of tools that it is the first to tell."""
+        self._enter_once()
+        self._inside("turn.llm_call")
+        self._prepare(self._script)
+        try:
+            done = self._journal.write(self._script.begin())
+            self._script.begun(done, time.monotonic())
+            self._state = "open"
+            return self
+        except INTERRUPTIONS as error:
+            self._state = "over"
+            self._journal.abandon(self._script.begin(), self._script.abandoned(error))
+            raise
 
     def feed(self, chunk: Any) -> None:
         """Take a chunk of the stream, as the provider's SDK yields it or as a dict.
 
-        Most chunks cost no write: see `conversations.batching`.
+        Most chunks cost no write: see `conversations.batching`. A stream of a shape that nobody
+        knows is warned about (`UnknownChunk`), and ends as an error.
 
         Raises:
             WriterFenced: A newer writer has opened the conversation.
         """
+        self._taking("call.feed")
         with self._stalls.lock:
             self._stalls.check()
             self._write(self._script.feed(chunk, time.monotonic()))
             self._stalls.watch(self._script.due_at)
 
+    def delta(self, text: str = "", *, reasoning: str = "") -> None:
+        """Take a piece of an answer of any SDK, in words; leaving the block ends the answer.
+
+        Raises:
+            UnknownResponse: It is no text.
+            InvalidEvent: The call was fed a provider's chunks.
+        """
+        self._taking("call.delta")
+        with self._stalls.lock:
+            self._stalls.check()
+            self._write(self._script.say(text, reasoning, time.monotonic()))
+            self._stalls.watch(self._script.due_at)
+
     def response(self, response: Any) -> None:
-        """Take a whole response that was not streamed, an SDK's object or a dict."""
+        """Take a whole response that was not streamed, an SDK's object or a dict.
+
+        Raises:
+            UnknownResponse: Nobody knows its shape, or it holds no answer; nothing is recorded.
+        """
+        self._taking("call.response")
         with self._stalls.lock:
             self._write(self._script.respond(response, time.monotonic()))
+
+    @property
+    def text(self) -> AnswerText[None]:
+        """The message's text, once the call has ended well; ``call.text("...")`` tells it."""
+        return AnswerText(self._said(), self.message)
+
+    def message(
+        self,
+        text: str | None = None,
+        *,
+        reasoning: str | None = None,
+        tool_calls: Sequence[Any] = (),
+        usage: TokenUsage | dict[str, Any] | None = None,
+        finish_reason: str | None = None,
+    ) -> None:
+        """Take the whole answer of any SDK, in words; `answer` then is what was recorded.
+
+        Args:
+            text: What the model said; by default what `delta` has brought.
+            reasoning: What it thought; likewise.
+            tool_calls: The calls that it asks for: ``{"name", "arguments", "id"}``, or a provider's
+                own objects.
+            usage: The tokens, as a provider tells them: ``{"prompt_tokens", "completion_tokens"}``.
+            finish_reason: Why the answer ended.
+
+        Raises:
+            UnknownResponse: One of them is not what it should be; nothing is recorded.
+            InvalidEvent: The call was fed a provider's chunks.
+        """
+        self._taking("call.message")
+        with self._stalls.lock:
+            events = self._script.tell(
+                time.monotonic(),
+                said=text,
+                reasoning=reasoning,
+                tool_calls=tool_calls,
+                usage=usage,
+                finish_reason=finish_reason,
+            )
+            self._write(events)
 
     def __exit__(
         self,
@@ -278,13 +416,14 @@ class LlmCall(CallFacts):
         trace: TracebackType | None,
     ) -> None:
         """Write the message or the error."""
+        self._state = "over"
         self._end(error)
 
-    def cancel(self) -> None:
+    def cancel(self, why: str = CLOSED) -> None:
         """Record that no more of the stream is wanted; an answer that is whole stands as it is."""
-        self._end(None, cancelled=True)
+        self._end(None, cancelled=why)
 
-    def _end(self, error: BaseException | None, *, cancelled: bool = False) -> None:
+    def _end(self, error: BaseException | None, *, cancelled: str | None = None) -> None:
         with self._stalls.lock:
             self._stalls.stop()
             events = self._script.end(time.monotonic(), error, cancelled=cancelled)
@@ -301,69 +440,3 @@ class LlmCall(CallFacts):
     def _write(self, events: list[NewEvent]) -> None:
         if events:
             self._journal.record(events, self._script.recorded)
-
-
-class ToolCall:
-    """The execution of a tool call.
-
-    Entering makes the call durable; only then may the tool run. Leaving without a result records
-    an empty success; an exception is recorded as the failure, and goes on to the caller.
-    """
-
-    def __init__(self, journal: Journal, script: ToolScript, outputs: ToolOutputs) -> None:
-        self._journal = journal
-        self._script = script
-        self._outputs = outputs
-
-    @property
-    def call_id(self) -> str:
-        """Our own id of the call."""
-        return self._script.call.call_id
-
-    @property
-    def idempotency_key(self) -> str:
-        """What the tool may use to recognise a second execution of this call."""
-        return self._script.idempotency_key
-
-    def __enter__(self) -> Self:
-        """Write the call."""
-        self._journal.write(self._script.begin())
-        # What follows is timed, not the write.
-        self._script.started_at = time.monotonic()
-        return self
-
-    def result(
-        self,
-        content: str | Sequence[ContentPart] | None,
-        *,
-        preview: str | None = None,
-        sections: Sections | None = None,
-    ) -> None:
-        """Record what the tool returned; large text goes to a blob.
-
-        Args:
-            content: Text, or content parts.
-            preview: What to show in place of text that is too large; by default its start.
-            sections: The same at several levels of detail.
-        """
-        kept = content if content is None or isinstance(content, str) else tuple(content)
-        self._end(status="success", content=kept, preview=preview, sections=sections)
-
-    def fail(self, error: str) -> None:
-        """Record that the tool failed, in words for the model."""
-        self._end(status="failed", content=error, error=error)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Record the failure, or an empty success, if nothing was recorded yet."""
-        self._journal.record(self._script.leave(time.monotonic(), error))
-
-    def _end(self, **result: Any) -> None:
-        kept: list[Appended] = []
-        self._journal.record(self._script.end(time.monotonic(), **result), kept.append)
-        for done in kept:
-            self._outputs.keep(done.events[-1], result.get("content"))

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from conversations.artifacts import ToolOutputs
 from conversations.batching import BATCH_S
+from conversations.blocks import CallBlock, OneTurn
 from conversations.current import OpenTurn
-from conversations.journal import AsyncJournal, finish
-from conversations.recorder import Said
+from conversations.earlier import earlier_calls
+from conversations.finishing import finish
+from conversations.journal import AsyncJournal
+from conversations.recorded_tool_aio import AsyncToolCall
 from conversations.requests import (
     Request,
     failed_summary,
@@ -24,28 +28,45 @@ from conversations.requests import (
     strategy_for,
     summary_of,
 )
-from conversations.scripts import CallFacts, CallScript, Executable, ToolScript, TurnScript
+from conversations.scripts import (
+    CLOSED,
+    AnswerText,
+    CallScript,
+    Executable,
+    TurnScript,
+)
+from conversations.stops import left
 from conversations.upkeep import Upkeep
 from eventstore import Appended, NewEvent
 from eventstore.errors import StoreUnavailable
-from eventstore.events import ContentPart, Sections, TokenUsage
-from eventstore.events.values import Mode
+from eventstore.events import TokenUsage, UserMessage
 from projections import Views
 from projections.compression import LlmSummary, Strategy
 from projections.context import ContextSettings, ContextView
+from projections.context.active import AskedMode
+from projections.context.declared import permitted
 
 __all__ = ["AsyncLlmCall", "AsyncToolCall", "AsyncTurn"]
 
 
-class AsyncLlmCall(CallFacts):
+class AsyncLlmCall(CallBlock):
     """`LlmCall` for an event loop."""
 
+    form = "async with turn.llm_call(...) as call:"
+
     def __init__(
-        self, journal: AsyncJournal, script: CallScript, ended: Callable[[TokenUsage | None], None]
+        self,
+        journal: AsyncJournal,
+        script: CallScript,
+        ended: Callable[[TokenUsage | None], None],
+        prepare: Callable[[CallScript], Awaitable[None]],
+        inside: Callable[[str], None],
     ) -> None:
         self._journal = journal
         self._script = script
         self._ended = ended
+        self._prepare = prepare
+        self._inside = inside
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -54,23 +75,74 @@ class AsyncLlmCall(CallFacts):
         self._counted = False
 
     async def __aenter__(self) -> Self:
-        """Write the request."""
-        done = await self._journal.write(self._script.begin())
+        """Write the request, and ahead of it the results of tools that it is the first to tell."""
+        self._enter_once()
+        self._inside("turn.llm_call")
+        await self._prepare(self._script)
+        try:
+            done = await self._journal.write(self._script.begin())
+        except asyncio.CancelledError as error:
+            self._state = "over"
+            await self._journal.abandon(self._script.begin(), self._script.abandoned(error))
+            raise
+        self._state = "open"
         self._script.begun(done, time.monotonic())
         return self
 
     async def feed(self, chunk: Any) -> None:
         """Take a chunk of the stream, as the provider's SDK yields it or as a dict."""
+        self._taking("call.feed")
         self._check()
         async with self._lock:
             events = self._script.feed(chunk, time.monotonic())
             self._watch()
             await self._write(events)
 
+    async def delta(self, text: str = "", *, reasoning: str = "") -> None:
+        """Take a piece of an answer of any SDK, in words; leaving the block ends the answer."""
+        self._taking("call.delta")
+        self._check()
+        async with self._lock:
+            events = self._script.say(text, reasoning, time.monotonic())
+            self._watch()
+            await self._write(events)
+
     async def response(self, response: Any) -> None:
         """Take a whole response that was not streamed."""
+        self._taking("call.response")
+        await finish(self._take(partial(self._script.respond, response, time.monotonic())))
+
+    @property
+    def text(self) -> AnswerText[Awaitable[None]]:
+        """The message's text, once the call has ended well; ``await call.text("...")`` tells it."""
+        return AnswerText(self._said(), self.message)
+
+    async def message(
+        self,
+        text: str | None = None,
+        *,
+        reasoning: str | None = None,
+        tool_calls: Sequence[Any] = (),
+        usage: TokenUsage | dict[str, Any] | None = None,
+        finish_reason: str | None = None,
+    ) -> None:
+        """Take the whole answer of any SDK, in words; see `LlmCall.message`."""
+        self._taking("call.message")
+        tell = partial(
+            self._script.tell,
+            time.monotonic(),
+            said=text,
+            reasoning=reasoning,
+            tool_calls=tool_calls,
+            usage=usage,
+            finish_reason=finish_reason,
+        )
+        await finish(self._take(tell))
+
+    async def _take(self, answer: Callable[[], list[NewEvent]]) -> None:
         async with self._lock:
-            await self._write(self._script.respond(response, time.monotonic()))
+            # In a thread: to estimate the tokens of an answer that tells none takes a while.
+            await self._write(await asyncio.to_thread(answer))
 
     async def __aexit__(
         self,
@@ -79,18 +151,22 @@ class AsyncLlmCall(CallFacts):
         trace: TracebackType | None,
     ) -> None:
         """Write the message or the error, also when the task has been cancelled."""
+        self._state = "over"
         await finish(self._end(error))
 
-    async def cancel(self) -> None:
+    async def cancel(self, why: str = CLOSED) -> None:
         """Record that no more of the stream is wanted; an answer that is whole stands as it is."""
-        await finish(self._end(None, cancelled=True))
+        await finish(self._end(None, cancelled=why))
 
-    async def _end(self, error: BaseException | None, *, cancelled: bool = False) -> None:
+    async def _end(self, error: BaseException | None, *, cancelled: str | None = None) -> None:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
         async with self._lock:
-            events = self._script.end(time.monotonic(), error, cancelled=cancelled)
+            now = time.monotonic()
+            if self._script.unreported:
+                await asyncio.to_thread(self._script.estimate)
+            events = self._script.end(now, error, cancelled=cancelled)
             if not self._counted:
                 self._counted = True
                 self._ended(self._script.usage)
@@ -137,81 +213,24 @@ class AsyncLlmCall(CallFacts):
             await self._journal.record(events, self._script.recorded)
 
 
-class AsyncToolCall:
-    """`ToolCall` for an event loop."""
-
-    def __init__(self, journal: AsyncJournal, script: ToolScript, outputs: ToolOutputs) -> None:
-        self._journal = journal
-        self._script = script
-        self._outputs = outputs
-
-    @property
-    def call_id(self) -> str:
-        """Our own id of the call."""
-        return self._script.call.call_id
-
-    @property
-    def idempotency_key(self) -> str:
-        """What the tool may use to recognise a second execution of this call."""
-        return self._script.idempotency_key
-
-    async def __aenter__(self) -> Self:
-        """Write the call."""
-        await self._journal.write(self._script.begin())
-        # What follows is timed, not the write.
-        self._script.started_at = time.monotonic()
-        return self
-
-    async def result(
-        self,
-        content: str | Sequence[ContentPart] | None,
-        *,
-        preview: str | None = None,
-        sections: Sections | None = None,
-    ) -> None:
-        """Record what the tool returned; large text goes to a blob."""
-        kept = content if content is None or isinstance(content, str) else tuple(content)
-        await self._end(status="success", content=kept, preview=preview, sections=sections)
-
-    async def fail(self, error: str) -> None:
-        """Record that the tool failed, in words for the model."""
-        await self._end(status="failed", content=error, error=error)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Record the failure, or an empty success, if nothing was recorded yet."""
-        await self._journal.record(self._script.leave(time.monotonic(), error))
-
-    async def _end(self, **result: Any) -> None:
-        await finish(self._record(result))
-
-    async def _record(self, result: dict[str, Any]) -> None:
-        kept: list[Appended] = []
-        await self._journal.record(self._script.end(time.monotonic(), **result), kept.append)
-        for done in kept:
-            event, content = done.events[-1], result.get("content")
-            if self._outputs.wanted(event, content):
-                await asyncio.to_thread(self._outputs.keep, event, content)
-
-
 class AsyncTurn(OpenTurn[AsyncLlmCall]):
     """`Turn` for an event loop."""
+
+    form = "async with conversation.turn(...) as turn:"
 
     def __init__(
         self,
         journal: AsyncJournal,
         views: Views,
         script: TurnScript,
-        said: Said,
+        said: UserMessage,
         outputs: ToolOutputs,
         upkeep: Upkeep,
         ended: Callable[[TokenUsage | None], None],
+        one: OneTurn,
     ) -> None:
         self._journal = journal
+        self._one = one
         super().__init__()
         self._views = views
         self._script = script
@@ -228,12 +247,23 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
 
     @property
     def usage(self) -> TokenUsage | None:
-        """The tokens of the turn's model calls so far, as reported."""
+        """The tokens of the turn's model calls so far; not ``reported`` if some are estimates."""
         return self._script.usage
 
     async def __aenter__(self) -> Self:
         """Write the turn's start and the input."""
-        await self._journal.write(self._script.begin(self._said))
+        begun = self._script.begin(self._said)
+        self._enter_once()
+        self._one.take(self, self.number, self._journal.conversation_id)
+        try:
+            await self._journal.write(begun)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                self._step_back()
+                self._ended(None)
+                await self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
+            self._one.leave(self)
+            raise
         self._become_current()
         return self
 
@@ -245,11 +275,14 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
     ) -> None:
         """Write the turn's end."""
         self._step_back()
-        await finish(self._end(error))
+        try:
+            await finish(self._end(error))
+        finally:
+            self._one.leave(self)
 
     async def _end(self, error: BaseException | None) -> None:
         for call in self.unfinished():
-            await call.cancel()
+            await call.cancel(left(error) or CLOSED)
         events = self._script.end(time.monotonic(), self._status, error)
         self._ended(self._script.usage)
         await self._journal.record(events)
@@ -263,7 +296,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         max_tokens: int | None = None,
         reserve_for_response: int | None = None,
         max_messages: int | None = None,
-        mode: Mode | None = None,
+        mode: AskedMode = "active",
         agent: str | None = None,
         tools: Sequence[dict[str, Any]] = (),
         run: bool | str | None = None,
@@ -271,12 +304,16 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         strategy: Strategy | str | None = None,
         format: str = "openai_chat",
         provider: str | None = None,
+        paths: bool | None = None,
     ) -> Request:
         """Return the messages of the next request; see `Views.context`."""
+        self._within("turn.context")
         chosen = strategy_for(settings, strategy)
+        if paths is None:
+            paths = self._outputs.readable(permitted(tools, self._script.policy))
 
         def read() -> ContextView:
-            return self._views.context(
+            view = self._views.context(
                 self._journal.conversation_id,
                 model=model,
                 max_tokens=max_tokens,
@@ -287,8 +324,11 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
                 strategy=chosen,
                 format=format,
                 provider=provider,
+                paths=paths,
                 **self._script.rendering(mode, run, agent),
             )
+            self._outputs.provide(self._views.store, self._journal.conversation_id, view)
+            return view
 
         view, note = await asyncio.to_thread(read), ""
         if view.due is not None and isinstance(chosen, LlmSummary):
@@ -298,7 +338,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
                 summary = summary_of(view.due, written.text, chosen)
                 await self._journal.write([self._script.event(summary)])
                 view = await asyncio.to_thread(read)
-        self._script.rendered = request_of(view, self._journal.version, tools, note)
+        self._script.rendered = request_of(view, self._journal.version, note)
         return self._script.rendered
 
     def llm_call(
@@ -312,8 +352,10 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         parameters: dict[str, Any] | None = None,
         tools: Sequence[dict[str, Any]] = (),
         retry_of: AsyncLlmCall | None = None,
+        tools_from_messages: bool = False,
     ) -> AsyncLlmCall:
         """Return a model call to be entered around the request to the provider."""
+        self._within("turn.llm_call")
         script = self._script.call(
             request,
             provider=provider,
@@ -323,14 +365,18 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
             parameters=parameters,
             tools=tools,
             retry_of=retry_of,
+            tools_from_messages=tools_from_messages,
         )
-        self.last_call = AsyncLlmCall(self._journal, script, self._script.count)
+        self.last_call = AsyncLlmCall(
+            self._journal, script, self._script.count, self._tell, self._within
+        )
         return self.last_call
 
     def tool(self, call: Executable, *, idempotent: bool = False) -> AsyncToolCall:
         """Return a tool call to be entered around the tool's execution."""
+        self._within("turn.tool")
         script = self._script.tool(call, self._journal.conversation_id, idempotent=idempotent)
-        return AsyncToolCall(self._journal, script, self._outputs)
+        return AsyncToolCall(self._journal, script, self._outputs, self._within)
 
     async def deny(self, call: Executable, reason: str) -> None:
         """Record that a call is not executed because it is not allowed."""
@@ -344,6 +390,28 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         """Let the turn end as one that reached its limit of steps."""
         self._status = "max_steps"
 
+    async def _tell(self, script: CallScript) -> None:
+        """Record results that a request is the first to tell."""
+        if not script.brings_results:
+            return
+        if script.answers.unread:
+            stream = self._journal.conversation_id
+            rows = await asyncio.to_thread(earlier_calls, self._views, stream)
+            script.answers.earlier(rows)
+        events = script.brought()
+        if events:
+            await finish(self._record_results(events))
+
+    async def _record_results(self, events: list[NewEvent]) -> None:
+        kept: list[Appended] = []
+        await self._journal.record(events, kept.append)
+        for done in kept:
+            for event, told in zip(done.events, events, strict=True):
+                content = getattr(told.data, "content", None)
+                if self._outputs.wanted(event, content):
+                    await asyncio.to_thread(self._outputs.keep, event, content)
+
     async def _refuse(self, call: Executable, status: str, reason: str) -> None:
+        self._within("turn.skip" if status == "skipped" else "turn.deny")
         script = self._script.tool(call, self._journal.conversation_id)
         await self._journal.record(script.refuse(status, reason))

@@ -40,6 +40,10 @@ _NOT_STARTED = (
     "The process ended before this tool call was started. The call was never started and had no "
     "effect: it is safe to make it again."
 )
+_UNSEEN = (
+    "The process ended before a result of this tool call was seen. It may or may not have taken "
+    "effect: check before you repeat it."
+)
 _OUTCOME_UNKNOWN = (
     "The process ended while this tool was running. It may or may not have taken effect: check "
     "before you repeat it."
@@ -125,11 +129,12 @@ def _interrupted(ends: LooseEnds, call: OpenModelCall) -> LlmError:
 
 def _unanswered(ends: LooseEnds, call: OpenToolCall) -> ToolResult:
     started = call.started_at
+    words = _OUTCOME_UNKNOWN if started else _UNSEEN if call.elsewhere else _NOT_STARTED
     return ToolResult(
         call_id=call.call_id,
-        status="not_started" if started is None else "outcome_unknown",
+        status="outcome_unknown" if call.started else "not_started",
         name=call.name,
-        content=_NOT_STARTED if started is None else _OUTCOME_UNKNOWN,
+        content=words,
         duration_ms=None if started is None else _lasted(ends, started),
         provider_id=call.provider_id,
     )

@@ -36,7 +36,8 @@ class Request:
     Attributes:
         messages: In the format that was asked for.
         system: The system part, for formats that want it apart; None where it is in ``messages``.
-        tools: The tool declarations that were counted; sent along unless others are given.
+        tools: The tool declarations that were counted, those that the tool policy lets through;
+            sent along unless others are given.
         view: The messages[] view that it was made of.
         tokens: Of the whole request, by this project's count.
         usage: How much of the budget that is; None without a budget.
@@ -67,14 +68,12 @@ class Request:
         return self.view.ledger
 
 
-def request_of(
-    view: ContextView, at: int, tools: Iterable[dict[str, Any]] = (), note: str = ""
-) -> Request:
+def request_of(view: ContextView, at: int, note: str = "") -> Request:
     """Make a request of a messages[] view that was read at a version of the conversation."""
     return Request(
         messages=list(view.messages),
         system=view.system,
-        tools=tuple(tools),
+        tools=view.tools,
         view=view,
         tokens=view.tokens,
         usage=view.usage,

@@ -7,16 +7,18 @@ event loops.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from conversations.journal import AsyncJournal, Journal
-from conversations.recorder import Said, Turn
+from conversations.inputs import Said
+from conversations.journal import INTERRUPTIONS, AsyncJournal, Journal
+from conversations.recorder import Turn
 from conversations.recorder_aio import AsyncTurn
 from conversations.scripts.runs import RunScript, StepScript
-from conversations.scripts.words import told
-from eventstore.events import Artifact
+from conversations.stops import told
+from eventstore.events import Artifact, ToolPolicy
 
 __all__ = ["AsyncRun", "AsyncStep", "Run", "Step"]
 
@@ -93,8 +95,12 @@ class Step(_StepFacts):
 
     def __enter__(self) -> Self:
         """Write the step's start."""
-        self._journal.write(self._script.begin())
-        return self
+        try:
+            self._journal.write(self._script.begin())
+            return self
+        except INTERRUPTIONS as error:
+            self._journal.abandon(self._script.begin(), self._script.end(error))
+            raise
 
     def __exit__(
         self,
@@ -118,9 +124,10 @@ class Run(_RunFacts):
         self._script = script
         self._turn = turn
 
-    def turn(self, said: Said) -> Turn:
+    def turn(self, said: Said, *, tool_policy: ToolPolicy | None = None) -> Turn:
         """Return a turn of this run, in Run mode whatever the conversation's mode is."""
-        return self._turn(said, run_id=self.run_id, workflow_id=self.workflow_id)
+        where = {"run_id": self.run_id, "workflow_id": self.workflow_id}
+        return self._turn(said, **where, tool_policy=tool_policy)
 
     def step(self, node_id: str, *, brief: str | None = None, context: str | None = None) -> Step:
         """Return a visit to a node, to be entered around what is done there.
@@ -175,7 +182,11 @@ class AsyncStep(_StepFacts):
 
     async def __aenter__(self) -> Self:
         """Write the step's start."""
-        await self._journal.write(self._script.begin())
+        try:
+            await self._journal.write(self._script.begin())
+        except asyncio.CancelledError as error:
+            await self._journal.abandon(self._script.begin(), self._script.end(error))
+            raise
         return self
 
     async def __aexit__(
@@ -198,9 +209,10 @@ class AsyncRun(_RunFacts):
         self._script = script
         self._turn = turn
 
-    def turn(self, said: Said) -> AsyncTurn:
+    def turn(self, said: Said, *, tool_policy: ToolPolicy | None = None) -> AsyncTurn:
         """Return a turn of this run, in Run mode whatever the conversation's mode is."""
-        return self._turn(said, run_id=self.run_id, workflow_id=self.workflow_id)
+        where = {"run_id": self.run_id, "workflow_id": self.workflow_id}
+        return self._turn(said, **where, tool_policy=tool_policy)
 
     def step(
         self, node_id: str, *, brief: str | None = None, context: str | None = None

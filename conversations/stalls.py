@@ -12,10 +12,17 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 from eventstore.errors import StoreUnavailable
 
-__all__ = ["Stalls"]
+__all__ = ["Stalls", "later"]
+
+
+class _Woken(Protocol):
+    @property
+    def wake(self) -> Callable[[], None]: ...
 
 
 class _Clock:
@@ -27,11 +34,11 @@ class _Clock:
     def reset(self) -> None:
         """Begin anew, as in a forked child: the thread and what it watched are the parent's."""
         self._condition = threading.Condition()
-        self._due: list[tuple[float, int, Stalls]] = []
+        self._due: list[tuple[float, int, _Woken]] = []
         self._numbers = itertools.count()
         self._running = False
 
-    def watch(self, at: float, stalls: Stalls) -> None:
+    def watch(self, at: float, stalls: _Woken) -> None:
         """Wake the stream at this time of the monotonic clock."""
         with self._condition:
             heapq.heappush(self._due, (at, next(self._numbers), stalls))
@@ -62,6 +69,16 @@ _AGAIN_S = 0.05
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
     os.register_at_fork(after_in_child=_clock.reset)
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    wake: Callable[[], None]
+
+
+def later(work: Callable[[], None]) -> None:
+    """Have work, which raises nothing, done by the clock's thread, as soon as it can be."""
+    _clock.watch(time.monotonic(), _Later(work))
 
 
 class Stalls:

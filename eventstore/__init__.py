@@ -10,30 +10,41 @@
 
 from eventstore import errors, events
 from eventstore.aio import AsyncEventStore
+from eventstore.checkpoints import Checkpoint
 from eventstore.erasure import ErasureReceipt
 from eventstore.events import Meta, NewEvent, RecordedEvent
 from eventstore.ids import new_id
 from eventstore.integrity import Problem, Verification
+from eventstore.key_directory import DirectoryKeys
+from eventstore.known_secrets import redact_secrets
+from eventstore.redaction import Redactor
+from eventstore.sealing import KeyProvider
 from eventstore.sql.feed import FeedPage
-from eventstore.sql.requests import ANY, NO_STREAM, Appended
+from eventstore.sql.requests import ANY, NO_STREAM, Anchor, Appended
 from eventstore.sql.streams import StreamInfo
 from eventstore.store import EventStore
 
 __all__ = [
     "ANY",
     "NO_STREAM",
+    "Anchor",
     "Appended",
     "AsyncEventStore",
+    "Checkpoint",
+    "DirectoryKeys",
     "ErasureReceipt",
     "EventStore",
     "FeedPage",
+    "KeyProvider",
     "Meta",
     "NewEvent",
     "Problem",
     "RecordedEvent",
+    "Redactor",
     "StreamInfo",
     "Verification",
     "errors",
     "events",
     "new_id",
+    "redact_secrets",
 ]

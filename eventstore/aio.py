@@ -13,25 +13,32 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
 from uuid import UUID
 
 from sqlalchemy import URL, Connection
 
 from eventstore import blobs, telemetry
+from eventstore.checkpoints import Checkpoint
 from eventstore.erasure import ErasureReceipt
 from eventstore.events.base import Clock, utc_now
 from eventstore.events.meta import Meta
 from eventstore.events.records import EventData, NewEvent, RecordedEvent
+from eventstore.forks import in_child
 from eventstore.integrity import Verification
-from eventstore.sql.append import append
+from eventstore.redaction import Redactor
+from eventstore.sealing import KeyProvider
 from eventstore.sql.engines import Synchronous
 from eventstore.sql.feed import FeedPage
-from eventstore.sql.requests import ANY, Append, Appended, Expected
+from eventstore.sql.own import append_within
+from eventstore.sql.requests import ANY, MOST_BYTES, Anchor, Append, Appended, Expected, many
 from eventstore.sql.streams import StreamInfo
+from eventstore.sql.verify import Progress
 from eventstore.store import EventStore, StreamId
 
 __all__ = ["AsyncEventStore"]
@@ -50,8 +57,13 @@ class AsyncEventStore:
 
     def __init__(self, store: EventStore, *, threads: int = 5) -> None:
         self.store = store
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="eventstore")
-        self._group = _GroupCommit(store, self._executor)
+        self._threads = threads
+        self._begin_threads()
+        in_child(self._begin_threads)
+
+    def _begin_threads(self) -> None:
+        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="eventstore")
+        self._group = _GroupCommit(self.store, self._executor)
 
     @classmethod
     async def open(
@@ -64,7 +76,10 @@ class AsyncEventStore:
         busy_timeout_ms: int = 30_000,
         pool_size: int = 5,
         blob_threshold: int = blobs.THRESHOLD_BYTES,
+        max_event_bytes: int = MOST_BYTES,
         clock: Clock = utc_now,
+        keys: KeyProvider | None = None,
+        redact: Redactor | None = None,
     ) -> Self:
         """Open a database; see `EventStore.open`."""
         opening = partial(
@@ -76,7 +91,10 @@ class AsyncEventStore:
             busy_timeout_ms=busy_timeout_ms,
             pool_size=pool_size,
             blob_threshold=blob_threshold,
+            max_event_bytes=max_event_bytes,
             clock=clock,
+            keys=keys,
+            redact=redact,
         )
         store = await asyncio.get_running_loop().run_in_executor(None, opening)
         return cls(store, threads=pool_size)
@@ -84,7 +102,7 @@ class AsyncEventStore:
     async def append(
         self,
         conversation_id: StreamId,
-        events: Sequence[NewEvent | EventData],
+        events: Sequence[NewEvent | EventData] | NewEvent | EventData,
         *,
         expected_version: Expected | int = ANY,
         meta: Meta | None = None,
@@ -92,9 +110,11 @@ class AsyncEventStore:
         user_id: str | None = None,
         parent: tuple[UUID, int] | None = None,
         writer_epoch: int | None = None,
+        anchor: Anchor | None = None,
         connection: Connection | None = None,
     ) -> Appended:
         """Append events, in one transaction with what other tasks append now."""
+        events = many(events)
         request = partial(
             self.store.request,
             conversation_id,
@@ -105,11 +125,16 @@ class AsyncEventStore:
             user_id,
             parent,
             writer_epoch,
+            anchor,
         )
         where, started = self.store.database, time.perf_counter()
         try:
             if connection is not None:
-                outcome = await self._run(lambda: append(connection, request(), self.store.clock()))
+                outcome = await self._run(
+                    lambda: append_within(
+                        self.store.engine, connection, request(), self.store.clock()
+                    )
+                )
             else:
                 outcome = await self._group.submit(request)
         except Exception as error:
@@ -117,6 +142,31 @@ class AsyncEventStore:
             raise
         telemetry.appended(where, conversation_id, len(events), outcome, started)
         return outcome
+
+    def _append_within(self, connection: Connection, request: Callable[[], Append]) -> Appended:
+        return append_within(self.store.engine, connection, request(), self.store.clock())
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Yield a connection in a transaction of one's own; see `EventStore.transaction`.
+
+        What is executed on it directly holds up the loop: `asyncio.to_thread` does not.
+        """
+        begun = self.store.transaction()
+        entering = asyncio.ensure_future(self._run(begun.__enter__))
+        try:
+            connection = await asyncio.shield(entering)
+        except asyncio.CancelledError as error:
+            await asyncio.wait({entering})
+            if entering.exception() is None:
+                await self._run(_end, begun, error)
+            raise
+        try:
+            yield connection
+        except BaseException as error:
+            await asyncio.shield(self._run(_end, begun, error))
+            raise
+        await asyncio.shield(self._run(_end, begun, None))
 
     async def read(
         self,
@@ -172,9 +222,36 @@ class AsyncEventStore:
         """Return the bytes of a blob."""
         return await self._run(self.store.blob, conversation_id, digest)
 
-    async def verify(self, conversation_id: StreamId | None = None) -> Verification:
-        """Recompute the hash chain of one conversation, or of all."""
-        return await self._run(self.store.verify, conversation_id)
+    async def verify(
+        self, conversation_id: StreamId | None = None, *, progress: Progress | None = None
+    ) -> Verification:
+        """Recompute the hash chain of one conversation, or of all; ``progress`` is in a thread."""
+        return await self._run(partial(self.store.verify, conversation_id, progress=progress))
+
+    async def checkpoint(
+        self, file: str | PathLike[str] | IO[bytes], *, key: bytes | None = None
+    ) -> Checkpoint:
+        """Write the version and chain value of every conversation."""
+        return await self._run(partial(self.store.checkpoint, file, key=key))
+
+    async def verify_against(
+        self,
+        checkpoint: str | PathLike[str],
+        *,
+        public_key: bytes | None = None,
+        conversation_id: StreamId | None = None,
+        progress: Progress | None = None,
+    ) -> Verification:
+        """Do what `verify` does, and find what has gone since a checkpoint was made."""
+        return await self._run(
+            partial(
+                self.store.verify_against,
+                checkpoint,
+                public_key=public_key,
+                conversation_id=conversation_id,
+                progress=progress,
+            )
+        )
 
     async def erase(
         self,
@@ -183,8 +260,11 @@ class AsyncEventStore:
         reason: str,
         versions: Iterable[int] | None = None,
         requested_by: str | None = None,
+        state_directory: str | Path | None = None,
+        vacuum: bool = False,
+        derived: bool = True,
     ) -> ErasureReceipt:
-        """Erase a conversation's payloads for good."""
+        """Erase a conversation's payloads for good; see `EventStore.erase`."""
         return await self._run(
             partial(
                 self.store.erase,
@@ -192,8 +272,15 @@ class AsyncEventStore:
                 reason=reason,
                 versions=versions,
                 requested_by=requested_by,
+                state_directory=state_directory,
+                vacuum=vacuum,
+                derived=derived,
             )
         )
+
+    async def vacuum(self) -> None:
+        """Rewrite all tables that hold what was said, without what was erased."""
+        await self._run(self.store.vacuum)
 
     async def raise_writer_epoch(self, conversation_id: StreamId) -> int:
         """Fence all earlier writers of a conversation."""
@@ -219,6 +306,10 @@ class AsyncEventStore:
 
     async def _run(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+
+def _end(begun: AbstractContextManager[Connection], error: BaseException | None) -> None:
+    begun.__exit__(None if error is None else type(error), error, None)
 
 
 class _GroupCommit:

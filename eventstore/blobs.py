@@ -19,10 +19,14 @@ from eventstore.errors import BlobDamaged, BlobNotFound
 from eventstore.events import BlobRef, ToolResult
 from eventstore.events.codec import dumps, encode
 from eventstore.events.records import EventData
-from eventstore.previews import PREVIEW_CHARS, preview_of
+from eventstore.previews import PREVIEW_CHARS, is_json, preview_of
+from eventstore.sealing import SEALED, SealingKey, keys_of
 from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
 
-__all__ = ["THRESHOLD_BYTES", "Blob", "alias_of", "externalise", "read_blob"]
+__all__ = ["MOST_BYTES", "THRESHOLD_BYTES", "Blob", "alias_of", "externalise", "read_blob"]
+
+MOST_BYTES = 1 << 30
+"""Bytes that a blob may be unpacked to: what either database takes as one value."""
 
 THRESHOLD_BYTES = 32 * 1024
 """Payloads of more JSON bytes than this are kept in a blob."""
@@ -32,22 +36,31 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 _INSERT = Statement(
     """
     INSERT INTO blobs (conversation_id, digest, size_bytes, compression, content)
-    VALUES (:conversation_id, :digest, :size_bytes, 'zstd', :content)
+    VALUES (:conversation_id, :digest, :size_bytes, :compression, :content)
     ON CONFLICT (conversation_id, digest) DO NOTHING
     """
 )
 _SELECT = Statement(
-    "SELECT content FROM blobs WHERE conversation_id = :conversation_id AND digest = :digest"
+    """
+    SELECT content, size_bytes, compression FROM blobs
+    WHERE conversation_id = :conversation_id AND digest = :digest
+    """
 )
+_KEY_ID = Statement("SELECT key_id FROM conversations WHERE conversation_id = :conversation_id")
+_ZSTD, _SEALED_ZSTD = "zstd", "zstd, sealed"
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes to be kept: their SHA-256, their count, and the compressed form."""
+    """Bytes to be kept: their SHA-256, their count, and the compressed form, sealed or not.
+
+    A sealed one's digest is the name that its key gives it.
+    """
 
     digest: str
     size_bytes: int
     content: bytes
+    compression: str = _ZSTD
 
     @classmethod
     def of(cls, raw: bytes) -> Blob:
@@ -55,15 +68,24 @@ class Blob:
         digest = hashlib.sha256(raw).hexdigest()
         return cls(digest, len(raw), zstandard.compress(raw, level=3))
 
+    def sealed(self, key: SealingKey) -> Blob:
+        """Return the blob as a conversation with a key keeps it."""
+        name = key.name_of(self.digest)
+        return Blob(name, self.size_bytes, key.seal_blob(name, self.content), _SEALED_ZSTD)
 
-def alias_of(call_id: str) -> str:
-    """Return the path under which a model may ask for a call's whole result (document 000)."""
-    return f"@state/logs/tool-results/{call_id}.json"
+
+def alias_of(call_id: str, text: str) -> str:
+    """Return the path under which a model may ask for a call's whole result (document 000).
+
+    It ends in ``.json`` where the text is a JSON object or list, else in ``.txt``.
+    """
+    return f"@state/logs/tool-results/{call_id}.{'json' if is_json(text) else 'txt'}"
 
 
 def externalise(data: EventData, text: str, threshold: int) -> tuple[EventData, str, Blob | None]:
     """Return payload, JSON text and blob as they are to be stored; most come back unchanged."""
-    if text.startswith(_STUB):  # somebody else's payload that reading would take for a stub
+    # Somebody else's payload that reading would take for a stub, or for a sealed one.
+    if text.startswith((_STUB, SEALED)):
         return data, _stub(text, whole := Blob.of(text.encode())), whole
     # A quarter of the threshold in characters cannot exceed it in bytes.
     if len(text) * 4 <= threshold or len(text.encode()) <= threshold:
@@ -75,7 +97,7 @@ def externalise(data: EventData, text: str, threshold: int) -> tuple[EventData, 
                 "content": None,
                 "blob": BlobRef(digest=blob.digest, size_bytes=blob.size_bytes),
                 "preview": data.preview or preview_of(data.content),
-                "alias": data.alias or alias_of(data.call_id),
+                "alias": data.alias or alias_of(data.call_id, data.content),
             }
         )
         kept_text = encode(kept)
@@ -95,33 +117,56 @@ def store_blob(connection: AnyConnection, conversation_id: UUID, blob: Blob) -> 
             "conversation_id": dialect.from_id(conversation_id),
             "digest": blob.digest,
             "size_bytes": blob.size_bytes,
+            "compression": blob.compression,
             "content": blob.content,
         },
     )
 
 
-def read_blob(connection: AnyConnection, conversation_id: UUID, digest: str) -> bytes:
+def read_blob(
+    connection: AnyConnection, conversation_id: UUID, digest: str, key: SealingKey | None = None
+) -> bytes:
     """Return a blob's bytes.
+
+    Args:
+        connection: In a transaction of the caller's.
+        conversation_id: Whose blob.
+        digest: As the event names it.
+        key: The event's; without, that which the conversation has now.
 
     Raises:
         BlobNotFound: The conversation keeps no such blob.
-        BlobDamaged: Its bytes cannot be unpacked.
+        BlobDamaged: Its bytes cannot be unpacked, or are not those that were kept.
+        KeyUnavailable: The conversation is sealed, and its key is not to be had.
     """
     found = None
     # A driver raises its own error for text that a column cannot hold.
     if _DIGEST.fullmatch(digest):
-        found = _fetch(cursor(connection), dialect_of(connection), conversation_id, digest)
+        key = key or _current_key(connection, conversation_id)
+        found = _fetch(cursor(connection), dialect_of(connection), conversation_id, digest, key)
     if found is None:
         raise BlobNotFound(conversation_id, digest)
     return found
 
 
-def resolve(cur: Any, dialect: Dialect, conversation_id: UUID, text: str) -> str:
+def _current_key(connection: AnyConnection, conversation_id: UUID) -> SealingKey | None:
+    keys = keys_of(connection)
+    if keys is None:
+        return None
+    dialect, cur = dialect_of(connection), cursor(connection)
+    cur.execute(_KEY_ID.on(dialect), {"conversation_id": dialect.from_id(conversation_id)})
+    row = cur.fetchone()
+    return None if row is None or row[0] is None else keys.find(conversation_id, row[0])
+
+
+def resolve(
+    cur: Any, dialect: Dialect, conversation_id: UUID, text: str, key: SealingKey | None = None
+) -> str:
     """Return a payload's JSON text, fetched from its blob if the row holds a stub."""
     stub = stub_of(text)
     if stub is None:
         return text
-    found = _fetch(cur, dialect, conversation_id, stub.digest)
+    found = _fetch(cur, dialect, conversation_id, stub.digest, key)
     if found is None:
         raise BlobNotFound(conversation_id, stub.digest)
     return found.decode()
@@ -134,18 +179,44 @@ def stub_of(text: str) -> BlobRef | None:
     return BlobRef.model_validate(json.loads(text)["$blob"])
 
 
-def _fetch(cur: Any, dialect: Dialect, conversation_id: UUID, digest: str) -> bytes | None:
-    cur.execute(
-        _SELECT.on(dialect),
-        {"conversation_id": dialect.from_id(conversation_id), "digest": digest},
-    )
-    row = cur.fetchone()
+def _fetch(
+    cur: Any, dialect: Dialect, conversation_id: UUID, digest: str, key: SealingKey | None
+) -> bytes | None:
+    row = None
+    # Under its own digest it stands if it was kept before the conversation had a key.
+    for name in (digest,) if key is None else (key.name_of(digest), digest):
+        wanted = {"conversation_id": dialect.from_id(conversation_id), "digest": name}
+        cur.execute(_SELECT.on(dialect), wanted)
+        row = cur.fetchone()
+        if row is not None:
+            break
     if row is None:
         return None
     try:
-        return zstandard.decompress(bytes(row[0]))
-    except zstandard.ZstdError as error:
+        content = bytes(row[0])
+        if key is not None and row[2] == _SEALED_ZSTD:
+            content = key.open_blob(name, content)
+        return _unpacked(content, int(row[1]), digest)
+    except (zstandard.ZstdError, TypeError, ValueError) as error:
         raise BlobDamaged(conversation_id, digest) from error
+
+
+def _unpacked(content: bytes, size_bytes: int, digest: str) -> bytes:
+    """Return what was packed, if it is that; no more memory is taken than it should need.
+
+    Raises:
+        ZstdError: The bytes are damaged.
+        ValueError: They claim, or turn out, to be another blob.
+    """
+    claimed = zstandard.frame_content_size(content)
+    if claimed not in (-1, size_bytes) or not 0 <= size_bytes <= MOST_BYTES:
+        raise ValueError(f"it claims {claimed:,} bytes in place of {size_bytes:,}")
+    # A reader, since what a frame claims to hold would be allocated at once.
+    with zstandard.ZstdDecompressor().stream_reader(content) as reader:
+        raw = reader.read(size_bytes + 1)
+    if len(raw) != size_bytes or hashlib.sha256(raw).hexdigest() != digest:
+        raise ValueError("it holds other bytes than were kept")
+    return bytes(raw)
 
 
 def _stub(text: str, blob: Blob) -> str:

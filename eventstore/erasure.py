@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -27,19 +27,27 @@ from sqlalchemy import (
 from sqlalchemy import Table as SqlTable
 
 from eventstore.blobs import stub_of
-from eventstore.errors import ConversationNotFound, InvalidEvent
-from eventstore.events import BlobRef, Erasure, ToolResult
+from eventstore.envelope import unwrapped
+from eventstore.errors import ConversationNotFound, InvalidEvent, KeyUnavailable
+from eventstore.events import Erasure, ToolResult
 from eventstore.events.codec import decode
-from eventstore.events.records import NewEvent
+from eventstore.events.records import NewEvent, RecordedEvent
+from eventstore.events.values import Quoting
 from eventstore.ids import new_id
+from eventstore.quoting import copies_of, quotations_of, ranges, told
+from eventstore.retired_keys import retire
+from eventstore.sealing import DATA, SEALED, Keyring, key_of, keys_of, opened
 from eventstore.sql.append import append
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.migrate import schema_stays
+from eventstore.sql.read import read_page
 from eventstore.sql.requests import ANY, Append, prepare
 from eventstore.sql.schema import metadata_for
+from eventstore.sql.sources import forget
+from eventstore.sql.traces import clear_statistics
 from eventstore.sql.types import Id
 
-__all__ = ["ErasureReceipt", "erase", "erasure_count", "erasure_lock"]
+__all__ = ["ErasureReceipt", "erase", "erasure_count", "erasure_lock", "tables_with_content"]
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _SHARED = (
@@ -62,7 +70,9 @@ _ERASURES = Statement(
 class ErasureReceipt:
     """What was erased; the same facts stand in the stream as an ``erasure`` event.
 
-    ``versions`` lost their payload, ``blobs`` their bytes; ``version`` is the receipt's own.
+    ``versions`` lost their payload; ``blob_count`` blobs of together ``blob_bytes`` bytes went;
+    ``version`` is the receipt's own. ``derived`` are those of ``versions`` that went along, as they
+    held the words of those asked for; ``quoted_by`` hold such words still.
     """
 
     conversation_id: UUID
@@ -70,8 +80,11 @@ class ErasureReceipt:
     erased_at: datetime
     reason: str
     versions: tuple[int, ...]
-    blobs: tuple[BlobRef, ...]
+    blob_count: int
+    blob_bytes: int
     version: int
+    derived: tuple[Quoting, ...] = ()
+    quoted_by: tuple[Quoting, ...] = ()
 
 
 def erasure_lock(connection: AnyConnection, *conversations: UUID, exclusive: bool = False) -> None:
@@ -109,14 +122,17 @@ def erase(
     now: datetime,
     versions: Iterable[int] | None = None,
     requested_by: str | None = None,
+    derived: bool = True,
 ) -> ErasureReceipt:
     """Erase payloads of a conversation, all or those of ``versions``, in the caller's transaction.
 
-    Earlier receipts are kept. Erasing again finds nothing and leaves another receipt.
+    Earlier receipts are kept. Erasing again finds nothing and leaves another receipt. With
+    ``versions``, what copies them goes along, unless ``derived`` is false.
 
     Raises:
         ConversationNotFound: There is none of this id.
         InvalidEvent: No reason was given.
+        KeyUnavailable: The conversation is sealed, and there are no keys.
     """
     if not reason.strip():
         raise InvalidEvent("an erasure needs a reason")
@@ -125,12 +141,16 @@ def erase(
     schema_stays(connection)
     erasure_lock(connection, conversation_id, exclusive=True)
     locked = connection.execute(
-        select(streams.c.version)
+        select(streams.c.version, streams.c.key_id)
         .where(streams.c.conversation_id == conversation_id)
         .with_for_update()
     ).first()
     if locked is None:
         raise ConversationNotFound(conversation_id)
+    if locked.key_id is not None and keys_of(connection) is None:
+        raise KeyUnavailable(conversation_id, "the store was opened without keys")
+    if versions is None and locked.key_id is not None:
+        retire(connection, conversation_id, locked.key_id, now)
     erasure_id = new_id()
     connection.execute(
         insert(tables["erasures"]).values(
@@ -141,28 +161,68 @@ def erase(
             requested_by=requested_by,
         )
     )
-    erased = _erase_events(connection, tables["events"], conversation_id, versions)
-    blobs = _erase_blobs(connection, tables, conversation_id)
+    erased = _chosen(connection, tables["events"], conversation_id, versions)
+    copies: dict[int, str] = {}
+    quoting: dict[int, str] = {}
+    if versions is not None:
+        copies, quoting = _quoting(connection, conversation_id, erased, derived)
+        erased = tuple(sorted({*erased, *copies}))
+    _name(connection, tables["erased_versions"], conversation_id, erasure_id, erased)
+    _erase_events(connection, tables["events"], conversation_id, erased)
+    sizes = _erase_blobs(connection, tables, conversation_id)
+    forget(connection, conversation_id)
     _erase_projected(connection, tables, conversation_id)
+    clear_statistics(connection, tables_with_content(connection))
     receipt = Erasure(
         erasure_id=str(erasure_id),
         reason=reason,
         versions=erased,
         event_count=len(erased),
-        blobs=blobs,
+        blob_count=len(sizes),
+        blob_bytes=sum(sizes),
         requested_by=requested_by,
+        derived=told(copies),
+        quoted_by=told(quoting),
     )
     request = Append(conversation_id, prepare([NewEvent(receipt)], None, 1 << 30), ANY)
     done = append(connection, request, now)
-    return ErasureReceipt(conversation_id, erasure_id, now, reason, erased, blobs, done.version)
+    return ErasureReceipt(
+        conversation_id,
+        erasure_id,
+        now,
+        reason,
+        erased,
+        len(sizes),
+        sum(sizes),
+        done.version,
+        receipt.derived,
+        receipt.quoted_by,
+    )
 
 
-def _erase_events(
+def _quoting(
+    connection: Connection, conversation_id: UUID, chosen: Collection[int], derived: bool
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Return what goes along with these versions, and what then holds their words still."""
+    events: list[RecordedEvent] = []
+    while page := read_page(connection, conversation_id, after=events[-1].version if events else 0):
+        events += page
+    copies = copies_of(events, chosen)
+    quotations = quotations_of(events, {*chosen, *copies} if derived else chosen)
+    if not derived:
+        return {}, quotations | copies
+    requests = {version: what for version, what in quotations.items() if what == "request"}
+    left = {version: what for version, what in quotations.items() if version not in requests}
+    return copies | requests, left
+
+
+def _chosen(
     connection: Connection,
     events: SqlTable,
     conversation_id: UUID,
     versions: Iterable[int] | None,
 ) -> tuple[int, ...]:
+    """Return the versions that have a payload and are to lose it, in order."""
     query = (
         select(events.c.version)
         .where(
@@ -174,7 +234,33 @@ def _erase_events(
     )
     present = connection.execute(query).scalars().all()
     wanted = None if versions is None else set(versions)
-    chosen = tuple(version for version in present if wanted is None or version in wanted)
+    return tuple(version for version in present if wanted is None or version in wanted)
+
+
+def _name(
+    connection: Connection,
+    named: SqlTable,
+    conversation_id: UUID,
+    erasure_id: UUID,
+    versions: Sequence[int],
+) -> None:
+    """Name the versions to the triggers, which let no other lose its payload."""
+    if versions:
+        rows = [
+            {
+                "conversation_id": conversation_id,
+                "erasure_id": erasure_id,
+                "first_version": first,
+                "last_version": last,
+            }
+            for first, last in ranges(versions)
+        ]
+        connection.execute(insert(named), rows)
+
+
+def _erase_events(
+    connection: Connection, events: SqlTable, conversation_id: UUID, chosen: Sequence[int]
+) -> None:
     for start in range(0, len(chosen), 500):
         connection.execute(
             update(events)
@@ -184,38 +270,55 @@ def _erase_events(
             )
             .values(data=None, salt=None)
         )
-    return chosen
 
 
 def _erase_blobs(
     connection: Connection, tables: Mapping[str, SqlTable], conversation_id: UUID
-) -> tuple[BlobRef, ...]:
-    """Delete the blobs that no remaining payload refers to."""
+) -> list[int]:
+    """Delete the blobs that no remaining payload refers to, and return their sizes in bytes."""
     blobs, events = tables["blobs"], tables["events"]
     kept = connection.execute(
         select(blobs.c.digest, blobs.c.size_bytes).where(blobs.c.conversation_id == conversation_id)
     ).all()
     if not kept:
-        return ()
+        return []
     rows = connection.execute(
-        select(events.c.type, events.c.schema_version, events.c.data).where(
+        select(events.c.type, events.c.schema_version, events.c.data, events.c.event_id).where(
             events.c.conversation_id == conversation_id, events.c.data.is_not(None)
         )
     )
-    used = {digest for row in rows for digest in _digests(*row)}
-    gone = tuple(
-        BlobRef(digest=digest, size_bytes=size) for digest, size in kept if digest not in used
-    )
-    for blob in gone:
+    keys = keys_of(connection)
+    used = {name for row in rows for name in _names(keys, conversation_id, *row)}
+    gone = {digest: int(size) for digest, size in kept if digest not in used}
+    for digest in gone:
         connection.execute(
             delete(blobs).where(
-                blobs.c.conversation_id == conversation_id, blobs.c.digest == blob.digest
+                blobs.c.conversation_id == conversation_id, blobs.c.digest == digest
             )
         )
-    return gone
+    return list(gone.values())
+
+
+def _names(
+    keys: Keyring | None,
+    conversation_id: UUID,
+    kind: str,
+    schema_version: int,
+    data: str,
+    event_id: UUID,
+) -> list[str]:
+    """Return under which names the blobs of a payload are kept."""
+    if not data.startswith(SEALED):
+        return _digests(kind, schema_version, data)
+    key = key_of(keys, conversation_id, data)
+    text = opened(key, DATA, str(event_id), data)
+    if key is None or text is None:
+        return []
+    return [key.name_of(digest) for digest in _digests(kind, schema_version, text)]
 
 
 def _digests(kind: str, schema_version: int, data: str) -> list[str]:
+    data, _ = unwrapped(data)
     stub = stub_of(data)
     if stub is not None:
         return [stub.digest]
@@ -231,12 +334,23 @@ def _digests(kind: str, schema_version: int, data: str) -> list[str]:
 def _erase_projected(
     connection: Connection, tables: Mapping[str, SqlTable], conversation_id: UUID
 ) -> None:
-    heads, projections = tables["projection_heads"], tables["projections"]
+    heads = tables["projection_heads"]
     connection.execute(delete(heads).where(heads.c.conversation_id == conversation_id))
-    registered = connection.execute(select(projections.c.tables)).scalars().all()
-    derived = [name for names in registered for name in json.loads(names)]
-    inspector = inspect(connection)
-    derived += [name for name in _SHARED if inspector.has_table(name)]
+    derived = _projected(connection)
     for name in derived:
         rows = table(name, column("conversation_id", Id))
         connection.execute(delete(rows).where(rows.c.conversation_id == conversation_id))
+
+
+def tables_with_content(connection: Connection) -> list[str]:
+    """Return the tables that hold what was said, or what was made of it."""
+    log = ("events", "blobs", "import_sources", "projection_heads")
+    return [*log, *_projected(connection)]
+
+
+def _projected(connection: Connection) -> list[str]:
+    projections = metadata_for(connection.dialect.name).tables["projections"]
+    registered = connection.execute(select(projections.c.tables)).scalars().all()
+    derived = [name for names in registered for name in json.loads(names)]
+    inspector = inspect(connection)
+    return derived + [name for name in _SHARED if inspector.has_table(name)]

@@ -5,16 +5,25 @@
     EventStoreError
     ├── WrongExpectedVersion      the stream is at another version than the writer thought
     ├── WriterFenced              a newer writer has opened the conversation
+    ├── LogWentBack               what was acknowledged is no longer in the log
     ├── EventIdConflict           some of the event ids are already elsewhere in the stream
     ├── OwnerMismatch             the conversation belongs to another tenant or user
     ├── InvalidEvent              what was handed in cannot be stored       (also ValueError)
-    ├── InvalidCursor             a feed cursor of another kind or store    (also ValueError)
+    │   └── RedactionFailed       the redactor raised, so nobody knows what may be stored
+    ├── InvalidCursor             a feed cursor that this log does not hold (also ValueError)
     ├── ConversationNotFound      (also LookupError)
     ├── BlobNotFound              (also LookupError)
     ├── BlobDamaged               the bytes of a blob cannot be unpacked
+    ├── KeyUnavailable            what is sealed cannot be opened, or a key not made or destroyed
     ├── EventDamaged              a stored event's row cannot be read       (also ValueError)
     ├── ConversationDamaged       a conversation's own row cannot be read   (also ValueError)
+    ├── CheckpointRefused         altered, not signed, or of another store  (also ValueError)
+    ├── KeyRefused                a key for signatures cannot be used       (also ValueError)
+    ├── BlockNotOpen              a turn or call is used outside its block  (also RuntimeError)
+    ├── TurnStillOpen             a turn is entered within another one      (also RuntimeError)
     ├── UnknownAlias              no tool result has this alias             (also LookupError)
+    ├── ToolDenied                the tool policy does not let a tool run
+    ├── UnknownResponse           a model's answer in a shape that nobody knows (also ValueError)
     ├── UnknownProjection         no projection has this name               (also LookupError)
     ├── EncodingNotBundled        a tokenizer that is not carried along     (also LookupError)
     ├── UnknownStrategy           no compression strategy of this name      (also LookupError)
@@ -23,13 +32,19 @@
     ├── BudgetInfeasible          the mandatory messages alone exceed the budget
     ├── InvalidSettings           unknown or contradictory settings         (also ValueError)
     ├── InvalidPrompt             a product's prompt text cannot be used    (also ValueError)
+    ├── ForkedWriter              a parent's conversation, used by its child (also RuntimeError)
+    ├── UnsafeTransaction         of one's own, which does not make events durable (RuntimeError)
+    ├── CallNotRecorded           a recorded client was called with no turn (also RuntimeError)
     ├── ProjectionFailed          a fold raised, at a conversation and version
     ├── ImportFailed              a record of a foreign file cannot be read (also ValueError)
+    ├── StatementRefused          the database refuses a statement, however often it is tried
     └── StoreUnavailable          the database cannot be opened or used
         ├── InvalidUrl            (also ValueError)
         ├── CannotConnect         no server, wrong password, no such database
         ├── NotWritable           the file or its directory cannot be written
         ├── NotADatabase          the file is something else, or damaged
+        ├── DatabaseReplaced      the file was deleted or replaced while the store was open
+        ├── ForkedStore           a child holds its parent's connections of SQLite
         ├── DatabaseBusy          another writer held the lock beyond the timeout
         ├── SchemaOutdated        the schema is older than the code, and upgrading was declined
         └── SchemaTooNew          the schema is newer than the code
@@ -40,46 +55,76 @@ says what to do next.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+from eventstore.shapes import INSTEAD, seen
+from eventstore.unavailable import (
+    CannotConnect,
+    DatabaseBusy,
+    DatabaseReplaced,
+    EventStoreError,
+    ForkedStore,
+    InvalidUrl,
+    NotADatabase,
+    NotWritable,
+    SchemaOutdated,
+    SchemaTooNew,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from eventstore.events.records import NewEvent
 
 __all__ = [
     "BlobDamaged",
     "BlobNotFound",
+    "BlockNotOpen",
     "BudgetInfeasible",
+    "CallNotRecorded",
     "CannotConnect",
+    "CheckpointRefused",
     "ConversationDamaged",
     "ConversationNotFound",
     "DatabaseBusy",
+    "DatabaseReplaced",
     "EmbeddingFailed",
     "EncodingNotBundled",
     "EventDamaged",
     "EventIdConflict",
     "EventStoreError",
+    "ForkedStore",
+    "ForkedWriter",
     "ImportFailed",
     "InvalidCursor",
     "InvalidEvent",
     "InvalidPrompt",
     "InvalidSettings",
     "InvalidUrl",
+    "KeyRefused",
+    "KeyUnavailable",
+    "LogWentBack",
     "NotADatabase",
     "NotWritable",
     "OwnerMismatch",
     "ProjectionFailed",
+    "RedactionFailed",
     "RequestNotReproducible",
     "SchemaOutdated",
     "SchemaTooNew",
+    "StatementRefused",
     "StoreUnavailable",
+    "ToolDenied",
+    "TurnStillOpen",
     "UnknownAlias",
     "UnknownProjection",
+    "UnknownResponse",
     "UnknownStrategy",
+    "UnsafeTransaction",
     "WriterFenced",
     "WrongExpectedVersion",
 ]
-
-
-class EventStoreError(Exception):
-    """The root of the tree."""
 
 
 class WrongExpectedVersion(EventStoreError):
@@ -108,6 +153,37 @@ class WriterFenced(EventStoreError):
         )
 
 
+class LogWentBack(EventStoreError):
+    """An acknowledged event is gone: the database was replaced, or restored to an older state.
+
+    Attributes:
+        conversation_id: The conversation.
+        version: That of the acknowledged event.
+        actual: The conversation's version now; 0 if it is gone.
+        lost: What the log no longer holds, as far as the recorder remembers; oldest first.
+        first: The version that the oldest of these had.
+    """
+
+    def __init__(
+        self,
+        conversation_id: UUID,
+        version: int,
+        actual: int,
+        lost: Sequence[NewEvent] = (),
+        first: int | None = None,
+    ) -> None:
+        self.conversation_id = conversation_id
+        self.version = version
+        self.actual = actual
+        self.lost = tuple(lost)
+        self.first = first
+        super().__init__(
+            f"conversation {conversation_id} is at version {actual}, without what was written as "
+            f"{version}: the database was replaced or restored to an older state. Write the "
+            f"{len(self.lost)} events that are known with write_again(), or open it again"
+        )
+
+
 class EventIdConflict(EventStoreError):
     """Some event ids are in the stream already, but not all of them at the place asked for."""
 
@@ -130,15 +206,43 @@ class OwnerMismatch(EventStoreError):
 
 
 class InvalidEvent(EventStoreError, ValueError):
-    """What was handed in cannot be stored; nothing was written."""
+    """What was handed in cannot be stored; nothing was written.
+
+    Where one event of an append is too large in some way, ``index`` is its place among them, from
+    0, ``field`` the path of what is too large, and ``limit`` says how large it may be.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        index: int | None = None,
+        field: str | None = None,
+        limit: str | None = None,
+    ) -> None:
+        self.index = index
+        self.field = field
+        self.limit = limit
+        super().__init__(reason)
+
+
+class RedactionFailed(InvalidEvent):
+    """The store's redactor raised, or returned what cannot stand there; nothing was written.
+
+    ``index`` is the event's place in the append; the redactor's own error is the ``__cause__``.
+    """
 
 
 class InvalidCursor(EventStoreError, ValueError):
-    """The cursor did not come from this kind of store."""
+    """The cursor did not come from this store, or the event before it is no longer there."""
 
     def __init__(self, cursor: str) -> None:
         self.cursor = cursor
-        super().__init__(f"{cursor!r} is no cursor of this store: pass one that read_all returned")
+        super().__init__(
+            f"{cursor!r} is not a valid cursor for this store: pass one that read_all returned. If "
+            "it did, the database was replaced or restored to an older state since: read the feed "
+            "from its start"
+        )
 
 
 class ConversationNotFound(EventStoreError, LookupError):
@@ -161,12 +265,31 @@ class BlobNotFound(EventStoreError, LookupError):
 
 
 class BlobDamaged(EventStoreError):
-    """The bytes of a blob cannot be unpacked any more: restore a backup."""
+    """The bytes of a blob cannot be unpacked, or are not those that were kept: restore a backup."""
 
     def __init__(self, conversation_id: UUID, digest: str) -> None:
         self.conversation_id = conversation_id
         self.digest = digest
         super().__init__(f"blob {digest} of conversation {conversation_id} is damaged")
+
+
+class KeyUnavailable(EventStoreError):
+    """A conversation is sealed, and its key is not to be had.
+
+    Attributes:
+        conversation_id: Whose key.
+        lasting: Whether the provider says that it has never had this key; otherwise there are no
+            keys at all, or the provider failed, and trying again may help.
+    """
+
+    def __init__(self, conversation_id: UUID, reason: str, *, lasting: bool = False) -> None:
+        self.conversation_id = conversation_id
+        self.lasting = lasting
+        super().__init__(
+            f"conversation {conversation_id} is sealed, and its key is not available: {reason}; "
+            "open the store with the keys that it was written with: EventStore.open(keys=...), "
+            "or --keys DIR"
+        )
 
 
 class EventDamaged(EventStoreError, ValueError):
@@ -188,13 +311,56 @@ class ConversationDamaged(EventStoreError, ValueError):
         super().__init__(f"the row of conversation {conversation_id} is damaged: restore a backup")
 
 
+class CheckpointRefused(EventStoreError, ValueError):
+    """A checkpoint cannot be relied on; ``reason`` says why."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        self.file = file
+        self.reason = reason
+        super().__init__(f"the checkpoint {file} is refused: {reason}")
+
+
+class KeyRefused(EventStoreError, ValueError):
+    """A key for signing, or for checking a signature, cannot be used."""
+
+
+class BlockNotOpen(EventStoreError, RuntimeError):
+    """A turn, a model call or a tool call is used before it is entered or after it was left."""
+
+
+class TurnStillOpen(EventStoreError, RuntimeError):
+    """A turn is entered while another one of the conversation is open."""
+
+    def __init__(self, conversation_id: UUID, open_turn: int, turn: int) -> None:
+        self.conversation_id = conversation_id
+        self.open_turn = open_turn
+        self.turn = turn
+        super().__init__(
+            f"turn {open_turn} of conversation {conversation_id} is still open: leave its block "
+            f"before turn {turn} is entered, or open the conversation again if nobody will"
+        )
+
+
 class UnknownAlias(EventStoreError, LookupError):
-    """The path is no alias of a tool result of this conversation."""
+    """The path names no tool result and no artifact of this conversation."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
         super().__init__(
-            f"{alias!r} names no tool result: aliases read @state/logs/tool-results/<call id>.json"
+            f"{alias!r} names no output: aliases read @state/logs/tool-results/<call id>.txt or "
+            ".json, or @project/artifacts/<path>"
+        )
+
+
+class ToolDenied(EventStoreError):
+    """The tool policy does not let a tool run; the call was recorded as ``denied``."""
+
+    def __init__(self, call_id: str, tool: str, reason: str) -> None:
+        self.call_id = call_id
+        self.tool = tool
+        self.reason = reason
+        super().__init__(
+            f"call {call_id} of {tool!r} was recorded as denied, and must not run: {reason}"
         )
 
 
@@ -214,6 +380,20 @@ class EncodingNotBundled(EventStoreError, LookupError):
         self.encoding = encoding
         self.choices = choices
         super().__init__(f"encoding {encoding!r} is not bundled: choose {' or '.join(choices)}")
+
+
+class UnknownResponse(EventStoreError, ValueError):
+    """What was handed in as a model's answer has a shape that nobody knows; nothing was recorded.
+
+    Attributes:
+        seen: Its type, with the names of its fields where it has some.
+        what: What it was handed in as: ``response``, ``chunk``, ``tool call``, ``usage`` ...
+    """
+
+    def __init__(self, value: Any, what: str = "response") -> None:
+        self.seen, self.what = seen(value), what
+        known = INSTEAD.get(what, "a text is wanted")
+        super().__init__(f"{self.seen} is no {what} that is known: {known}")
 
 
 class UnknownStrategy(EventStoreError, LookupError):
@@ -276,6 +456,34 @@ class InvalidPrompt(EventStoreError, ValueError):
         super().__init__(f"prompt text {source}: {reason}")
 
 
+class CallNotRecorded(EventStoreError, RuntimeError):
+    """A recorded client was called where no turn is open, and the product wants that refused."""
+
+    def __init__(self, method: str, reason: str) -> None:
+        self.method = method
+        super().__init__(reason)
+
+
+class ForkedWriter(EventStoreError, RuntimeError):
+    """A conversation that was opened before a fork is its parent's; nothing was written."""
+
+    def __init__(self, conversation_id: UUID) -> None:
+        self.conversation_id = conversation_id
+        super().__init__(
+            f"conversation {conversation_id} was opened by the process that forked this one: open "
+            "it in this process, which fences the other, or leave it to that one"
+        )
+
+
+class UnsafeTransaction(EventStoreError, RuntimeError):
+    """Events were to be appended in a transaction of one's own that is none, or is not durable."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason}: nothing was appended; use `with store.transaction() as connection:`"
+        )
+
+
 class ProjectionFailed(EventStoreError):
     """A fold raised, or an event could not be read; nothing of the conversation was written."""
 
@@ -303,38 +511,10 @@ class ImportFailed(EventStoreError, ValueError):
         super().__init__(f"{place}: {reason}")
 
 
-class StoreUnavailable(EventStoreError):
-    """The database cannot be opened or used; ``url`` has its password masked."""
+class StatementRefused(EventStoreError):
+    """The server works, and refuses a statement for good: a limit of its own is exceeded."""
 
-    def __init__(self, url: str, reason: str, **details: Any) -> None:
+    def __init__(self, url: str, sqlstate: str, reason: str) -> None:
         self.url = url
-        self.details = details
-        super().__init__(f"{url}: {reason}")
-
-
-class InvalidUrl(StoreUnavailable, ValueError):
-    """The URL names no database that this project supports."""
-
-
-class CannotConnect(StoreUnavailable):
-    """The server does not answer, or refuses the login."""
-
-
-class NotWritable(StoreUnavailable):
-    """The file or its directory cannot be written."""
-
-
-class NotADatabase(StoreUnavailable):
-    """The file is no SQLite database, or is damaged."""
-
-
-class DatabaseBusy(StoreUnavailable):
-    """Another writer held the lock for longer than the timeout."""
-
-
-class SchemaOutdated(StoreUnavailable):
-    """The schema is older than the code: run ``eventstore db upgrade``."""
-
-
-class SchemaTooNew(StoreUnavailable):
-    """The schema is newer than the code: upgrade the package."""
+        self.sqlstate = sqlstate
+        super().__init__(f"{url}: refused with SQLSTATE {sqlstate}: {reason}")

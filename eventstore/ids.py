@@ -9,7 +9,7 @@ import uuid_utils
 
 from eventstore.errors import InvalidEvent
 
-__all__ = ["call_id", "derived_id", "fresh_id", "new_id", "stored_id", "to_uuid"]
+__all__ = ["call_id", "derived_id", "fresh_id", "new_id", "stored_id", "to_owner", "to_uuid"]
 
 _NAMESPACE = UUID("0d5c1f9e-7a0b-5b8e-9a55-6c1a5f0f6c3d")
 
@@ -57,6 +57,17 @@ def derived_id(*parts: str | int | UUID) -> UUID:
 def call_id(version: int, index: int) -> str:
     """Return our own id of a tool call: the assistant message's version and the call's index."""
     return f"{version}.{index}"
+
+
+def to_owner(name: str, value: Any) -> str | None:
+    """Return the id of a tenant or user, which is text.
+
+    Raises:
+        InvalidEvent: It is something else, such as a number.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    raise InvalidEvent(f"{name} is text: hand in {str(value)!r}, not {value!r}")
 
 
 def to_uuid(value: UUID | str) -> UUID:

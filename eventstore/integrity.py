@@ -1,13 +1,15 @@
 """The hash chain: what an event commits to, and the check that nothing was altered.
 
 Each event's ``data_digest`` is SHA-256 over a random salt and the payload's JSON text; ``chain`` is
-SHA-256 over the chain value before it, the event's header and that digest. Erasing a payload takes
-away text and salt, and leaves the digest, so that the chain can still be verified while the text
-cannot be guessed from it.
+SHA-256 over the chain value before it, the event's header and that digest. It begins with the
+conversation's id, owner and parent, so that these cannot be exchanged either. Erasing a payload
+takes away text and salt, and leaves the digest, so that the chain can still be verified while the
+text cannot be guessed from it.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -28,6 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 ProblemKind = Literal[
+    "start_altered",
     "data_altered",
     "header_altered",
     "gap",
@@ -35,6 +38,9 @@ ProblemKind = Literal[
     "blob_missing",
     "blob_altered",
     "head_differs",
+    "conversation_missing",
+    "tail_missing",
+    "history_differs",
 ]
 
 
@@ -62,9 +68,17 @@ class Verification:
         return not self.problems
 
 
-def chain_start(conversation_id: UUID) -> bytes:
-    """Return the chain value before the first event."""
-    return sha256(b"agent-eventstore chain 1" + conversation_id.bytes).digest()
+def chain_start(
+    conversation_id: UUID,
+    tenant_id: str | None,
+    user_id: str | None,
+    parent: UUID | None,
+    parent_version: int | None,
+) -> bytes:
+    """Return the chain value before the first event: whose conversation it is, and from where."""
+    owner = [tenant_id, user_id, None if parent is None else str(parent), parent_version]
+    start = b"agent-eventstore chain 2" + conversation_id.bytes
+    return sha256(start + json.dumps(owner).encode()).digest()
 
 
 def commit_to(salt: bytes, data: str) -> bytes:

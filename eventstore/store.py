@@ -2,7 +2,7 @@
 
 Each method runs the functions of `eventstore.sql` in one transaction of its own; where a method
 takes ``connection``, the caller's transaction is used instead, and the caller commits. A store is
-safe to share between threads; after a fork or in another process, open another one.
+safe to share between threads, and by a process with those that it forks (`docs/running.md`).
 """
 
 from __future__ import annotations
@@ -10,29 +10,52 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from logging import INFO
-from typing import Self
+from os import PathLike
+from pathlib import Path
+from typing import IO, Self
 from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
 
 from eventstore import blobs, erasure, telemetry
+from eventstore.checkpoints import (
+    Checkpoint,
+    save_checkpoint,
+    verify_against,
+    write_checkpoint,
+)
+from eventstore.errors import KeyUnavailable
 from eventstore.events.base import Clock, utc_now
 from eventstore.events.meta import Meta
 from eventstore.events.records import EventData, NewEvent, RecordedEvent
-from eventstore.ids import to_uuid
+from eventstore.ids import to_owner, to_uuid
 from eventstore.integrity import Verification
 from eventstore.log import get_logger
-from eventstore.sql import feed, migrate, streams
-from eventstore.sql.append import append
+from eventstore.redaction import Redactor
+from eventstore.retired_keys import destroy_retired
+from eventstore.sealing import OPTION, KeyProvider, Keyring
+from eventstore.sql import feed, migrate, streams, traces
 from eventstore.sql.appending import Appending
 from eventstore.sql.driver import transaction
 from eventstore.sql.engines import Synchronous, open_engine
 from eventstore.sql.failures import translated
+from eventstore.sql.own import append_within
 from eventstore.sql.read import END, read_page
-from eventstore.sql.requests import ANY, Append, Appended, Expected, prepare
+from eventstore.sql.requests import (
+    ANY,
+    MOST_BYTES,
+    Anchor,
+    Append,
+    Appended,
+    Expected,
+    check_owner,
+    many,
+    prepare,
+)
 from eventstore.sql.streams import StreamInfo
 from eventstore.sql.transactions import Transactions, empty_log
-from eventstore.sql.verify import verify
+from eventstore.sql.verify import Progress, verify
+from eventstore.state_files import delete_erased
 from eventstore.telemetry import operation
 
 __all__ = ["EventStore", "StreamId"]
@@ -55,14 +78,26 @@ class EventStore(Transactions):
         engine: Engine,
         *,
         blob_threshold: int = blobs.THRESHOLD_BYTES,
+        max_event_bytes: int = MOST_BYTES,
         read_only: bool = False,
         clock: Clock = utc_now,
+        keys: KeyProvider | None = None,
+        redact: Redactor | None = None,
     ) -> None:
+        if not 0 < max_event_bytes <= blobs.MOST_BYTES:
+            raise ValueError(f"max_event_bytes must be from 1 to {blobs.MOST_BYTES:,}")
+        self.keys = None if keys is None else Keyring(keys)
+        if self.keys is not None:
+            engine.update_execution_options(**{OPTION: self.keys})
         super().__init__(engine)
         self.database = telemetry.database(engine.url)
         self.blob_threshold = blob_threshold
+        self.max_event_bytes = max_event_bytes
         self.read_only = read_only
         self.clock = clock
+        self.redact = redact
+        self.state_directories: set[Path] = set()
+        """Where conversations of this process write files of outputs; erasing looks there."""
         self._log_to_empty = False
         self._appending = Appending(self.url, self._at_hand, clock)
         telemetry.discover()
@@ -78,7 +113,10 @@ class EventStore(Transactions):
         busy_timeout_ms: int = 30_000,
         pool_size: int = 5,
         blob_threshold: int = blobs.THRESHOLD_BYTES,
+        max_event_bytes: int = MOST_BYTES,
         clock: Clock = utc_now,
+        keys: KeyProvider | None = None,
+        redact: Redactor | None = None,
     ) -> Self:
         """Open a database, and create or upgrade its schema unless told not to.
 
@@ -90,11 +128,17 @@ class EventStore(Transactions):
             busy_timeout_ms: How long a SQLite writer waits for another, in milliseconds.
             pool_size: Connections kept open; up to twice as many are used at a time.
             blob_threshold: Payloads of more JSON bytes than this are kept as compressed blobs.
+            max_event_bytes: A payload of more JSON bytes than this, blobs included, is refused.
             clock: What ``recorded_at`` is taken from; nothing is ordered by it.
+            keys: Seal payloads, metadata and blobs with a key for each conversation, which erasing
+                the conversation destroys; such as `DirectoryKeys`.
+            redact: Asked about each text and JSON value of a payload before it is encoded; returns
+                what is stored in its place. See `eventstore.redaction`; `redact_secrets` is one.
 
         Raises:
             StoreUnavailable: One of its subclasses says what is wrong with URL, server, file or
                 schema.
+            ImportError: ``keys`` are given, and the extra ``encryption`` is not installed.
         """
         engine = open_engine(
             url,
@@ -104,7 +148,15 @@ class EventStore(Transactions):
             pool_size=pool_size,
         )
         try:
-            store = cls(engine, blob_threshold=blob_threshold, read_only=read_only, clock=clock)
+            store = cls(
+                engine,
+                blob_threshold=blob_threshold,
+                max_event_bytes=max_event_bytes,
+                read_only=read_only,
+                clock=clock,
+                keys=keys,
+                redact=redact,
+            )
             store._prepare_schema(migrate and not read_only)
         except BaseException:
             engine.dispose()
@@ -113,18 +165,21 @@ class EventStore(Transactions):
         return store
 
     def _prepare_schema(self, upgrade: bool) -> None:
-        if not upgrade:
+        if upgrade:
+            migrate.upgrade(self.engine)
+        else:
             migrate.require_current(self.engine)
-            return
-        migrate.upgrade(self.engine)
-        if self.engine.dialect.name == "postgresql":
-            with self.writing() as connection:
-                feed.renew_epoch(connection)
+        if self.keys is not None and not self.read_only:
+            # Those of erasures whose process died before it came to this.
+            try:
+                destroy_retired(self, self.keys)
+            except KeyUnavailable as error:
+                _log.warning("keys of erased conversations are not destroyed", reason=str(error))
 
     def append(
         self,
         conversation_id: StreamId,
-        events: Sequence[NewEvent | EventData],
+        events: Sequence[NewEvent | EventData] | NewEvent | EventData,
         *,
         expected_version: Expected | int = ANY,
         meta: Meta | None = None,
@@ -132,6 +187,7 @@ class EventStore(Transactions):
         user_id: str | None = None,
         parent: tuple[UUID, int] | None = None,
         writer_epoch: int | None = None,
+        anchor: Anchor | None = None,
         connection: Connection | None = None,
     ) -> Appended:
         r"""Append events to a conversation: all of them, or none.
@@ -141,23 +197,28 @@ class EventStore(Transactions):
 
         Args:
             conversation_id: The stream; it begins to exist with its first event.
-            events: One or many, in order; payloads, or `NewEvent`\ s with an id or metadata.
+            events: One, or many in order; payloads, or `NewEvent`\ s with an id or metadata.
             expected_version: ``ANY``, ``NO_STREAM``, or the exact version before this append.
             meta: Metadata for the events that bring none of their own.
             tenant_id: The conversation's tenant, recorded when it is created.
             user_id: The conversation's user, recorded when it is created.
             parent: Conversation and version that this one was forked from, recorded likewise.
             writer_epoch: Refuse if a newer writer has opened the conversation.
-            connection: Append in this connection's transaction; the caller commits.
+            anchor: That of the result of an earlier append, which the log must still hold.
+            connection: Append in the transaction that `transaction` has begun on it.
 
         Raises:
             WrongExpectedVersion: The stream is at another version.
             EventIdConflict: Some of the event ids are there already, but not as this append.
+            LogWentBack: The event of ``anchor`` is gone, or another one stands there.
             WriterFenced: A newer writer has opened the conversation.
+            UnsafeTransaction: ``connection`` is in no transaction, or in one that is not durable.
             OwnerMismatch: The conversation belongs to another tenant or user.
-            InvalidEvent: There are no events, or one cannot be encoded.
+            InvalidEvent: There are no events, or one cannot be encoded or is larger than an event
+                may be: see `eventstore.events.bounds`.
+            RedactionFailed: The store's redactor raised.
         """
-        started = time.perf_counter()
+        started, events = time.perf_counter(), many(events)
         request = self.request(
             conversation_id,
             events,
@@ -167,6 +228,7 @@ class EventStore(Transactions):
             user_id,
             parent,
             writer_epoch,
+            anchor,
         )
         outcome = self._appended(request, connection)
         telemetry.appended(self.database, conversation_id, len(events), outcome, started)
@@ -184,23 +246,34 @@ class EventStore(Transactions):
         user_id: str | None,
         parent: tuple[UUID, int] | None,
         writer_epoch: int | None,
+        anchor: Anchor | None = None,
     ) -> Append:
-        """Return an append, encoded and ready to run; for `append_group`."""
-        return Append(
-            to_uuid(conversation_id),
-            prepare(events, meta, self.blob_threshold),
+        """Return an append, encoded and ready to run; for `append_group`.
+
+        Raises:
+            InvalidEvent: As `append` does.
+        """
+        stream = to_uuid(conversation_id)
+        request = Append(
+            stream,
+            prepare(events, meta, self.blob_threshold, self.max_event_bytes, self.redact),
             expected_version,
-            tenant_id,
-            user_id,
+            check_owner("tenant_id", to_owner("tenant_id", tenant_id)),
+            check_owner("user_id", to_owner("user_id", user_id)),
             writer_epoch,
             parent,
+            self.keys,
+            anchor=anchor,
         )
+        if self.keys is not None and (key := self._appending.seen_key(stream)) is not None:
+            request.seal(key)
+        return request
 
     def _appended(self, request: Append, connection: Connection | None) -> Appended | Exception:
         if connection is None:
             return self.append_group([request])[0]
         try:
-            return append(connection, request, self.clock())
+            return append_within(self.engine, connection, request, self.clock())
         except Exception as error:
             return error
 
@@ -263,7 +336,8 @@ class EventStore(Transactions):
             limit: The most events to return.
 
         Raises:
-            InvalidCursor: ``after`` did not come from this kind of store.
+            InvalidCursor: ``after`` did not come from this store, or the log has gone back to an
+                older state since.
         """
         with translated(self.url), transaction(self._at_hand, write=False) as connection:
             return feed.read_feed(connection, after, limit)
@@ -293,6 +367,7 @@ class EventStore(Transactions):
             after: Only ids above this one: the last id of the page before.
             limit: The most to return.
         """
+        tenant_id, user_id = to_owner("tenant_id", tenant_id), to_owner("user_id", user_id)
         with self.reading() as connection:
             return streams.list_streams(
                 connection, tenant_id=tenant_id, user_id=user_id, after=after, limit=limit
@@ -307,15 +382,75 @@ class EventStore(Transactions):
         with self.reading() as connection:
             return blobs.read_blob(connection, to_uuid(conversation_id), digest)
 
-    def verify(self, conversation_id: StreamId | None = None) -> Verification:
+    @property
+    def is_writing_here(self) -> bool:
+        """Whether this thread is within a transaction on SQLite, so that it must begin no other."""
+        return bool(self._at_hand.here.inside)
+
+    def verify(
+        self, conversation_id: StreamId | None = None, *, progress: Progress | None = None
+    ) -> Verification:
         """Recompute the hash chain of one conversation, or of all, and compare.
 
         Each conversation is read in one transaction with a snapshot of its own.
 
+        Args:
+            conversation_id: Only this one.
+            progress: Told after each how many events were read, and how many there are.
+
         Raises:
             ConversationNotFound: There is none of this id.
         """
-        return verify(self, None if conversation_id is None else to_uuid(conversation_id))
+        stream = None if conversation_id is None else to_uuid(conversation_id)
+        return verify(self, stream, progress)
+
+    def checkpoint(
+        self, file: str | PathLike[str] | IO[bytes], *, key: bytes | None = None
+    ) -> Checkpoint:
+        """Write the version and chain value of every conversation, for `verify_against`.
+
+        Keep it where whoever can change the database cannot: it finds what no chain can, that
+        the last events, whole conversations or all that is newer than a backup are gone.
+
+        Args:
+            file: A new file's name, or an open binary file.
+            key: A private Ed25519 key in PEM to sign it with; needs the extra ``checkpoints``.
+
+        Raises:
+            FileExistsError: There is such a file already.
+            KeyRefused: The key cannot be used, or the extra is not installed.
+            ConversationDamaged: A conversation's own row cannot be read.
+        """
+        if isinstance(file, str | PathLike):
+            return save_checkpoint(self, file, key, self.clock())
+        return write_checkpoint(self, file, key, self.clock())
+
+    def verify_against(
+        self,
+        checkpoint: str | PathLike[str],
+        *,
+        public_key: bytes | None = None,
+        conversation_id: StreamId | None = None,
+        progress: Progress | None = None,
+    ) -> Verification:
+        """Do what `verify` does, and find what has gone since a checkpoint was made.
+
+        Args:
+            checkpoint: The name of its file.
+            public_key: The public key in PEM of whom it must be signed by. Without one, whoever
+                can change the file can have it say anything.
+            conversation_id: Only this one.
+            progress: As of `verify`.
+
+        Raises:
+            CheckpointRefused: It was altered, is not signed by the key, or is of another store.
+            KeyRefused: The key cannot be used, or the extra is not installed.
+            ConversationNotFound: There is none of this id, neither here nor in the checkpoint.
+        """
+        stream = None if conversation_id is None else to_uuid(conversation_id)
+        return verify_against(
+            self, checkpoint, public_key=public_key, conversation_id=stream, progress=progress
+        )
 
     def erase(
         self,
@@ -324,6 +459,9 @@ class EventStore(Transactions):
         reason: str,
         versions: Iterable[int] | None = None,
         requested_by: str | None = None,
+        state_directory: str | Path | None = None,
+        vacuum: bool = False,
+        derived: bool = True,
     ) -> erasure.ErasureReceipt:
         """Erase a conversation's payloads for good, all or those of ``versions``.
 
@@ -332,9 +470,23 @@ class EventStore(Transactions):
         and the write-ahead log is emptied; a reader that stays open beyond the busy timeout keeps
         old pages in the log, which is logged as a warning and mended by the next `close`.
 
+        With ``versions``, what holds the same words goes along: a turn's input, the pieces of an
+        answer, the arguments of a call, the requests and summaries that they went into. The receipt
+        names these versions (``derived``), and those that still repeat a text of at least 20
+        characters (``quoted_by``). With ``derived`` false it names all of them, and nothing else
+        goes than was asked for.
+
+        Files of tool outputs are deleted from ``state_directory``, and from those in which
+        conversations of this process write; erasing again tries again. ``vacuum`` calls `vacuum`
+        afterwards.
+
         Raises:
             ConversationNotFound: There is none of this id.
             InvalidEvent: No reason was given.
+            OSError: A file of an erased output cannot be deleted; all else is done.
+            KeyUnavailable: The conversation is sealed and the store was opened without keys, so
+                that nothing was erased; or all is done but for the key, which could not be
+                destroyed: that is tried again by the next erasure, and when a store is opened.
         """
         stream = to_uuid(conversation_id)
         with operation("eventstore", "erase", level=INFO, conversation_id=stream) as erased:
@@ -346,10 +498,34 @@ class EventStore(Transactions):
                     now=self.clock(),
                     versions=versions,
                     requested_by=requested_by,
+                    derived=derived,
                 )
-            self._empty_log()
+            try:
+                if self.keys is not None:
+                    destroy_retired(self, self.keys, stream)
+            finally:
+                self._empty_log()
+                directories = () if state_directory is None else (Path(state_directory),)
+                for directory in self.state_directories.union(directories):
+                    delete_erased(self, stream, directory)
+            if vacuum:
+                self.vacuum()
             erased.note(version=receipt.version, events=len(receipt.versions))
         return receipt
+
+    def vacuum(self) -> None:
+        """Rewrite all tables that hold what was said, without what was erased, and their indexes.
+
+        Takes time and space as they are large. On PostgreSQL each table is locked meanwhile, for
+        readers too (``VACUUM FULL``); its write-ahead log, replicas and backups are not reached.
+
+        Raises:
+            NotWritable: A table is another role's.
+        """
+        with operation("eventstore", "vacuum", level=INFO):
+            with self.reading() as connection:
+                tables = erasure.tables_with_content(connection)
+            traces.vacuum(self, tables)
 
     def _empty_log(self) -> None:
         self._log_to_empty = not empty_log(self)

@@ -31,7 +31,7 @@ with Conversation.start(store, user_id="ada", base_instructions="Be brief.") as 
                 with turn.tool(wanted) as tool:  # a crash from here on is "outcome unknown"
                     tool.result(ORDERS[wanted.arguments["id"]])
 
-for message in conversation.views.context(conversation.id).messages:
+for message in conversation.views.context(conversation.id, mode=None).messages:
     print(message)
 for row in conversation.views.tool_calls(conversation_id=conversation.id):
     print(row.name, row.arguments, row.status, row.result_text)

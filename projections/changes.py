@@ -8,7 +8,7 @@ written before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -17,11 +17,13 @@ from sqlalchemy import Table
 from eventstore.sql.dialect import AnyConnection
 from projections import row_statements
 from projections.base import Change, Patch, Projection, Put, ReadTable
+from projections.patching import PatchedRows
 from projections.tables import stored
 
 __all__ = ["RowBuffer"]
 
 Key = tuple[Any, ...]
+_FEW = 4  # patches; more are worth reading what they may match
 _Rows = dict[str, dict[Key, dict[str, Any]]]
 
 
@@ -36,18 +38,20 @@ class RowBuffer:
         self._declared: dict[str, ReadTable] = {table.name: table for table in projection.tables}
         self._fresh = fresh
         self._earlier: list[_Rows | Patch] = []
-        self._rows: _Rows = {name: {} for name in self._declared}
+        self._rows: _Rows = {}
+        self._patched: dict[str, PatchedRows] = {}
+        self._begin()
 
     def add(self, changes: Iterable[Change]) -> None:
         """Merge changes, in the order in which the fold gave them."""
         for change in changes:
             if isinstance(change, Put):
-                self._rows[change.table].setdefault(change.key, {}).update(change.values)
+                self._patched[change.table].put(change.key, change.values)
             elif self._fresh:
-                self._patch_in_memory(change)
+                self._patched[change.table].patch(change)
             else:
                 self._earlier += [self._rows, change]
-                self._rows = {name: {} for name in self._declared}
+                self._begin()
 
     def complete_rows(self, table: str) -> list[dict[str, Any]]:
         """Return a table's rows with every column, those never set as None."""
@@ -75,7 +79,10 @@ class RowBuffer:
                     ]
                     row_statements.insert(connection, tables[name], complete)
         else:
-            for step in (*self._earlier, self._rows):
+            steps: Sequence[_Rows | Patch] = (*self._earlier, self._rows)
+            if len(self._earlier) > 2 * _FEW:
+                steps = [self._replayed(connection, tables, conversation_id, steps)]
+            for step in steps:
                 if isinstance(step, Patch):
                     within = (step.column, step.first, step.last)
                     table = tables[step.table]
@@ -83,16 +90,48 @@ class RowBuffer:
                 else:
                     self._upsert_all(connection, tables, conversation_id, step)
         self._earlier = []
-        self._rows = {name: {} for name in self._declared}
+        self._begin()
         self._fresh = False
 
-    def _patch_in_memory(self, patch: Patch) -> None:
-        declared = self._declared[patch.table]
-        place = declared.key.index(patch.column) if patch.column in declared.key else None
-        for key, row in self._rows[patch.table].items():
-            value = row.get(patch.column) if place is None else key[place]
-            if value is not None and patch.first <= value <= patch.last:
-                row.update(patch.values)
+    def _begin(self) -> None:
+        self._patched = {name: PatchedRows(each) for name, each in self._declared.items()}
+        self._rows = {name: each.rows for name, each in self._patched.items()}
+
+    def _replayed(
+        self,
+        connection: AnyConnection,
+        tables: Mapping[str, Table],
+        conversation_id: UUID,
+        steps: Sequence[_Rows | Patch],
+    ) -> _Rows:
+        """Return what many steps come to, as changes of rows by key.
+
+        The database would look through the conversation's rows for each of the patches.
+        """
+        known: dict[str, PatchedRows] = {}
+        for name, declared in self._declared.items():
+            columns = {
+                each.column for each in steps if isinstance(each, Patch) and each.table == name
+            }
+            known[name] = PatchedRows(declared)
+            if columns:
+                wanted = (*declared.key, *sorted(columns.difference(declared.key)))
+                for row in row_statements.columns_of(
+                    connection, tables[name], conversation_id, wanted
+                ):
+                    values = dict(zip(wanted, row, strict=True))
+                    known[name].put(tuple(row[: len(declared.key)]), values)
+        changed: _Rows = {name: {} for name in self._declared}
+        for step in steps:
+            if isinstance(step, Patch):
+                for key in known[step.table].patch(step):
+                    changed[step.table].setdefault(key, {}).update(step.values)
+                continue
+            for name, rows in step.items():
+                for key, values in rows.items():
+                    known[name].put(key, values)
+                    changed[name].setdefault(key, {}).update(values)
+        return changed
 
     def _upsert_all(
         self,

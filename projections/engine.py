@@ -1,54 +1,79 @@
 """Catch-up: the one path by which a projection's tables come to say what the events say.
 
-`CatchUp` reads the events after a conversation's head, folds them, and writes rows, state and new
-head in one transaction; a long way it goes in several. A read does so for the conversation it is
-asked about, the worker for those that the feed names, and the rebuild for all; so they cannot
-differ.
+`CatchUp` reads the events after a conversation's head and folds them, then writes rows, state and
+new head in one transaction if the head is where it was; a long way it goes in several. A read does
+so for the conversation it is asked about, the worker for those that the feed names, and the rebuild
+for all; so they cannot differ.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import psycopg
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
-from eventstore.erasure import erasure_lock
-from eventstore.errors import BlobDamaged, ProjectionFailed
+from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.errors import BlobDamaged, KeyUnavailable, ProjectionFailed, StatementRefused
 from eventstore.events import RecordedEvent
-from eventstore.sql.dialect import AnyConnection
+from eventstore.sql.dialect import AnyConnection, DriverConnection
+from eventstore.sql.failures import is_away
 from eventstore.sql.read import END, read_page
 from eventstore.telemetry import operation
 from projections import heads
 from projections.base import Projection, State
 from projections.changes import RowBuffer
-from projections.generations import Generation
+from projections.generations import IN_MEMORY, Generation, is_gone
 from projections.heads import Head
 from projections.token_counts import TokenCounts
 
 __all__ = [
+    "PATIENCE_MS",
     "PIECE",
+    "Begin",
     "CatchUp",
     "Fold",
+    "Pause",
+    "at_once",
     "begin",
+    "blamed",
     "catch_up",
     "fold_anew",
+    "in_pieces",
     "is_current",
+    "is_own_fault",
     "resume",
     "save_folds",
 ]
 
+C = TypeVar("C", Connection, DriverConnection)
+Pause = Callable[[float], None]
+"""Called after each transaction that writes, with the seconds that it took.
+
+To end it, raise what is no `Exception`: those are taken for the conversation's.
+"""
+
 PIECE = 1_000
 """Events after which a catch-up should commit: until then others wait, on SQLite all that write."""
+
+PATIENCE_MS = 500
+"""How long a read waits for a lock, which it needs to keep what it folds, and not to answer."""
 
 _PAGE = 1_000
 _DAMAGED = (BlobDamaged, ValueError, TypeError, LookupError, RecursionError)
 """What reading a row raises whose payload, blob or metadata is damaged; no error of a driver."""
 _FEW = 64  # events; of so few new ones no message has been counted before
+_ATTEMPTS = 3  # in which others may come between folding and writing
+
+
+def at_once(_: float) -> None:
+    """Go on without a pause."""
 
 
 @dataclass(slots=True)
@@ -59,6 +84,7 @@ class Fold:
     version: int
     state: State
     buffer: RowBuffer
+    chain: bytes | None = None
 
     def feed(self, events: Sequence[RecordedEvent]) -> None:
         """Fold events, in order; those at or below the fold's version are passed over.
@@ -68,20 +94,31 @@ class Fold:
         """
         projection, add = self.generation.projection, self.buffer.add
         fold = projection.fold
-        state, version = self.state, self.version
+        state, version, chain = self.state, self.version, self.chain
         try:
             for event in events:
                 if event.version > version:
                     state, changes = fold(state, event)
                     if changes:
                         add(changes)
-                    version = event.version
-        except (SQLAlchemyError, sqlite3.Error, psycopg.Error):
-            raise  # A fold asks for token counts that are kept; a lost connection is not its fault.
+                    version, chain = event.version, event.chain
         except Exception as error:
+            if not is_own_fault(error):
+                raise  # A fold asks for token counts that are kept.
             raise ProjectionFailed(projection.name, event.conversation_id, event.version) from error
         finally:
-            self.state, self.version = state, version
+            self.state, self.version, self.chain = state, version, chain
+
+
+def is_own_fault(error: Exception) -> bool:
+    """Whether an error lies in what is folded or written: no waiting and no second look helps.
+
+    Whatever is not known to be the database's own state, that of the keys, or a cut-over, counts
+    as that.
+    """
+    if isinstance(error, KeyUnavailable):
+        return error.lasting
+    return not is_away(error) and not is_gone(error)
 
 
 def begin(generation: Generation) -> Fold:
@@ -95,71 +132,171 @@ def is_current(connection: AnyConnection, generation: Generation, conversation_i
     return not heads.behind(connection, [generation], [conversation_id])
 
 
+@dataclass(frozen=True, slots=True)
+class Begin(Generic[C]):
+    """How a catch-up begins its transactions: those that read, and those that write."""
+
+    reading: Callable[[], AbstractContextManager[C]]
+    writing: Callable[[], AbstractContextManager[C]]
+
+
 class CatchUp:
     """The catching up of one conversation in some generations, piece by piece.
 
+    A piece is folded by `fold`, which locks nothing and writes nothing, and then written by `save`,
+    unless somebody else has come between.
+
     Attributes:
-        heads: Where the generations stand since the last piece.
+        done: Whether the conversation has been caught up to its end.
+        version: Of the last event that was folded.
+        erasures: How often the conversation had been erased by then.
+        stood: Version and chain from which the last piece was folded, by generation.
     """
 
     def __init__(
         self, generations: Sequence[Generation], conversation_id: UUID, *, before: int = END
     ) -> None:
-        self.heads: list[Head] = []
+        self.done = False
+        self.version = self.erasures = 0
         self._generations = generations
         self._conversation_id = conversation_id
         self._before = before
         self._counts = TokenCounts(conversation_id)
         self._begun = False
+        self._folds: list[Fold] = []
+        self.stood: list[tuple[int, bytes | None]] = []
+        self._most = self._count = self._missed = 0
 
-    def piece(self, connection: AnyConnection, most: int = PIECE) -> int:
-        """Fold the next events into the generations' tables; return how many were read.
+    def fold(self, connection: AnyConnection, most: int = PIECE) -> int:
+        """Fold the next events in memory; return how many were read.
 
-        In the caller's transaction, which must be one for writing. Fewer than ``most`` are the
-        last; otherwise the next piece may come in a transaction of its own, since heads, rows and
-        states are those of the events up to here. A second caller for the same conversation waits
-        for the first, and goes on from where that one came to. One pass over the events serves
-        every generation; memory is bounded by a page of them.
+        Give it a transaction for reading: whatever a text makes slow happens here. Fewer than
+        ``most`` are the last. One pass over the events serves every generation.
 
         Raises:
-            ProjectionFailed: A fold raised, or an event cannot be read; the caller's transaction
-                must be rolled back, and this object not used again.
+            ProjectionFailed: A fold raised, or an event cannot be read.
         """
         stream = self._conversation_id
         with operation(
             "projections", "catch_up", tell_slow=True, conversation_id=stream
         ) as caught_up:
-            erasure_lock(connection, stream)
-            folds = [_fold(head) for head in heads.lock(connection, self._generations, stream)]
-            after, count = min(fold.version for fold in folds), 0
-            self._counts.go_on_in(connection)
-            while limit := min(_PAGE, most - count):
-                page = _page(connection, folds, stream, after, self._before, limit)
-                if page:
-                    self._fold_page(connection, folds, page)
-                    after, count = page[-1].version, count + len(page)
-                if len(page) < limit:
-                    break
-            self._counts.write(connection)
-            self.heads = [Head(fold.generation, fold.version, fold.state) for fold in folds]
-            caught_up.note(version=after, events=count)
-        return count
+            self._take_up(connection)
+            self.version = min(version for version, _ in self.stood)
+            page = _page(connection, self._folds, stream, self.version, self._before, most)
+            if page:
+                self.version = page[-1].version
+                self._look_for_counts(connection, page)
+                with self._counts.active():
+                    for fold in self._folds:
+                        fold.feed(page)
+            self._most, self._count, self.done = most, len(page), not page
+            caught_up.note(version=self.version, events=len(page))
+        return len(page)
 
-    def _fold_page(
-        self, connection: AnyConnection, folds: Sequence[Fold], page: Sequence[RecordedEvent]
-    ) -> None:
-        counts, begun = self._counts, self._begun
-        self._begun = True
-        if not begun and (page[0].version == 1 or len(page) > _FEW):
+    def save(self, connection: AnyConnection) -> None:
+        """Write what was folded, in the caller's transaction, which must be one for writing.
+
+        If others have folded or erased since, nothing is written, and `fold` is to be called again.
+        After some attempts it is folded here, under the lock, so that the others cannot win for
+        ever. A second caller for the same conversation waits for the first.
+
+        Raises:
+            ProjectionFailed: As `fold`, or the rows cannot be written; the caller's transaction
+                must be rolled back, and this object not used again. Where statements are pipelined,
+                it may come as the driver's error, and later.
+        """
+        if self._count and not self._stands(connection):
+            self._missed += 1
+            if self._missed < _ATTEMPTS:
+                return
+            self.fold(connection, self._most)
+        if self._count:
+            save_folds(connection, self._folds, self._conversation_id)
+            self._counts.write(connection)
+            self.done = self._count < self._most
+
+    def piece(self, connection: AnyConnection) -> None:
+        """Fold and save the next events in one transaction, which must be one for writing.
+
+        Raises:
+            ProjectionFailed: As `save`.
+        """
+        self._lock(connection)
+        self.fold(connection)
+        self.save(connection)
+
+    @property
+    def pending(self) -> bool:
+        """Whether `fold` has found something to save."""
+        return self._count > 0
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Raise `ProjectionFailed` where a pipelined statement of a piece fails in the block."""
+        try:
+            yield
+        except (DBAPIError, psycopg.Error, StatementRefused) as error:
+            if not is_own_fault(error):
+                raise
+            name = self._generations[0].projection.name
+            raise ProjectionFailed(name, self._conversation_id, self.version) from error
+
+    def _take_up(self, connection: AnyConnection) -> None:
+        """Begin where the heads stand."""
+        stream = self._conversation_id
+        # Before what is read: an erasure in between is then seen at the end.
+        erasures = erasure_count(connection, [stream])
+        if erasures != self.erasures:
+            # What was counted may be of what is erased.
+            self._counts, self.erasures, self._begun = TokenCounts(stream), erasures, False
+        self._folds = [_fold(head) for head in heads.of(connection, self._generations, stream)]
+        self.stood = [(fold.version, fold.chain) for fold in self._folds]
+
+    def _look_for_counts(self, connection: AnyConnection, page: Sequence[RecordedEvent]) -> None:
+        self._counts.go_on_in(connection)
+        if not self._begun and (page[0].version == 1 or len(page) > _FEW):
             # Another generation may have folded them.
-            counts.look_in(connection)
-            counts.read_ahead()
-        with counts.active():
-            for fold in folds:
-                fold.feed(page)
-        save_folds(connection, folds, self._conversation_id)
-        if counts.is_full:
-            counts.write(connection)
+            self._counts.look_in(connection)
+            self._counts.read_ahead()
+        self._begun = True
+
+    def _lock(self, connection: AnyConnection) -> list[Head]:
+        erasure_lock(connection, self._conversation_id)
+        return heads.lock(connection, self._generations, self._conversation_id)
+
+    def _stands(self, connection: AnyConnection) -> bool:
+        """Whether everything is as it was when it was folded; it stays so from now on."""
+        stands = [(head.version, head.chain) for head in self._lock(connection)]
+        erasures = erasure_count(connection, [self._conversation_id])
+        return (stands, erasures) == (self.stood, self.erasures)
+
+
+def in_pieces(several: Sequence[CatchUp], begin: Begin[Any], pause: Pause = at_once) -> None:
+    """Catch conversations up, in order, each to its end, in many short transactions.
+
+    Each piece of events, which may be of several conversations, is folded in a transaction that
+    reads, and written in one that does little else: whoever waits for it, on SQLite all that write,
+    waits for no fold, no tokenizer and no long text.
+
+    Raises:
+        ProjectionFailed: As `CatchUp.save`. What was written before stays.
+    """
+    waiting = list(several)
+    while waiting:
+        folded, room = [], PIECE
+        with begin.reading() as connection:
+            for each in waiting:
+                room -= each.fold(connection, room)
+                folded.append(each)
+                if not room:
+                    break
+        started = time.monotonic()
+        if any(each.pending for each in folded):
+            with begin.writing() as connection:
+                for each in folded:
+                    each.save(connection)
+        waiting = [each for each in waiting if not each.done]
+        pause(time.monotonic() - started)
 
 
 def catch_up(
@@ -168,15 +305,17 @@ def catch_up(
     conversation_id: UUID,
     *,
     before: int = END,
-) -> int:
-    """Fold all that a conversation has gained, in the caller's transaction; return how many events.
+) -> None:
+    """Fold all that a conversation has gained, in the caller's transaction, which writes.
 
-    With ``before``, only those below that version.
+    With ``before``, only the events below that version.
 
     Raises:
-        ProjectionFailed: As `CatchUp.piece` does.
+        ProjectionFailed: As `CatchUp.save`.
     """
-    return CatchUp(generations, conversation_id, before=before).piece(connection, END)
+    catching_up = CatchUp(generations, conversation_id, before=before)
+    while not catching_up.done:
+        catching_up.piece(connection)
 
 
 def fold_anew(
@@ -223,7 +362,7 @@ def resume(
     Raises:
         ProjectionFailed: The fold raised, or an event cannot be read.
     """
-    fold = begin(live or Generation(projection, 0, None))
+    fold = begin(live or Generation(projection, IN_MEMORY, None))
     if live is not None:
         for head in heads.read(connection, [live], conversation_id).values():
             fold = _fold(head)
@@ -236,11 +375,30 @@ def resume(
 
 
 def save_folds(connection: AnyConnection, folds: Sequence[Fold], conversation_id: UUID) -> None:
-    """Write the rows, states and heads of folds, in the caller's transaction."""
+    """Write the rows, states and heads of folds, in the caller's transaction.
+
+    Raises:
+        ProjectionFailed: The database, or its driver, does not take what a fold has made.
+    """
     for fold in folds:
-        fold.buffer.write(connection, fold.generation.tables, conversation_id)
+        with blamed(fold.generation, conversation_id, fold.version):
+            fold.buffer.write(connection, fold.generation.tables, conversation_id)
     reached = [Head(fold.generation, fold.version, fold.state) for fold in folds]
-    heads.save(connection, conversation_id, reached)
+    with blamed(folds[0].generation, conversation_id, folds[0].version):
+        heads.save(connection, conversation_id, reached)
+
+
+@contextmanager
+def blamed(generation: Generation, conversation_id: UUID, version: int) -> Iterator[None]:
+    """Raise `ProjectionFailed` for any error that lies in what the block does."""
+    try:
+        yield
+    except ProjectionFailed:
+        raise
+    except Exception as error:
+        if not is_own_fault(error):
+            raise
+        raise ProjectionFailed(generation.projection.name, conversation_id, version) from error
 
 
 def _page(
@@ -272,4 +430,4 @@ def _fold(head: Head) -> Fold:
     if head.version == 0:
         return begin(head.generation)
     buffer = RowBuffer(head.generation.projection, fresh=False)
-    return Fold(head.generation, head.version, head.state, buffer)
+    return Fold(head.generation, head.version, head.state, buffer, head.chain)

@@ -31,12 +31,14 @@ from sqlalchemy import (
     select,
 )
 
-from eventstore.erasure import erasure_lock
+from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import ProjectionFailed
 from eventstore.log import get_logger
 from eventstore.sql.schema import metadata_for
+from eventstore.sql.traces import without_statistics
 from eventstore.sql.types import Id, SafeText, Timestamp
-from projections.engine import catch_up
+from projections import heads
+from projections.engine import Begin, CatchUp, in_pieces, is_own_fault
 from projections.generations import Generation
 
 __all__ = ["TABLE", "Failure", "catch_up_or_set_aside", "create", "forget", "is_there", "noted"]
@@ -74,6 +76,7 @@ class Failure:
 def create(connection: Connection) -> None:
     """Create the table where it is missing, in the caller's transaction."""
     TABLE.create(connection, checkfirst=True)
+    without_statistics(connection, [TABLE.name])
 
 
 def is_there(connection: Connection) -> bool:
@@ -82,28 +85,40 @@ def is_there(connection: Connection) -> bool:
 
 
 def catch_up_or_set_aside(
-    connection: Connection, generations: Sequence[Generation], conversation_id: UUID
+    begin: Begin[Connection], generations: Sequence[Generation], conversation_id: UUID
 ) -> list[Failure]:
     """Catch up each generation by itself; note, and return, where that fails.
 
-    In the caller's transaction, which must be one for writing and may be committed whatever
-    failed: each generation's rows are undone to a savepoint of its own. A generation that could
-    be caught up loses its note.
+    What comes before the piece that fails is kept. A generation that could be caught up loses its
+    note.
     """
-    # Before the savepoints, which would give it up again: no note may outlive an erasure.
-    erasure_lock(connection, conversation_id)
-    found: list[Failure] = []
-    # In the order in which heads are locked everywhere.
-    for generation in sorted(generations, key=lambda each: (each.projection.name, each.number)):
-        failure = None
+    tried = (_tried(begin, each, conversation_id) for each in generations)
+    return [failure for failure in tried if failure is not None]
+
+
+def _tried(
+    begin: Begin[Connection], generation: Generation, conversation_id: UUID
+) -> Failure | None:
+    while True:
+        catching_up = CatchUp([generation], conversation_id)
+        failed: Exception | None = None
+        failure: Failure | None = None
         try:
-            with connection.begin_nested():
-                catch_up(connection, [generation], conversation_id)
-        except ProjectionFailed as error:
-            failure = _failure(error, generation)
-            found.append(failure)
-        _note(connection, conversation_id, generation, failure)
-    return found
+            in_pieces([catching_up], begin)
+        except Exception as error:
+            if not is_own_fault(error):
+                raise
+            failed = error
+        with begin.writing() as connection:
+            erasure_lock(connection, conversation_id)
+            if failed is not None:
+                # No note may outlive an erasure.
+                if erasure_count(connection, [conversation_id]) != catching_up.erasures:
+                    continue
+                named = _named(connection, failed, generation, conversation_id)
+                failure = _failure(named, generation)
+            _note(connection, conversation_id, generation, failure)
+            return failure
 
 
 def noted(connection: Connection) -> list[Failure]:
@@ -123,13 +138,13 @@ def forget(connection: Connection) -> None:
 def _outdated(connection: Connection) -> ColumnElement[bool]:
     """Whether a note's version has been folded since, or its generation is gone."""
     tables = metadata_for(connection.dialect.name).tables
-    heads, registry = tables["projection_heads"], tables["projections"]
+    reached, registry = tables["projection_heads"], tables["projections"]
     folded = exists().where(
         and_(
-            heads.c.conversation_id == TABLE.c.conversation_id,
-            heads.c.projection == TABLE.c.projection,
-            heads.c.generation == TABLE.c.generation,
-            heads.c.version >= TABLE.c.version,
+            reached.c.conversation_id == TABLE.c.conversation_id,
+            reached.c.projection == TABLE.c.projection,
+            reached.c.generation == TABLE.c.generation,
+            reached.c.version >= TABLE.c.version,
         )
     )
     known = exists().where(
@@ -138,6 +153,18 @@ def _outdated(connection: Connection) -> ColumnElement[bool]:
         registry.c.status != "dead",
     )
     return or_(folded, not_(known))
+
+
+def _named(
+    connection: Connection, error: Exception, generation: Generation, conversation_id: UUID
+) -> ProjectionFailed:
+    """Return an error with its conversation and version; without one, the first not yet folded."""
+    if isinstance(error, ProjectionFailed):
+        return error
+    version = heads.reached(connection, generation, conversation_id) + 1
+    failed = ProjectionFailed(generation.projection.name, conversation_id, version)
+    failed.__cause__ = error
+    return failed
 
 
 def _failure(error: ProjectionFailed, generation: Generation) -> Failure:

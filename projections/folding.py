@@ -8,7 +8,7 @@ the order of its keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -46,6 +46,7 @@ __all__ = [
     "elapsed_ms",
     "mode_marks",
     "moment_text",
+    "not_yet_within",
     "one_line",
     "result_text",
     "retracted",
@@ -58,6 +59,7 @@ __all__ = [
 
 OPEN_LIMIT = 256  # entries; open calls, turns, runs ... of one kind that a state remembers
 CLOSED_LIMIT = 64  # entries; ended calls that a state remembers, to know a duplicate
+WITHDRAWN_LIMIT = 64  # ranges of versions that were withdrawn, which a state remembers
 PREVIEW_CHARS = 200
 
 SEALS = frozenset({"not_started", "outcome_unknown"})
@@ -266,6 +268,41 @@ def retracted(retraction: Retraction, event: RecordedEvent) -> Iterator[tuple[in
 def withdraw(
     draft: Draft, retraction: Retraction, table: str, column: str, values: dict[str, Any]
 ) -> None:
-    """Patch the rows of a table whose version was withdrawn."""
-    for first, last in retracted(retraction, draft.event):
+    """Patch the rows of a table whose version was withdrawn, and had not been before."""
+    new, known = not_yet_within(retracted(retraction, draft.event), draft.state["withdrawn"])
+    draft.set(withdrawn=known)
+    for first, last in new:
         draft.changes.append(Patch(table, column, first, last, values))
+
+
+def not_yet_within(
+    ranges: Iterable[tuple[int, int]], known: Sequence[Sequence[int]]
+) -> tuple[list[tuple[int, int]], list[list[int]]]:
+    """Return what of ranges is not within known ones, and all of them together.
+
+    Both ends are included. Known ranges are apart from each other, in order, and as many as are
+    remembered: what was forgotten is new once more.
+    """
+    new: list[tuple[int, int]] = []
+    joined = [list(each) for each in known]
+    for first, last in ranges:
+        place = first
+        for low, high in joined:
+            if high >= place and low <= last:
+                if low > place:
+                    new.append((place, low - 1))
+                place = high + 1
+        if place <= last:
+            new.append((place, last))
+        joined = _joined([*joined, [first, last]])
+    return new, joined[-WITHDRAWN_LIMIT:]
+
+
+def _joined(ranges: list[list[int]]) -> list[list[int]]:
+    found: list[list[int]] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = [found[-1][0], max(found[-1][1], last)]
+        else:
+            found.append([first, last])
+    return found

@@ -8,28 +8,23 @@ conversation is folded under its own lock, and the cursor only moves on from whe
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import Connection
 
 from eventstore import EventStore
-from eventstore.errors import ProjectionFailed
 from eventstore.sql import feed
-from eventstore.sql.dialect import Statement, run_each
+from eventstore.sql.dialect import DriverConnection, Statement, run_each
 from projections import heads
 from projections.base import Projection
-from projections.engine import PIECE, CatchUp
+from projections.engine import Begin, CatchUp, Pause, at_once, in_pieces, is_own_fault
 from projections.failures import catch_up_or_set_aside, noted
 from projections.generations import Generation, find_all_live
 
-__all__ = ["Pause", "catch_up_behind", "late", "retry_set_aside"]
-
-Pause = Callable[[float], None]
-"""Called after each transaction that folds, with the seconds that it took; may raise to end it."""
+__all__ = ["catch_up_behind", "late", "retry_set_aside"]
 
 _Part = Sequence[tuple[UUID, list[Generation]]]
 _LOOK = 2_000
@@ -45,43 +40,59 @@ _MOVE = Statement(
 )
 
 
-def _at_once(_: float) -> None:
-    """Go on without a pause."""
-
-
 def catch_up_behind(
-    store: EventStore, projections: Sequence[Projection], pause: Pause = _at_once
+    store: EventStore,
+    projections: Sequence[Projection],
+    pause: Pause = at_once,
+    *,
+    patience_ms: int | None = None,
 ) -> int:
     """Catch up every conversation that is behind; return how many were.
 
     Many short transactions: up to 20 conversations or 1,000 events each, then one for the cursor.
     A conversation that cannot be folded is set aside and not counted; it is tried again when it
-    gains events.
+    gains events. With ``patience_ms`` no transaction waits longer for a lock.
     """
+    way = _Way(store, pause, patience_ms)
     with store.on_driver() as connection:
         found = find_all_live(connection, projections)
     by_cursor: dict[str | None, list[Generation]] = {}
     for generation in found:
         if generation is not None:
             by_cursor.setdefault(generation.cursor, []).append(generation)
-    return sum(_follow(store, group, cursor, pause) for cursor, group in by_cursor.items())
+    return sum(_follow(way, group, cursor) for cursor, group in by_cursor.items())
 
 
-def _follow(
-    store: EventStore, generations: list[Generation], cursor: str | None, pause: Pause
-) -> int:
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How conversations are caught up: in which store, how fast, and how patiently."""
+
+    store: EventStore
+    pause: Pause = at_once
+    patience_ms: int | None = None
+
+    def on_driver(self) -> AbstractContextManager[DriverConnection]:
+        """Return a transaction for what can be made again."""
+        return self.store.on_driver(write=True, durable=False, patience_ms=self.patience_ms)
+
+    def writing(self) -> AbstractContextManager[Connection]:
+        """Return the same, as a connection of SQLAlchemy."""
+        return self.store.writing(durable=False, patience_ms=self.patience_ms)
+
+
+def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int:
     looked_at, count = cursor, 0
     while True:
-        with store.on_driver() as connection:
+        with way.store.on_driver() as connection:
             page = feed.behind(connection, looked_at, _LOOK)
             behind = heads.behind(connection, generations, page.conversations)
         # In one order everywhere, so that two followers cannot wait for each other.
         late = sorted(behind.items(), key=lambda pair: pair[0])
         for start in range(0, len(late), _TOGETHER):
-            count += _catch_up(store, late[start : start + _TOGETHER], pause)
+            count += _catch_up(way, late[start : start + _TOGETHER])
         # Also past a conversation that was set aside: it must not hold up the others.
         if page.safe != cursor:
-            _advance(store, generations, cursor, page.safe)
+            _advance(way, generations, cursor, page.safe)
             cursor = page.safe
         looked_at = page.seen
         if not page.more:
@@ -98,38 +109,23 @@ def retry_set_aside(store: EventStore, projections: Sequence[Projection]) -> Non
     for failure in found:
         generation = by_key.get((failure.projection, failure.generation))
         if generation is not None:
-            _catch_up_alone(store, failure.conversation_id, [generation], _at_once)
+            _catch_up_alone(_Way(store), failure.conversation_id, [generation])
 
 
-def _catch_up(store: EventStore, part: _Part, pause: Pause) -> int:
+def _catch_up(way: _Way, part: _Part) -> int:
+    several = [CatchUp(behind, conversation) for conversation, behind in part]
     try:
-        _by_pieces(store, part, pause)
-    except ProjectionFailed:
-        return sum(_catch_up_alone(store, *each, pause) for each in part)
+        in_pieces(several, Begin(way.store.on_driver, way.on_driver), way.pause)
+    except Exception as error:
+        if not is_own_fault(error):
+            raise
+        return sum(_catch_up_alone(way, *each) for each in part)
     return len(part)
 
 
-def _by_pieces(store: EventStore, part: _Part, pause: Pause) -> None:
-    """Catch conversations up, in order; each transaction folds a piece of events."""
-    waiting = deque(CatchUp(behind, conversation) for conversation, behind in part)
-    while waiting:
-        started = time.monotonic()
-        with store.on_driver(write=True, durable=False) as connection:
-            room = PIECE
-            while waiting and (room := room - waiting[0].piece(connection, room)):
-                waiting.popleft()
-        pause(time.monotonic() - started)
-
-
-def _catch_up_alone(
-    store: EventStore, conversation: UUID, behind: list[Generation], pause: Pause
-) -> bool:
-    for generation in behind:
-        # Whatever comes before the piece that cannot be folded.
-        with suppress(ProjectionFailed):
-            _by_pieces(store, [(conversation, [generation])], pause)
-    with store.writing(durable=False) as connection:
-        return not catch_up_or_set_aside(connection, behind, conversation)
+def _catch_up_alone(way: _Way, conversation: UUID, behind: list[Generation]) -> bool:
+    begin = Begin(way.store.reading, way.writing)
+    return not catch_up_or_set_aside(begin, behind, conversation)
 
 
 def late(connection: Connection, generation: Generation | None) -> list[UUID]:
@@ -144,11 +140,9 @@ def late(connection: Connection, generation: Generation | None) -> list[UUID]:
     return list(heads.behind(connection, [generation], gained))
 
 
-def _advance(
-    store: EventStore, generations: Sequence[Generation], before: str | None, after: str
-) -> None:
+def _advance(way: _Way, generations: Sequence[Generation], before: str | None, after: str) -> None:
     """Move the cursors, but for those that somebody else has moved since they were read."""
-    with store.on_driver(write=True, durable=False) as connection:
+    with way.on_driver() as connection:
         run_each(
             connection,
             _MOVE.on(connection.dialect),

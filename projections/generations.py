@@ -27,6 +27,7 @@ from projections import tables
 from projections.base import Projection
 
 __all__ = [
+    "IN_MEMORY",
     "Generation",
     "GenerationGone",
     "LiveRow",
@@ -39,11 +40,15 @@ __all__ = [
     "forget_heads",
     "gone",
     "install",
+    "is_gone",
     "newest",
     "newest_live",
     "registered",
     "start_building",
 ]
+
+IN_MEMORY = 0
+"""The number of a generation that no database has."""
 
 Status = Literal["building", "live", "dead"]
 
@@ -76,6 +81,11 @@ class Generation:
         """The tables, by their stable names."""
         return tables.tables_of(self.projection, self.number)
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is a copy in memory, of which nothing is kept."""
+        return self.number == IN_MEMORY
+
 
 @contextmanager
 def gone() -> Iterator[None]:
@@ -83,13 +93,18 @@ def gone() -> Iterator[None]:
     try:
         yield
     except (DBAPIError, sqlite3.OperationalError, psycopg.errors.UndefinedTable) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        missing = isinstance(cause, psycopg.errors.UndefinedTable) or (
-            isinstance(cause, sqlite3.OperationalError) and str(cause).startswith("no such table")
-        )
-        if not missing:
+        if not is_gone(error):
             raise
+        cause = error.orig if isinstance(error, DBAPIError) else error
         raise GenerationGone(str(cause).splitlines()[0]) from error
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether an error says that a table is missing, as after a cut-over."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return isinstance(cause, GenerationGone | psycopg.errors.UndefinedTable) or (
+        isinstance(cause, sqlite3.OperationalError) and str(cause).startswith("no such table")
+    )
 
 
 def registered(connection: Connection) -> list[dict[str, Any]]:
@@ -197,22 +212,27 @@ def cut_over(connection: Connection, generation: Generation) -> None:
     tables.point_views(connection, generation.projection, generation.number)
 
 
-def drop_dead(connection: Connection) -> int:
-    """Drop the tables of dead generations; return how many generations went.
+def drop_dead(connection: Connection) -> bool:
+    """Drop one table of a dead generation; return whether there was one.
 
-    Their heads are left to `forget_heads`, in a transaction of its own: a fold locks its head
-    before its tables, and would end in a deadlock with one that locks them the other way round.
+    One to a transaction: a reader who has begun in one table and goes on in another would end in a
+    deadlock with a transaction that drops both, in the other order. Heads are left to
+    `forget_heads` for the same reason.
     """
     registry = _registry(connection)
-    dead = [row for row in registered(connection) if row["status"] == "dead"]
-    for row in dead:
-        tables.drop(connection, loads(row["tables"]))
-        connection.execute(
-            delete(registry).where(
-                registry.c.name == row["name"], registry.c.generation == row["generation"]
-            )
-        )
-    return len(dead)
+    dead = next((row for row in registered(connection) if row["status"] == "dead"), None)
+    if dead is None:
+        return False
+    name, *others = loads(dead["tables"])
+    tables.drop(connection, name)
+    row = (registry.c.name == dead["name"]) & (registry.c.generation == dead["generation"])
+    # An erasure looks into every table that is registered.
+    connection.execute(
+        update(registry).where(row).values(tables=dumps(others))
+        if others
+        else delete(registry).where(row)
+    )
+    return True
 
 
 def forget_heads(connection: Connection) -> None:

@@ -25,6 +25,8 @@ __all__ = [
     "bind",
     "insert",
     "lock",
+    "of",
+    "reached",
     "read",
     "save",
     "standing",
@@ -77,6 +79,12 @@ _INSERT = {
         rows="SELECT * FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::bigint[], %s::text[])"
     ),
 }
+_REACHED = Statement(
+    """
+    SELECT version FROM projection_heads WHERE conversation_id = :conversation_id
+        AND projection = :projection AND generation = :generation
+    """
+)
 _MAKE = Statement(
     """
     INSERT INTO projection_heads (conversation_id, projection, generation, version, state)
@@ -88,11 +96,21 @@ _MAKE = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last version that a generation has folded of a conversation, and the state there."""
+    """The last version that a generation has folded of a conversation, and the state there.
+
+    Attributes:
+        generation: The generation.
+        version: The version.
+        state: The fold's state.
+        chain: The chain of the event at that version, as the log has it; None if it has none.
+        before: Version and chain from which the read at hand has folded on, if it has.
+    """
 
     generation: Generation
     version: int
     state: State
+    chain: bytes | None = None
+    before: tuple[int, bytes | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +170,30 @@ def behind(
     return {stream: found for stream, found in lacking if found}
 
 
+def of(
+    connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID
+) -> list[Head]:
+    """Return the generations' heads; one that has folded nothing has the version 0."""
+    return _each(generations, read(connection, generations, conversation_id))
+
+
 def read(
     connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID
 ) -> dict[_Key, Head]:
     """Return the heads of generations that have one, by projection and number."""
     return _select(connection, generations, conversation_id, locked=False)
+
+
+def reached(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> int:
+    """Return the version that a generation has folded, whatever its state holds; 0 for none."""
+    run = cursor(connection)
+    dialect = dialect_of(connection)
+    owner = {"conversation_id": dialect.from_id(conversation_id)}
+    key = dict(zip(("projection", "generation"), _key(generation), strict=True))
+    run.execute(_REACHED.on(dialect), owner | key)
+    row = run.fetchone()
+    run.close()
+    return 0 if row is None else int(row[0])
 
 
 def lock(
@@ -172,7 +209,7 @@ def lock(
         ordered = sorted(generations, key=_key)
         _write(connection, _MAKE, conversation_id, [Head(each, 0, {}) for each in ordered])
         found = _select(connection, generations, conversation_id, locked=True)
-    return [found.get(_key(each)) or Head(each, 0, {}) for each in generations]
+    return _each(generations, found)
 
 
 def save(connection: AnyConnection, conversation_id: UUID, heads: Iterable[Head]) -> None:
@@ -244,13 +281,13 @@ def _select(
     rows = run.fetchall()
     run.close()
     found = {}
-    for name, number, version, text in rows:
+    for name, number, version, text, chain in rows:
         try:
             state = loads_json(text)
         except InvalidEvent as error:
             # No fold can go on after it; a rebuild does not need it.
             raise ProjectionFailed(name, conversation_id, version + 1) from error
-        found[name, number] = Head(by_key[name, number], version, state)
+        found[name, number] = Head(by_key[name, number], version, state, chain)
     return found
 
 
@@ -260,10 +297,17 @@ def _heads_query(dialect: Dialect, count: int, locked: bool) -> str:
     wanted = " OR ".join([f"projection = {mark} AND generation = {mark}"] * count)
     # In one order everywhere, so that two that lock cannot wait for each other.
     return f"""
-        SELECT projection, generation, version, state FROM projection_heads
+        SELECT projection, generation, version, state, (
+            SELECT chain FROM events WHERE conversation_id = projection_heads.conversation_id
+            AND version = projection_heads.version)
+        FROM projection_heads
         WHERE conversation_id = {mark} AND ({wanted}) ORDER BY projection, generation
         {"FOR UPDATE" if locked and not dialect.is_sqlite else ""}
         """  # noqa: S608 - marks alone
+
+
+def _each(generations: Sequence[Generation], found: dict[_Key, Head]) -> list[Head]:
+    return [found.get(_key(each)) or Head(each, 0, {}) for each in generations]
 
 
 def _key(generation: Generation) -> _Key:

@@ -49,7 +49,7 @@ class LooseEndsProjection:
     """Folds a conversation's events into its row of ``loose_ends``."""
 
     name: str = "loose_ends"
-    version: int = 1
+    version: int = 2
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,

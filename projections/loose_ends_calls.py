@@ -120,11 +120,12 @@ def _piece(before: dict[str, Any] | None, delta: ToolCallDelta) -> dict[str, Any
 
 
 def _message(draft: Draft, message: AssistantMessage) -> None:
-    event, version = draft.event, draft.event.version
+    event, version, elsewhere = draft.event, draft.event.version, message.tools_elsewhere
     for index, request in enumerate(message.tool_calls):
         own_id = call_id(version, index)
         if draft.get("answered", own_id) is None:
-            _open_call(draft, own_id, _asked(draft, request))
+            told = _asked(draft, request)
+            _open_call(draft, own_id, told | ({"elsewhere": True} if elsewhere else {}))
     known = draft.get("models", message.llm_call_id) is not None
     if event.meta.step is None and not known:
         _count_step(draft)

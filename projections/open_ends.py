@@ -53,7 +53,10 @@ class OpenModelCall(_Open):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenToolCall(_Open):
-    """A tool call without a result; ``started_at`` is set once it was about to be executed."""
+    """A tool call without a result; ``started_at`` is set once it was about to be executed.
+
+    ``elsewhere`` says that whoever runs it does not tell the recorder when.
+    """
 
     call_id: str
     name: str
@@ -62,11 +65,12 @@ class OpenToolCall(_Open):
     started_at: datetime | None
     idempotency_key: str | None
     idempotent: bool
+    elsewhere: bool = False
 
     @property
     def started(self) -> bool:
         """Whether the tool may have run."""
-        return self.started_at is not None
+        return self.started_at is not None or self.elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

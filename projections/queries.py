@@ -64,6 +64,7 @@ def tool_calls(
     tool: str | None,
     status: str | None,
     call_id: str | None,
+    alias: str | None,
     limit: int,
 ) -> list[ToolCallRow]:
     """Return the tool calls of which all that is given is true, newest first."""
@@ -73,6 +74,7 @@ def tool_calls(
         (table.c.name, tool),
         (table.c.status, status),
         (table.c.call_id, call_id),
+        (table.c.alias, alias),
     )
     query = select(table).order_by(
         table.c.requested_at.desc(),

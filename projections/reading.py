@@ -1,29 +1,34 @@
 """How a read finds its rows: caught up first, or folded in memory, or as they once were.
 
 `Views` says what is asked; this says of which tables. What is read of several projections is read
-in one snapshot, so that it is of one version. What has gained many events is caught up in several
-transactions, and read in the last.
+in one snapshot, so that it is of one version; what is asked is answered in a transaction that only
+reads. Beside a lock that does not come within half a second, what is new is folded in memory
+instead, as on a replica.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 from uuid import UUID
+from weakref import WeakSet
 
 from sqlalchemy import Connection
 
 from eventstore import EventStore
 from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import ConversationNotFound, DatabaseBusy
+from eventstore.log import get_logger
 from eventstore.sql.dialect import AnyConnection, DriverConnection
+from eventstore.sql.failures import lacks_connection
 from eventstore.sql.streams import get_stream
 from projections import heads
 from projections.base import Projection
-from projections.engine import PIECE, CatchUp
+from projections.engine import PATIENCE_MS, Begin, CatchUp, catch_up, in_pieces
+from projections.failures import noted
 from projections.following import catch_up_behind, late
 from projections.generations import Generation, GenerationGone, find_all_live, find_live, gone
 from projections.heads import Head
@@ -41,6 +46,8 @@ DriverReading = Callable[[AnyConnection, Generation, Head | None], T]
 """A query that speaks to the driver alone; it is told the head if that was just written."""
 _Query = Callable[[C, Sequence[Generation], Sequence[Head]], T]
 
+_log = get_logger("projections")
+_TOLD: WeakSet[EventStore] = WeakSet()
 _LOOKS = 10
 """How many cut-overs in a row a read may meet."""
 
@@ -82,23 +89,35 @@ def read_on_driver(
         ConversationNotFound: There is none of this id.
         ProjectionFailed: A fold raised.
     """
+    projections = (projection,)
+
+    def on_copy(copies: Sequence[Copy]) -> T:
+        return read(*copies[0], None)
+
     if store.read_only:
-        return read_current(
-            store, (projection,), conversation_id, lambda copies: read(*copies[0], None)
-        )
+        return read_current(store, projections, conversation_id, on_copy)
 
     def query(
         connection: DriverConnection, generations: Sequence[Generation], heads: Sequence[Head]
     ) -> T:
         return read(connection, generations[0], heads[0] if heads else None)
 
+    def beside_a_lock(look: Callable[[], T]) -> T:
+        return _or_in_memory(store, projections, conversation_id, on_copy, look)
+
     begin = _Begin(
-        partial(store.on_driver, snapshot=True), partial(store.on_driver, write=True, durable=False)
+        store.on_driver,
+        partial(store.on_driver, write=True, durable=False, patience_ms=PATIENCE_MS),
+        partial(store.on_driver, snapshot=True),
     )
     if last is not None and store.seen_version(conversation_id) > last.version:
         with suppress(GenerationGone), gone():
-            return _read_new(begin, [last.generation], conversation_id, query)
-    return _looking(store, lambda: _read_one(begin, (projection,), conversation_id, query))
+            generations = [last.generation]
+            return beside_a_lock(lambda: _read_new(begin, generations, conversation_id, query))
+    return _looking(
+        store,
+        lambda: beside_a_lock(lambda: _read_one(begin, projections, conversation_id, query)),
+    )
 
 
 def read_past(
@@ -148,21 +167,51 @@ def _read_once(
     if store.read_only:
         return _read_replica(store, projections, conversation_id, read)
     if conversation_id is None:
-        return _read_across(store, projections, read)
-    begin = _Begin(partial(store.reading, snapshot=True), partial(store.writing, durable=False))
+        return _or_in_memory(
+            store, projections, None, read, lambda: _read_across(store, projections, read)
+        )
+    begin = _Begin(
+        store.reading,
+        partial(store.writing, durable=False, patience_ms=PATIENCE_MS),
+        partial(store.reading, snapshot=True),
+    )
 
     def query(connection: Connection, generations: Sequence[Generation], _: Sequence[Head]) -> T:
         return read([(connection, each) for each in generations])
 
-    return _read_one(begin, projections, conversation_id, query)
+    return _or_in_memory(
+        store,
+        projections,
+        conversation_id,
+        read,
+        lambda: _read_one(begin, projections, conversation_id, query),
+    )
+
+
+def _or_in_memory(
+    store: EventStore,
+    projections: Sequence[Projection],
+    conversation_id: UUID | None,
+    read: Reading[T],
+    look: Callable[[], T],
+) -> T:
+    """Return what a look answers or, if it cannot catch up for a lock, what a replica would."""
+    try:
+        return look()
+    except DatabaseBusy as busy:
+        if lacks_connection(busy):
+            raise
+        told = _log.debug if store in _TOLD else _log.info
+    _TOLD.add(store)
+    told("folded in memory", reason="a lock is held", conversation_id=str(conversation_id or "all"))
+    return _read_replica(store, projections, conversation_id, read)
 
 
 @dataclass(frozen=True, slots=True)
-class _Begin(Generic[C]):
-    """How a read begins its transactions."""
+class _Begin(Begin[C]):
+    """How a read begins its transactions; its answer is of one snapshot."""
 
-    reading: Callable[[], AbstractContextManager[C]]
-    writing: Callable[[], AbstractContextManager[C]]
+    snapshot: Callable[[], AbstractContextManager[C]]
 
 
 def _read_one(
@@ -171,22 +220,15 @@ def _read_one(
     conversation_id: UUID,
     query: _Query[C, T],
 ) -> T:
-    counts = TokenCounts(conversation_id)
     # A snapshot, since what a view reads in several queries must be of one version.
-    with begin.reading() as connection:
+    with begin.snapshot() as connection:
         standing = _standing(connection, projections, conversation_id)
         generations = _all_live(projections, [each.generation for each in standing])
         current = all(each.current for each in standing)
         if current:
-            counts.look_in(connection)
-            with counts.active():
-                answer = query(connection, generations, ())
-            if not counts.has_new:
-                return answer
-            erasures = erasure_count(connection, [conversation_id])
+            answer = _Answer.of(connection, generations, conversation_id, query)
     if current:
-        _keep(begin, conversation_id, counts, erasures)
-        return answer
+        return answer.kept(begin)
     # Those found above: of a cut-over since, the tables that are missing tell.
     return _read_new(begin, generations, conversation_id, query)
 
@@ -197,38 +239,90 @@ def _read_new(
     conversation_id: UUID,
     query: _Query[C, T],
 ) -> T:
-    """Catch a conversation up, and read it in the transaction that folds the last of it."""
-    counts, catching_up = TokenCounts(conversation_id), CatchUp(generations, conversation_id)
-    while True:
-        with begin.writing() as connection:
-            if catching_up.piece(connection) < PIECE:
-                counts.look_in(connection)
-                with counts.active():
-                    answer = query(connection, generations, catching_up.heads)
-                counts.write(connection)
-                return answer
+    """Catch a conversation up, and read what all generations have folded up to one version."""
+    for _ in range(_LOOKS):
+        catching_up = CatchUp(generations, conversation_id)
+        with catching_up.blamed():
+            in_pieces([catching_up], begin)
+        with begin.snapshot() as connection:
+            found = heads.of(connection, generations, conversation_id)
+            version = found[0].version
+            # Others may have caught up one of them since, or erased.
+            together = version >= catching_up.version and all(
+                head.version == version for head in found
+            )
+            if together:
+                told = [
+                    replace(head, before=was)
+                    for head, was in zip(found, catching_up.stood, strict=True)
+                ]
+                answer = _Answer.of(connection, generations, conversation_id, query, told)
+        if together:
+            return answer.kept(begin)
+    with begin.writing() as connection:
+        catch_up(connection, generations, conversation_id)
+        found = heads.of(connection, generations, conversation_id)
+        answer = _Answer.of(connection, generations, conversation_id, query, found)
+    return answer.kept(begin)
 
 
-def _keep(begin: _Begin[C], conversation_id: UUID, counts: TokenCounts, erasures: int) -> None:
-    """Store what a read has counted; a busy database is no reason for the read to fail."""
-    with suppress(DatabaseBusy), begin.writing() as connection:
-        erasure_lock(connection, conversation_id)
-        # What was erased since it was read must leave nothing.
-        if erasure_count(connection, [conversation_id]) == erasures:
-            counts.write(connection)
+@dataclass(frozen=True, slots=True)
+class _Answer(Generic[T]):
+    """What a query has answered, and the tokens that it has counted."""
+
+    value: T
+    conversation_id: UUID
+    counts: TokenCounts
+    erasures: int
+
+    @classmethod
+    def of(
+        cls,
+        connection: C,
+        generations: Sequence[Generation],
+        conversation_id: UUID,
+        query: _Query[C, T],
+        found: Sequence[Head] = (),
+    ) -> _Answer[T]:
+        """Ask, in a transaction that sees one state of the database."""
+        counts = TokenCounts(conversation_id, connection)
+        with counts.active():
+            value = query(connection, generations, found)
+        erasures = erasure_count(connection, [conversation_id]) if counts.has_new else 0
+        return cls(value, conversation_id, counts, erasures)
+
+    def kept(self, begin: _Begin[C]) -> T:
+        """Store what was counted; a busy database is no reason for the read to fail."""
+        if self.counts.has_new:
+            with suppress(DatabaseBusy), begin.writing() as connection:
+                erasure_lock(connection, self.conversation_id)
+                # What was erased since it was read must leave nothing.
+                if erasure_count(connection, [self.conversation_id]) == self.erasures:
+                    self.counts.write(connection)
+        return self.value
 
 
 def _read_across(store: EventStore, projections: Sequence[Projection], read: Reading[T]) -> T:
     with store.reading() as connection:
         found = _all_live(projections, find_all_live(connection, projections))
         before = [each.number for each in found]
-    catch_up_behind(store, projections)
+    catch_up_behind(store, projections, patience_ms=PATIENCE_MS)
     with store.reading(snapshot=True) as connection:
         generations = _all_live(projections, find_all_live(connection, projections))
         if before != [each.number for each in generations]:
             # The new one may lack what was appended while it was built.
             raise GenerationGone(", ".join(each.projection.name for each in generations))
+        _tell_of_set_aside(connection, generations)
         return read([(connection, each) for each in generations])
+
+
+def _tell_of_set_aside(connection: Connection, generations: Sequence[Generation]) -> None:
+    """Log of how many conversations the newest events are missing."""
+    names = {(each.projection.name, each.number) for each in generations}
+    failed = [each for each in noted(connection) if (each.projection, each.generation) in names]
+    if failed:
+        count = len({each.conversation_id for each in failed})
+        _log.warning("read without what is set aside", conversations=count)
 
 
 def _read_replica(

@@ -29,7 +29,7 @@ from eventstore.sql.schema import metadata_for
 from eventstore.telemetry import operation
 from projections import failures, generations, tables
 from projections.catalogue import named
-from projections.engine import PIECE, CatchUp, fold_anew
+from projections.engine import Begin, CatchUp, fold_anew, in_pieces, is_own_fault
 from projections.failures import Failure
 from projections.folded_page import AlreadyFolded, FoldedPage
 from projections.generations import Generation
@@ -134,8 +134,10 @@ def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
         for target in targets:
             generations.cut_over(connection, target)
     # Apart from the cut-over, which must be short: dropping and deleting takes time with size.
-    with schema_lock(store.engine) as connection:
-        generations.drop_dead(connection)
+    more = True
+    while more:
+        with schema_lock(store.engine) as connection:
+            more = generations.drop_dead(connection)
     with schema_lock(store.engine) as connection:
         generations.forget_heads(connection)
         failures.forget(connection)
@@ -221,12 +223,15 @@ def _page_done(
     with operation("projections", "rebuild_page", conversations=len(page), events=events):
         try:
             _rebuild_page(store, targets, page)
-        except ProjectionFailed:
-            if not skip_broken:
+        except Exception as error:
+            if not is_own_fault(error) or (isinstance(error, ProjectionFailed) and not skip_broken):
                 raise
             for conversation_id, _ in page:
-                with store.writing(durable=False) as connection:
-                    failed += failures.catch_up_or_set_aside(connection, targets, conversation_id)
+                if not skip_broken:
+                    # Rows of many conversations went in at once: this one's error tells whose.
+                    _fold_alone(store, targets, conversation_id)
+                    continue
+                failed += failures.catch_up_or_set_aside(_begin(store), targets, conversation_id)
     return len(page), events, failed
 
 
@@ -270,11 +275,11 @@ def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequen
 
 def _fold_alone(store: EventStore, targets: Sequence[Generation], conversation_id: UUID) -> None:
     """Fold a conversation as a reader would, piece by piece."""
-    catching_up = CatchUp(targets, conversation_id)
-    while True:
-        with store.writing(durable=False) as connection:
-            if catching_up.piece(connection, PIECE) < PIECE:
-                return
+    in_pieces([CatchUp(targets, conversation_id)], _begin(store))
+
+
+def _begin(store: EventStore) -> Begin[Connection]:
+    return Begin(store.reading, partial(store.writing, durable=False))
 
 
 def _save_counts(

@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from multiprocessing import get_context, parent_process
 from uuid import UUID
 
-from eventstore import EventStore
+from eventstore import EventStore, KeyProvider
 from eventstore.sql.engines import open_engine
 from projections.catalogue import named
 from projections.failures import Failure
@@ -41,10 +41,14 @@ def in_processes(
 ) -> Iterator[Done]:
     """Fold pages in processes of their own, at most twice as many at a time as there are."""
     url = store.engine.url.render_as_string(hide_password=False)
+    keys = None if store.keys is None else store.keys.provider
     numbers = tuple((target.projection.name, target.number) for target in targets)
     # Spawned, not forked: a connection must not be shared with a child.
     pool = ProcessPoolExecutor(
-        count, mp_context=get_context("spawn"), initializer=_start, initargs=(url, numbers, fold)
+        count,
+        mp_context=get_context("spawn"),
+        initializer=_start,
+        initargs=(url, keys, numbers, fold),
     )
     running: set[Future[Done]] = set()
     try:
@@ -68,14 +72,16 @@ class _Worker:
     fold: FoldPage
 
 
-def _start(url: str, numbers: tuple[tuple[str, int], ...], fold: FoldPage) -> None:
+def _start(
+    url: str, keys: KeyProvider | None, numbers: tuple[tuple[str, int], ...], fold: FoldPage
+) -> None:
     # Ctrl-C is for the parent, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # A fold makes no cycles: looking for them among a page's rows took a tenth of the time.
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
-    _Worker.store = EventStore(open_engine(url))
+    _Worker.store = EventStore(open_engine(url), keys=keys)
     _Worker.targets = [
         Generation(projection, number, None)
         for name, number in numbers

@@ -1,4 +1,4 @@
-"""Reading on a read-only connection: what the stored tables lack is folded in memory.
+"""Reading without writing, on a replica or beside a lock: what is missing is folded in memory.
 
 The rows that are needed are copied into an in-memory SQLite database, the tail is folded into it
 by the ordinary path, and the ordinary queries run there; so a replica answers as the primary does.
@@ -16,16 +16,20 @@ from uuid import UUID
 from sqlalchemy import Connection, create_engine, select
 from sqlalchemy.pool import StaticPool
 
+from eventstore.errors import ProjectionFailed
+from eventstore.log import get_logger
 from eventstore.sql.schema import metadata_for
 from projections import tables
 from projections.base import Projection
-from projections.engine import fold_anew, resume
-from projections.generations import Generation
+from projections.engine import blamed, fold_anew, resume
+from projections.generations import IN_MEMORY, Generation
 from projections.token_counts import TokenCounts, is_there
 
 __all__ = ["Copy", "as_of", "in_memory", "known_counts"]
 
 Copy = tuple[Connection, Generation]
+
+_log = get_logger("projections.replica")
 
 
 @contextmanager
@@ -44,7 +48,11 @@ def in_memory(
         projection: What to fold.
         live: The generation whose rows to start from, or None to fold from the first event.
         conversations: Those to catch up.
-        everything: Copy the rows of all conversations, not only of those.
+        everything: Copy the rows of all conversations, not only of those; one that cannot be
+            folded keeps the rows that it had, and is logged.
+
+    Raises:
+        ProjectionFailed: One cannot be folded, and not everything was asked for.
     """
     streams = metadata_for(connection.dialect.name).tables["conversations"]
     own_streams = metadata_for("sqlite").tables["conversations"]
@@ -59,8 +67,20 @@ def in_memory(
             _copy_rows(connection, memory, live, copy, None if everything else conversations)
         for conversation_id in conversations:
             counts = known_counts(connection, conversation_id)
-            fold = resume(connection, projection, live, conversation_id, counts)
-            fold.buffer.write(memory, copy.tables, conversation_id)
+            try:
+                fold = resume(connection, projection, live, conversation_id, counts)
+                with blamed(copy, conversation_id, fold.version), memory.begin_nested():
+                    fold.buffer.write(memory, copy.tables, conversation_id)
+            except ProjectionFailed as error:
+                if not everything:
+                    raise
+                _log.warning(
+                    "left out",
+                    conversation_id=str(conversation_id),
+                    projection=error.projection,
+                    version=error.version,
+                    error=type(error.__cause__ or error).__name__,
+                )
         yield memory, copy
 
 
@@ -95,12 +115,12 @@ def known_counts(connection: Connection, conversation_id: UUID) -> TokenCounts:
 
 @contextmanager
 def _memory(projections: Sequence[Projection]) -> Iterator[tuple[Connection, list[Generation]]]:
-    engine = create_engine("sqlite://", poolclass=StaticPool)
-    copies = [Generation(projection, 0, None) for projection in projections]
+    engine = create_engine("sqlite://", poolclass=StaticPool, hide_parameters=True)
+    copies = [Generation(projection, IN_MEMORY, None) for projection in projections]
     try:
         with engine.begin() as memory:
             for projection in projections:
-                tables.create(memory, projection, 0)
+                tables.create(memory, projection, IN_MEMORY)
             yield memory, copies
     finally:
         engine.dispose()

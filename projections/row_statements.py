@@ -17,10 +17,20 @@ from sqlalchemy import BigInteger, Boolean, Double, Table
 from sqlalchemy.types import TypeEngine
 
 from eventstore.sql.dialect import AnyConnection, Dialect, cursor, dialect_of, run_each
-from eventstore.sql.types import Id, SafeJson, SafeText, Timestamp, escape, json_in
+from eventstore.sql.types import (
+    Id,
+    IndexedText,
+    SafeJson,
+    SafeText,
+    Timestamp,
+    escape,
+    indexed,
+    json_in,
+    unescape,
+)
 from projections.tables import storage_of
 
-__all__ = ["NewRows", "bind_new", "insert", "load", "patch", "upsert"]
+__all__ = ["NewRows", "bind_new", "columns_of", "insert", "load", "patch", "upsert"]
 
 Row = Mapping[str, Any]
 Key = tuple[Any, ...]
@@ -33,6 +43,7 @@ _MADE = 512  # statements that are kept: of each table there are a few
 # A type that is not listed is taken by both drivers as it is.
 _CONVERTERS: dict[type[TypeEngine[Any]], Callable[[Dialect], Convert]] = {
     SafeText: lambda dialect: escape,
+    IndexedText: lambda dialect: indexed,
     SafeJson: lambda dialect: json_in,
     Timestamp: lambda dialect: dialect.from_time,
     Id: lambda dialect: dialect.from_id,
@@ -41,6 +52,7 @@ _CONVERTERS: dict[type[TypeEngine[Any]], Callable[[Dialect], Convert]] = {
 
 _COPIED_AS: dict[type[TypeEngine[Any]], str] = {
     SafeText: "text",
+    IndexedText: "text",
     SafeJson: "text",  # which JSON already is when it is bound
     BigInteger: "int8",
     Double: "float8",
@@ -169,6 +181,26 @@ def patch(
     run.close()
 
 
+def columns_of(
+    connection: AnyConnection, table: Table, owner: Any, columns: Sequence[str]
+) -> list[tuple[Any, ...]]:
+    """Return some columns of all rows of a conversation, in the caller's transaction."""
+    dialect, run = dialect_of(connection), cursor(connection)
+    names = ", ".join(_quoted(table, columns))
+    chosen = f'SELECT {names} FROM "{table.name}" WHERE {_OWNER} = {_mark(dialect)}'  # noqa: S608
+    run.execute(chosen, [dialect.from_id(owner)])
+    texts = [isinstance(table.c[name].type, SafeText) for name in columns]
+    rows = [
+        tuple(
+            unescape(value) if text and value is not None else value
+            for value, text in zip(row, texts, strict=True)
+        )
+        for row in run.fetchall()
+    ]
+    run.close()
+    return rows
+
+
 def _run(connection: AnyConnection, made: _Prepared, rows: Sequence[Row]) -> None:
     run_each(connection, made.sql, [made.bind(row) for row in rows])
 
@@ -191,6 +223,7 @@ def _convert_each(convert: Convert, column: Sequence[Any]) -> Sequence[Any]:
 
 _CONVERT_ALL: dict[type[TypeEngine[Any]], ConvertAll] = {
     SafeText: _convert_texts,
+    IndexedText: _convert_distinct,
     SafeJson: _convert_each,
     Timestamp: _convert_distinct,
     Id: _convert_distinct,

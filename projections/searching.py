@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -28,8 +29,8 @@ from projections.context.search_memory import item_to_search
 from projections.context.search_terms import fingerprint
 from projections.context.search_vectors import lacking, store_vectors
 from projections.context.sql_source import SqlRowSource
-from projections.engine import catch_up
-from projections.generations import Generation, find_live
+from projections.engine import PATIENCE_MS, Begin, CatchUp, catch_up, in_pieces
+from projections.generations import Generation, GenerationGone, find_live, gone
 
 __all__ = ["bring_up", "searched"]
 
@@ -69,9 +70,16 @@ def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | No
     """
     with store.reading() as connection:
         made = search_tables.are_there(connection)
+        generation = find_live(connection, CONTEXT)
     if not made:
-        search_tables.create(store)
-    with store.writing(durable=False) as connection:
+        search_tables.create(store, patience_ms=PATIENCE_MS)
+    if generation is None:
+        return
+    writing = partial(store.writing, durable=False, patience_ms=PATIENCE_MS)
+    with suppress(GenerationGone), gone():
+        in_pieces([CatchUp([generation], conversation_id)], Begin(store.reading, writing))
+    with writing() as connection:
+        # A cut-over or an append may have come since.
         generation = find_live(connection, CONTEXT)
         if generation is None:
             return
@@ -91,7 +99,7 @@ def _embed(
         if not texts:
             return
         vectors = embedded(list(texts.values()), embedding.embed)
-        with store.writing(durable=False) as connection:
+        with store.writing(durable=False, patience_ms=PATIENCE_MS) as connection:
             erasure_lock(connection, conversation_id)
             # What was erased since it was read must leave nothing.
             if erasure_count(connection, [conversation_id]) != erasures:

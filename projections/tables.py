@@ -31,7 +31,9 @@ from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.types import TypeEngine
 
 from eventstore.sql.schema import metadata_for
-from eventstore.sql.types import Id, SafeJson, SafeText, Timestamp
+from eventstore.sql.traces import without_statistics
+from eventstore.sql.types import Id, IndexedText, SafeJson, SafeText, Timestamp
+from projections.base import Column as ReadColumn
 from projections.base import ColumnType, Projection, ReadTable, Storage
 
 __all__ = [
@@ -78,6 +80,7 @@ def _build(declared: tuple[ReadTable, ...], generation: int) -> Mapping[str, Tab
 def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
     name = table_name(declared.name, generation)
     indexes = [("conversation_id", *columns) for columns in declared.indexes]
+    indexed = {*declared.key}.union(*declared.indexes, *declared.lookups)
     return Table(
         name,
         metadata,
@@ -85,7 +88,7 @@ def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
         *(
             Column(
                 column.name,
-                _TYPES[column.type],
+                _type(column, column.name in indexed),
                 nullable=column.name not in declared.key,
                 autoincrement=False,
             )
@@ -98,6 +101,10 @@ def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
         ),
         info={_STORAGE: declared.storage if generation else None},
     )
+
+
+def _type(column: ReadColumn, indexed: bool) -> type[TypeEngine[Any]]:
+    return IndexedText if indexed and column.type == "text" else _TYPES[column.type]
 
 
 def storage_of(table: Table) -> Storage | None:
@@ -134,6 +141,7 @@ def create(connection: Connection, projection: Projection, generation: int) -> N
     """Create a generation's tables, in the caller's transaction."""
     for table in tables_of(projection, generation).values():
         table.create(connection, checkfirst=True)
+        without_statistics(connection, [table.name])
 
 
 def analyse(connection: Connection, projection: Projection, generation: int) -> None:
@@ -147,11 +155,10 @@ def analyse(connection: Connection, projection: Projection, generation: int) -> 
             connection.exec_driver_sql(f"ANALYZE {name}")
 
 
-def drop(connection: Connection, names: list[str]) -> None:
-    """Drop tables of a generation that is no longer live, in the caller's transaction."""
-    for name in names:
-        quoted = connection.dialect.identifier_preparer.quote_identifier(name)
-        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted}")
+def drop(connection: Connection, name: str) -> None:
+    """Drop a table of a generation that is no longer live, in the caller's transaction."""
+    quoted = connection.dialect.identifier_preparer.quote_identifier(name)
+    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted}")
 
 
 def point_views(connection: Connection, projection: Projection, generation: int) -> None:

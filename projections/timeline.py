@@ -48,6 +48,7 @@ from projections.timeline_items import (
     close_span,
     open_span,
     point,
+    shown_as,
 )
 from projections.timeline_texts import QuotedTexts
 
@@ -61,7 +62,7 @@ class TimelineProjection:
     """Folds a conversation's events into ``timeline_items``."""
 
     name: str = "timeline"
-    version: int = 2
+    version: int = 5
     tables: Sequence[ReadTable] = (
         ReadTable(
             TABLE,
@@ -75,7 +76,7 @@ class TimelineProjection:
 
     def initial(self) -> State:
         """Return the state of an empty conversation: nothing open, nothing ended."""
-        return {"llm": {}, "ended": {}, "calls": {}, "answered": {}, "spans": {}}
+        return {"llm": {}, "ended": {}, "calls": {}, "answered": {}, "spans": {}, "withdrawn": []}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the table."""
@@ -84,7 +85,8 @@ class TimelineProjection:
 
 def _user(draft: Draft, message: UserMessage) -> None:
     text = folding.text_of(message.parts) or folding.sections_text(message.sections)
-    point(draft, "user", role="user", text=text, name=message.name)
+    told: dict[str, Any] = {"text": text, "name": message.name, **shown_as(message.ui)}
+    point(draft, "user", role="user", **told)
 
 
 def _conversation_start(draft: Draft, start: ConversationStart) -> None:
@@ -158,12 +160,13 @@ def _mode(draft: Draft, switch: ModeSwitch) -> None:
 
 def _summary(draft: Draft, summary: Summary) -> None:
     told: dict[str, Any] = {"title": summary.strategy, "text": summary.text, "collapsed": True}
+    told |= shown_as(summary.ui)
     point(draft, "summary", role="system", llm_call_id=summary.llm_call_id, **told)
 
 
 def _system(draft: Draft, instruction: SystemInstruction) -> None:
-    told: dict[str, Any] = {"name": instruction.name, "text": instruction.text}
-    point(draft, "system", role=instruction.role, **told, collapsed=True)
+    told: dict[str, Any] = {"name": instruction.name, "text": instruction.text, "collapsed": True}
+    point(draft, "system", role=instruction.role, **told | shown_as(instruction.ui))
 
 
 def _notebook(draft: Draft, notebook: Notebook) -> None:

@@ -16,7 +16,7 @@ from eventstore.events import (
 from eventstore.ids import call_id
 from projections import folding
 from projections.folding import CLOSED_LIMIT, SEALS, Draft
-from projections.timeline_items import begin, change
+from projections.timeline_items import begin, change, shown_as
 
 __all__ = ["HANDLERS"]
 
@@ -75,7 +75,7 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
     if duration is None:
         duration = folding.elapsed_ms(call["started"], event.occurred_at)
     ended = {"ended_at": event.occurred_at, "message_version": event.version}
-    shown = {"status": "complete", **ended}
+    shown, ui = {"status": "complete", **ended}, shown_as(message.ui)
     thoughts = [part for part in message.parts if type(part) is ReasoningPart]
     said = [part for part in message.parts if type(part) is not ReasoningPart]
     thought = folding.text_of(thoughts, joint="") or call["texts"].get("reasoning", "")
@@ -84,12 +84,15 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
     if said or "assistant" in call["at"] or not (thought or message.tool_calls):
         values = {"duration_ms": duration, "name": message.name, **shown}
         values["text"] = folding.text_of(said, joint="")
+        values |= ui
+        ui = {}
         _show_answer(draft, own_id, call, "assistant", values)
     streamed = dict(call["at"])
     for index, request in enumerate(message.tool_calls):
         at = streamed.pop(f"tool{index}", None)
         arguments = request.arguments_text if request.arguments is None else request.arguments
-        _tool_request(draft, index, at, _tool(request.name, own_id) | {"arguments": arguments})
+        values = _tool(request.name, own_id) | {"arguments": arguments, **ui}
+        _tool_request(draft, index, at, values)
     for slot, at in streamed.items():
         if slot.startswith("tool"):
             change(draft, at, {"status": "interrupted", **ended})
@@ -98,7 +101,7 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
 def _error(draft: Draft, error: LlmError) -> None:
     event, own_id = draft.event, error.llm_call_id
     call = _end_answer(draft, own_id)
-    status = "interrupted" if error.kind == "interrupted" else "failed"
+    status: str = error.kind if error.kind in ("cancelled", "interrupted") else "failed"
     ended = {"status": status, "ended_at": event.occurred_at, "message_version": event.version}
     partial = {"reasoning": error.partial_reasoning, "assistant": error.partial_text}
     for kind, told in partial.items():
@@ -118,7 +121,7 @@ def _error(draft: Draft, error: LlmError) -> None:
     for at in streamed.values():
         change(draft, at, ended)
     values = {"role": "assistant", "title": error.kind, "text": error.message}
-    values |= {"llm_call_id": own_id, "ended_at": event.occurred_at}
+    values |= {"llm_call_id": own_id, "ended_at": event.occurred_at, **shown_as(error.ui)}
     begin(draft, [event.version, part], "error", status, values)
 
 
@@ -177,12 +180,13 @@ def _result(draft: Draft, result: ToolResult) -> None:
         "ended_at": event.occurred_at,
         "duration_ms": duration,
     }
+    ui = shown_as(result.ui)
     if known is None:
         known = {"at": [event.version, 0], "message": event.version}
-        values |= _tool(result.name, None) | {"call_id": own_id}
+        values |= _tool(result.name, None) | {"call_id": own_id, **ui}
         begin(draft, known["at"], "tool", result.status, values)
     else:
-        change(draft, known["at"], values)
+        change(draft, known["at"], values | ui)
     if result.status in SEALS:
         draft.keep("calls", own_id, known)
     else:

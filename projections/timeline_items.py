@@ -7,11 +7,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from eventstore.events import Ui
 from projections import folding
 from projections.folding import Draft, Row
 from projections.timeline_texts import text_columns
 
-__all__ = ["TABLE", "TimelineItem", "begin", "change", "close_span", "open_span", "point"]
+__all__ = [
+    "TABLE",
+    "TimelineItem",
+    "begin",
+    "change",
+    "close_span",
+    "open_span",
+    "point",
+    "shown_as",
+]
 
 TABLE = "timeline_items"
 
@@ -25,10 +35,13 @@ class TimelineItem(Row):
         part: Place among the items that the event began, from 0.
         kind: conversation, session, turn, user, assistant, reasoning, tool, error, system,
             summary, note, mode, run, step, task, retraction, erasure, erased or unknown.
-        status: complete, streaming, failed, interrupted, withdrawn; of a tool call pending,
-            running or the result's; running, then its own status, of what has an end.
+        status: complete, streaming, failed, cancelled, interrupted, withdrawn; of a tool call
+            pending, running or the result's; running, then its own status, of what has an end.
         preview: The start of ``text``, on one line.
-        collapsed: Whether it is shown folded by default: tool output and internals.
+        collapsed: Whether it is shown folded by default: tool output and internals, unless the
+            product said otherwise.
+        part_type: What the product calls this kind of message, for its user interface.
+        widget: What the product's user interface shows with it.
         name: Of a tool call, the tool; of a user message, the participant.
         arguments: Of a tool call, parsed, or the model's text where it is no JSON object.
         alias: The path under which the whole of a shortened result may be asked for.
@@ -45,6 +58,8 @@ class TimelineItem(Row):
     text: str | None = None
     preview: str | None = None
     collapsed: bool | None = None
+    part_type: str | None = None
+    widget: Any = None
     name: str | None = None
     call_id: str | None = None
     llm_call_id: str | None = None
@@ -88,6 +103,12 @@ def _put(draft: Draft, at: list[int], values: dict[str, Any]) -> None:
         values.update(text_columns(draft.event, values["text"]))
     values["end_version"] = draft.event.version
     draft.put(TABLE, (at[0], at[1]), values)
+
+
+def shown_as(ui: Ui | None) -> dict[str, Any]:
+    """Return the columns that a product's own wishes set; what it left open is not among them."""
+    told = {} if ui is None else vars(ui)
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def point(draft: Draft, kind: str, status: str = "complete", **values: Any) -> None:

@@ -84,7 +84,7 @@ class ToolCallsProjection:
     """Folds a conversation's events into ``tool_calls``."""
 
     name: str = "tool_calls"
-    version: int = 1
+    version: int = 2
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -97,7 +97,7 @@ class ToolCallsProjection:
 
     def initial(self) -> State:
         """Return the state of an empty conversation: no call is open, none answered."""
-        return {"open": {}, "answered": {}}
+        return {"open": {}, "answered": {}, "withdrawn": []}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the table."""

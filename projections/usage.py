@@ -28,7 +28,7 @@ from projections.base import Change, ReadTable, State
 from projections.folding import CLOSED_LIMIT, Draft, Row
 from projections.prices import cost_usd
 
-__all__ = ["USAGE", "UsageProjection", "UsageRow"]
+__all__ = ["USAGE", "UsageProjection", "UsageRow", "estimated_tokens"]
 
 _TABLE = "usage_by_call"
 _ESTIMATING_MODEL = "o200k_base"
@@ -158,7 +158,9 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
     values = _end(draft, own_id, call, called) | {"status": "ok", "error_kind": None}
     values |= _tokens(message.usage, called, draft.event.occurred_at)
     if message.usage is None:
-        values["estimated_completion_tokens"] = _estimate(_written(message), called.get("model"))
+        values["estimated_completion_tokens"] = estimated_tokens(
+            _written(message), called.get("model")
+        )
     _set_times(values, draft, call, message.duration_ms)
     if message.first_token_ms is not None:
         values["first_token_ms"] = message.first_token_ms
@@ -178,7 +180,7 @@ def _error(draft: Draft, error: LlmError) -> None:
     partial = (error.partial_reasoning, error.partial_text)
     pieces = [*partial, *(call.arguments_text for call in error.partial_tool_calls)]
     if error.usage is None and any(pieces):
-        values["estimated_completion_tokens"] = _estimate(pieces, called.get("model"))
+        values["estimated_completion_tokens"] = estimated_tokens(pieces, called.get("model"))
     _set_times(values, draft, call, error.duration_ms)
     draft.keep("ended", own_id, "error", CLOSED_LIMIT)
     draft.put(_TABLE, (own_id,), values)
@@ -251,7 +253,8 @@ def _written(message: AssistantMessage) -> list[str]:
     return [folding.text_of(message.parts), *calls]
 
 
-def _estimate(pieces: Sequence[str], model: str | None) -> int:
+def estimated_tokens(pieces: Sequence[str], model: str | None) -> int:
+    """Return the tokens of texts by this project's count; of an unknown model, by another's."""
     # Loading the tokenizer takes a while, and most calls report their usage.
     from eventstore.tokens import tokenizer_for
 

@@ -16,14 +16,15 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from eventstore import EventStore
-from eventstore.events.values import Mode
-from eventstore.ids import to_uuid
+from eventstore.events import ToolPolicy
+from eventstore.ids import to_owner, to_uuid
 from eventstore.store import StreamId
 from projections import queries
 from projections.base import Projection
 from projections.calibration import Calibration, calibration_of
 from projections.compression.strategy import Strategy, strategy_of
-from projections.context import ContextSettings, ContextView
+from projections.context import CONTEXT, ContextSettings, ContextView
+from projections.context.active import CONTEXT_ACTIVE, AskedMode, read_active
 from projections.context.kept_rows import Memory
 from projections.context.settings import DEFAULTS
 from projections.context_reading import ContextReading, sent
@@ -93,14 +94,16 @@ class Views:
         max_tokens: int | None = None,
         reserve_for_response: int | None = None,
         max_messages: int | None = None,
-        mode: Mode | None = None,
+        mode: AskedMode = "active",
         agent: str | None = None,
         tools: Collection[Any] = (),
+        tool_policy: ToolPolicy | None = None,
         run: bool | str | None = None,
         settings: ContextSettings | None = None,
         strategy: Strategy | str | None = None,
         format: str = "openai_chat",
         provider: str | None = None,
+        paths: bool = True,
         at: int | None = None,
     ) -> ContextView:
         """Return the messages[] of the next request, valid for its provider, within its budget.
@@ -114,18 +117,23 @@ class Views:
             max_tokens: Tokens of the call, by the project's own count; by default the settings'.
             reserve_for_response: How many of them are kept free for the response.
             max_messages: Upper limit for the number of messages.
-            mode: The mode that the request is made in: composes the system part for it. In ``run``
-                mode the request is told of the active run: its directive and the active node's
-                brief or, once it is completed, its directive and post-run protocol. Without a
-                mode, the conversation's own instructions are all that is in front.
+            mode: The mode that the request is made in: composes the system part for it. By
+                default, the conversation's own. In ``run`` mode the request is told of the active
+                run: its directive and the active node's brief or, once it is completed, its
+                directive and post-run protocol. None composes nothing: the conversation's own
+                instructions are all that is in front.
             agent: Whose persona is told, in agent and run mode.
-            tools: The tool declarations that are sent along, which count too.
+            tools: The tool declarations that are sent along, which count too: those that the
+                conversation's tool policy lets through, which the view's ``tools`` then are.
+            tool_policy: A policy for this request, merged with the conversation's.
             run: Of which run instead: of the one of this id, or of none (False). Without a mode,
                 True asks for the active one all the same.
             settings: Limits and choices; the arguments go before them.
             strategy: What loses detail first, instead of the one that the settings name.
             format: ``openai_chat``, ``openai_responses``, ``anthropic_messages`` or ``neutral``.
             provider: Who will be asked: gets back what it made for itself, such as signed thoughts.
+            paths: Whether the request tells the paths of outputs that it does not show whole, for
+                a tool of the product's that reads them.
             at: As it was at this version, by replay: costs what its events cost.
 
         Raises:
@@ -150,7 +158,8 @@ class Views:
             mode=mode,
             agent=agent,
             tools=tools,
-            run=mode == "run" if run is None else run,
+            policy=tool_policy,
+            run=run,
             at=at,
             options={
                 "max_tokens": settings.budget(max_tokens, reserve_for_response),
@@ -158,9 +167,24 @@ class Views:
                 "model": model,
                 "format": format,
                 "provider": provider,
+                "paths": paths,
             },
         )
         return reading.view(chosen)
+
+    def tool_policy(self, conversation_id: StreamId) -> ToolPolicy | None:
+        """Return which tools a conversation may use, as its start says; None if it does not.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+        """
+        stream = to_uuid(conversation_id)
+
+        def read(connection: Connection, generation: Generation) -> ToolPolicy | None:
+            table = generation.tables[CONTEXT_ACTIVE.name]
+            return read_active(connection, table, stream).tool_policy
+
+        return self._read(CONTEXT, stream, read)
 
     def context_of(
         self,
@@ -203,6 +227,7 @@ class Views:
             ValueError: ``by`` names no grouping.
         """
         stream = None if conversation_id is None else to_uuid(conversation_id)
+        tenant_id, user_id = to_owner("tenant_id", tenant_id), to_owner("user_id", user_id)
 
         def read(connection: Connection, generation: Generation) -> list[UsageTotal]:
             return usage_totals(
@@ -236,6 +261,7 @@ class Views:
         tool: str | None = None,
         status: str | None = None,
         call_id: str | None = None,
+        alias: str | None = None,
         limit: int = 100,
     ) -> list[ToolCallRow]:
         """Return tool calls, newest first, of one conversation or of all.
@@ -250,6 +276,7 @@ class Views:
             tool=tool,
             status=status,
             call_id=call_id,
+            alias=alias,
             limit=limit,
         )
         return self._read(TOOL_CALLS, stream, read)
@@ -302,6 +329,7 @@ class Views:
         self, *, tenant_id: str | None = None, user_id: str | None = None, limit: int = 100
     ) -> list[ConversationEntry]:
         """Return the conversations of a tenant or user or of all, the latest active first."""
+        tenant_id, user_id = to_owner("tenant_id", tenant_id), to_owner("user_id", user_id)
         read = partial(queries.conversations, tenant_id=tenant_id, user_id=user_id, limit=limit)
         return self._read(DIRECTORY, None, read)
 

@@ -25,7 +25,7 @@ from tenacity import (
 )
 
 from eventstore import EventStore
-from eventstore.errors import CannotConnect, DatabaseBusy
+from eventstore.errors import CannotConnect, DatabaseBusy, KeyUnavailable
 from eventstore.log import get_logger
 from eventstore.sql.watch import Watch
 from eventstore.telemetry import observing
@@ -76,6 +76,8 @@ def run(
 
     Raises:
         StoreUnavailable: The database cannot be written; with ``once`` also if it is away or busy.
+        KeyUnavailable: There are sealed conversations, and no keys; with ``once`` also if their
+            provider is away.
     """
     stop = stop or threading.Event()
     on_round = on_round or (lambda _: None)
@@ -83,7 +85,11 @@ def run(
     with Watch(store.engine) as watch, observing(partial(measure, store)):
         rounds = _Rounds(store, watch, on_round, stop, in_haste=once)
         step = rounds.do if once else rounds.step
-        attempts = _for_once(on_round) if once else _for_ever(stop, on_round)
+        attempts = (
+            _for_once(on_round)
+            if once
+            else _for_ever(stop, on_round, has_keys=store.keys is not None)
+        )
         while not stop.is_set():
             count = attempts(step)
             total += count
@@ -94,7 +100,8 @@ def run(
     return total
 
 
-class _Stopped(Exception):
+class _Stopped(BaseException):
+    # No `Exception`, which would be taken for the conversation's.
     """The worker is to stop; what it has folded so far stays, and its cursor has not moved."""
 
 
@@ -171,7 +178,9 @@ def _for_once(on_round: Callable[[int], None]) -> Retrying:
     )
 
 
-def _for_ever(stop: threading.Event, on_round: Callable[[int], None]) -> Retrying:
+def _for_ever(
+    stop: threading.Event, on_round: Callable[[int], None], *, has_keys: bool
+) -> Retrying:
     def failed(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         wait_ms = round(1000 * (state.upcoming_sleep or 0))
@@ -180,8 +189,11 @@ def _for_ever(stop: threading.Event, on_round: Callable[[int], None]) -> Retryin
         )
         on_round(0)
 
+    passing: tuple[type[Exception], ...] = (CannotConnect, DatabaseBusy, GenerationGone)
+    if has_keys:  # Their provider may be away; but without any, waiting gives none.
+        passing += (KeyUnavailable,)
     return Retrying(
-        retry=retry_if_exception_type((CannotConnect, DatabaseBusy, GenerationGone)),
+        retry=retry_if_exception_type(passing),
         # Not all workers at the same moment.
         wait=wait_exponential(_FIRST_WAIT_S, _LONGEST_WAIT_S) + wait_random(0, _FIRST_WAIT_S),
         sleep=sleep_using_event(stop),

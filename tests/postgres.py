@@ -110,6 +110,37 @@ class PostgresServer:
         self.stop(mode)
         self.start()
 
+    def replace(self, dbname: str = "postgres") -> None:
+        """Restore a dump of a database into a new cluster, which takes this one's place and URL."""
+        dump = str(self.directory / "dump")
+        address = ("-d", self.url(dbname).replace("+psycopg", ""))
+        self._run("pg_dump", *address, "-Fc", "-f", dump)
+        self.stop()
+        shutil.rmtree(self._data)
+        self.start()
+        self._run("pg_restore", *address, "--exit-on-error", dump)
+
+    def dump(self, dbname: str, *options: str) -> bytes:
+        """Return a dump of a database in SQL."""
+        path = self.directory / "dump.sql"
+        self._run(
+            "pg_dump", "-d", self.url(dbname).replace("+psycopg", ""), *options, "-f", str(path)
+        )
+        return path.read_bytes()
+
+    def restore(self, dbname: str) -> str:
+        """Create a database from the last `dump`, and return its URL."""
+        _execute(self.url(), sql.SQL("CREATE DATABASE {}").format(sql.Identifier(dbname)))
+        address = ("-d", self.url(dbname).replace("+psycopg", ""))
+        self._run(
+            "psql", *address, "-v", "ON_ERROR_STOP=1", "-q", "-f", str(self.directory / "dump.sql")
+        )
+        return self.url(dbname)
+
+    def log_files(self) -> list[Path]:
+        """Return the files of the write-ahead log."""
+        return [path for path in (self._data / "pg_wal").iterdir() if path.is_file()]
+
     def close(self) -> None:
         """Stop the server for good and delete its data, whichever process has started it."""
         try:

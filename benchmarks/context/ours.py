@@ -48,16 +48,15 @@ def view_of(store: EventStore, name: str, settings: ContextSettings) -> Candidat
     imported = _imported(TAU_BENCH)
 
     def follow(transcript: Transcript) -> Reader:
-        whole = replace(imported[transcript.number], conversation_id=new_id())
+        conversation_id = new_id()
+        whole = replace(imported[transcript.number], conversation_id=conversation_id)
         # The first event is the conversation's start, each of the others a message.
         assert len(whole.events) == len(transcript.messages) + 1
 
         def read(place: int, budget: int) -> Sequence[Message]:
             grown = replace(whole, events=whole.events[: place + 1])
             load(store, [grown], strict=True)
-            view = views.context(
-                whole.conversation_id, max_tokens=budget, model=MODEL, settings=settings
-            )
+            view = views.context(conversation_id, max_tokens=budget, model=MODEL, settings=settings)
             assert request_tokens(view.messages) <= view.tokens.tokens <= budget
             return view.messages
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 from uuid import UUID
@@ -28,9 +26,10 @@ from conversations.cli.options import (
 )
 from conversations.cli.program import Failed
 from conversations.cli.text import one_line
+from conversations.cli.values import InputFile, Number
+from conversations.importers.source import StrictDecoder
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
-from eventstore.events import LlmRequest
 from eventstore.events.values import Mode
 from eventstore.tokens import count_messages, count_tools, tokenizer_for
 from projections import Views
@@ -41,9 +40,9 @@ from projections.context.wire import FORMATS
 __all__ = ["context", "show_budget"]
 
 _WITH_OF = frozenset({"conversation", "of", "explain", "full", "as_json", "db", "verbose"})
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = InputFile()
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-_AT_LEAST_1 = click.IntRange(min=1)
+_AT_LEAST_1 = Number(min=1)
 
 
 @click.command()
@@ -52,14 +51,17 @@ _AT_LEAST_1 = click.IntRange(min=1)
 @click.option(
     "--reserve",
     metavar="N",
-    type=click.IntRange(min=0),
+    type=Number(min=0),
     help="How many of them are kept free for the response.",
 )
 @click.option("--max-messages", metavar="N", type=_AT_LEAST_1, help="The most messages.")
 @click.option("--model", metavar="NAME", default="gpt-4o", show_default=True, help="Whose tokens.")
 @click.option(
-    "--mode", type=click.Choice(get_args(Mode)), help="Composes the system part for this mode."
+    "--mode",
+    type=click.Choice(get_args(Mode)),
+    help="Composes the system part for this mode; by default for the conversation's own.",
 )
+@click.option("--no-mode", is_flag=True, help="Composes no system part.")
 @click.option("--agent", metavar="NAME", help="Whose persona is told, in agent and run mode.")
 @click.option("--run", metavar="RUN", help="Told of this run instead of the active one.")
 @click.option("--no-run", is_flag=True, help="Told of no run.")
@@ -79,7 +81,7 @@ _AT_LEAST_1 = click.IntRange(min=1)
 @click.option("--prompts", metavar="DIR", type=_FOLDER, help="The texts of the system part.")
 @click.option("--tools", metavar="FILE", type=_FILE, help="JSON list of tool declarations.")
 @click.option("--settings", metavar="FILE", type=_FILE, help="Settings, as JSON or TOML.")
-@click.option("--at", metavar="VERSION", type=click.IntRange(min=0), help="As it was there.")
+@click.option("--at", metavar="VERSION", type=Number(min=0), help="As it was there.")
 @click.option(
     "--of", metavar="VERSION", type=_AT_LEAST_1, help="As it was sent with this llm_request."
 )
@@ -127,19 +129,18 @@ def context(
         console = stdout()
         console.print(render_context.messages_table(view, full=full))
         if explain:
-            sent = tools if of is None else _recorded_tools(store, stream, of)
             said = _first_words(store, stream, view)
             console.print()
             console.print(render_context.ledger_table(view, said))
             console.print(Text(render_context.EXPLAINED, style="dim"))
             console.print()
-            show_budget(console, view, sent)
+            show_budget(console, view)
         say(render_context.context_summary(view))
 
 
-def show_budget(console: Console, view: ContextView, tools: Sequence[Any]) -> None:
-    """Print the budget of a request as a bar; ``tools`` are the declarations that go with it."""
-    render_context.show_budget(console, view, _thresholds(view, tools))
+def show_budget(console: Console, view: ContextView) -> None:
+    """Print the budget of a request as a bar."""
+    render_context.show_budget(console, view, _thresholds(view))
 
 
 def _refuse_others(called: click.Context) -> None:
@@ -159,9 +160,12 @@ def _refuse_others(called: click.Context) -> None:
 def _arguments(chosen: dict[str, Any]) -> dict[str, Any]:
     if chosen["run"] is not None and chosen["no_run"]:
         raise click.UsageError("--run and --no-run contradict each other")
-    names = ("max_tokens", "max_messages", "model", "mode", "agent", "format", "strategy", "at")
+    if chosen["mode"] is not None and chosen["no_mode"]:
+        raise click.UsageError("--mode and --no-mode contradict each other")
+    names = ("max_tokens", "max_messages", "model", "agent", "format", "strategy", "at")
     return {
         **{name: chosen[name] for name in names},
+        "mode": None if chosen["no_mode"] else chosen["mode"] or "active",
         "reserve_for_response": chosen["reserve"],
         "run": False if chosen["no_run"] else chosen["run"],
     }
@@ -193,7 +197,7 @@ def _parsed(path: Path) -> Any:
     """Return what a file of JSON or, by its suffix, of TOML holds."""
     try:
         text = path.read_text("utf-8")
-        return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        return tomllib.loads(text) if path.suffix == ".toml" else StrictDecoder().decode(text)
     except (ValueError, RecursionError) as error:
         kind = "TOML" if path.suffix == ".toml" else "JSON"
         raise Failed(f"{path} is no {kind}: {error}") from error
@@ -210,18 +214,13 @@ def _first_words(store: EventStore, stream: UUID, view: ContextView) -> dict[int
     return {each.version: one_line(brief(each), 200) for each in recorded if each.version in wanted}
 
 
-def _recorded_tools(store: EventStore, stream: UUID, version: int) -> list[dict[str, Any]]:
-    [request] = store.read(stream, after=version - 1, limit=1)
-    return list(request.data.tools) if isinstance(request.data, LlmRequest) else []
-
-
-def _thresholds(view: ContextView, tools: Sequence[Any]) -> tuple[int, int] | None:
+def _thresholds(view: ContextView) -> tuple[int, int] | None:
     """Return above how many tokens the history is trimmed, and to how many; None without steps."""
     chosen = ContextSettings.from_mapping(view.policy.get("settings", {}))
     if view.usage is None or not chosen.steps:
         return None
     tokenizer = tokenizer_for(view.encoding)
-    overhead = count_messages((), tokenizer) + count_tools(tools, tokenizer)
+    overhead = count_messages((), tokenizer) + count_tools(view.tools, tokenizer)
     fixed = overhead.tokens + render_context.fixed_tokens(view.ledger)
     thresholds = Thresholds(chosen.trigger, chosen.target)
     budget = view.usage.budget

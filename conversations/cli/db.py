@@ -7,6 +7,7 @@ import click
 from conversations.cli.console import say
 from conversations.cli.documents import print_document
 from conversations.cli.options import Target, common, json_option, with_target
+from eventstore.masking import masked
 from eventstore.sql.engines import open_engine
 from eventstore.sql.failures import translated
 from eventstore.sql.migrate import current_revision, known_revisions
@@ -39,7 +40,7 @@ def current(target: Target, as_json: bool) -> None:
     """Show which revision the schema is at, and whether it is the latest."""
     target.require_file()
     engine = open_engine(target.url, read_only=True)
-    url = engine.url.render_as_string(hide_password=True)
+    url = masked(engine.url)
     try:
         with translated(url), engine.connect() as connection:
             revision = current_revision(connection)

@@ -31,6 +31,7 @@ from conversations.demo.model import MODEL, ScriptedModel
 from conversations.demo.tools import DEFINITIONS, Workspace
 from eventstore import EventStore
 from eventstore.errors import NotADatabase, SchemaOutdated, SchemaTooNew
+from eventstore.masking import masked
 from projections import Views
 from projections.diff import compare
 from projections.rebuild import rebuild
@@ -157,7 +158,7 @@ def _show_context(console: Console, views: Views, conversation_id: UUID) -> None
     console.print(render_context.messages_table(view))
     console.print()
     console.print(render_context.runs_table(view.ledger))
-    show_budget(console, view, DEFINITIONS)
+    show_budget(console, view)
 
 
 def _prove(console: Console, store: EventStore) -> bool:
@@ -185,7 +186,7 @@ def _colour(good: bool) -> str:
 def _tell_where_to_go(url: str, conversation_id: UUID) -> None:
     console = stdout()
     heading(console, "Explore it further", "the conversation stays where it is")
-    safe_url = make_url(url).render_as_string(hide_password=True)
+    safe_url = masked(url)
     program = _program()
     for command in (
         f"export {URL_VARIABLE}={shlex.quote(safe_url)}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
@@ -45,7 +45,7 @@ class Scene:
     """
 
     store: EventStore
-    url: str
+    url: str = field(repr=False)
     conversation_id: UUID
     workspace: Workspace
     delay_s: float

@@ -14,6 +14,7 @@ from conversations.cli.options import Target, common, json_option, with_target
 from conversations.cli.program import found_something
 from conversations.cli.tables import cell, fixed, flexible, grid
 from conversations.cli.text import one_line, plural
+from conversations.cli.values import Number
 from eventstore import EventStore
 from eventstore.checks import Check, log, postgresql, run, sqlite
 from eventstore.sql.engines import open_engine
@@ -29,7 +30,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 @click.option(
     "--sample",
     metavar="N",
-    type=click.IntRange(min=0),
+    type=Number(min=0),
     default=20,
     show_default=True,
     help="How many conversations' hash chains are verified, taken at random.",
@@ -45,7 +46,8 @@ def doctor(target: Target, sample: int, verify_all: bool, as_json: bool) -> None
     or server. Writes nothing. The exit status is 1 if there is a problem; warnings leave it at 0.
     """
     target.require_file()
-    with EventStore(open_engine(target.url, read_only=True), read_only=True) as store:
+    engine = open_engine(target.url, read_only=True)
+    with EventStore(engine, read_only=True, keys=target.keys()) as store:
         found = list(examine(store, None if verify_all else sample))
     counts = Counter(check.status for check in found)
     if as_json:
@@ -78,6 +80,7 @@ def examine(store: EventStore, sample: int | None) -> Iterator[Check]:
             ("triggers", log.triggers),
             ("chain", partial(log.chain, sample=sample)),
             ("feed", log.feed),
+            ("keys", log.keys),
         )
         yield from run((*of_the_log, *projection_checks.CHECKS), store)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -15,10 +15,13 @@ from sqlalchemy.exc import ArgumentError
 
 from conversations.cli.console import StderrHandler
 from conversations.cli.program import Failed
-from eventstore import EventStore
+from conversations.cli.values import Number
+from eventstore import DirectoryKeys, EventStore, Redactor
 
 __all__ = [
     "DEFAULT_URL",
+    "KEYS_VARIABLE",
+    "KEY_FILE_VARIABLE",
     "URL_VARIABLE",
     "Target",
     "common",
@@ -32,6 +35,9 @@ __all__ = [
 
 DEFAULT_URL = "sqlite:///eventstore.db"
 URL_VARIABLE = "EVENTSTORE_URL"
+KEYS_VARIABLE = "EVENTSTORE_KEYS"
+KEY_FILE_VARIABLE = "EVENTSTORE_KEY_FILE"
+_KEYS_HINT = f" or {KEYS_VARIABLE}"
 
 _HEX_DIGITS = 32
 _AMBIGUOUS = 3
@@ -43,14 +49,33 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 class Target:
     """The database that a command works on; ``by_hand`` if it was named on the command line."""
 
-    named: str | None
+    named: str | None = field(repr=False)
     by_hand: bool = False
     read_only: bool = False
+    key_directory: Path | None = None
+    key_files: tuple[Path, ...] = ()
 
     @property
     def url(self) -> str:
         """The URL, or the default one."""
         return self.named or DEFAULT_URL
+
+    def keys(self, *, create: bool = False) -> DirectoryKeys | None:
+        """Return the keys of sealed conversations, if any were named.
+
+        Raises:
+            Failed: There is no such directory, and none is created; or a wrapping key is none.
+        """
+        if self.key_directory is None:
+            if self.key_files:
+                raise Failed(f"--key-file is for --keys{_KEYS_HINT}: name their directory")
+            return None
+        if not create and not self.key_directory.is_dir():
+            raise Failed(f"there is no directory of keys {self.key_directory}{_KEYS_HINT}")
+        try:
+            return DirectoryKeys(self.key_directory, self.key_files)
+        except ValueError as error:
+            raise Failed(f"--key-file: {error}") from error
 
     def open(self) -> EventStore:
         """Open a store that exists; its schema is left as it is.
@@ -60,17 +85,17 @@ class Target:
             StoreUnavailable: See `EventStore.open`.
         """
         self.require_file()
-        return EventStore.open(self.url, migrate=False, read_only=self.read_only)
+        return EventStore.open(self.url, migrate=False, read_only=self.read_only, keys=self.keys())
 
     def open_to_write(self) -> EventStore:
         """Open a store that exists, in order to change it."""
         self._refuse_read_only()
         return self.open()
 
-    def create(self) -> EventStore:
+    def create(self, redact: Redactor | None = None) -> EventStore:
         """Open a store; create it, or upgrade its schema, where that is needed."""
         self._refuse_read_only()
-        return EventStore.open(self.url)
+        return EventStore.open(self.url, redact=redact, keys=self.keys(create=True))
 
     def _refuse_read_only(self) -> None:
         if self.read_only:
@@ -139,7 +164,7 @@ def limit_option(default: int | None, what: str) -> Callable[[Command], Command]
     """Return the option that limits how many of something are listed."""
     return click.option(
         "--limit",
-        type=click.IntRange(min=1),
+        type=Number(min=1),
         default=default,
         show_default=default is not None,
         help=f"The most {what} to list.",

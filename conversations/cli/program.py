@@ -51,12 +51,14 @@ class Program(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
         """Run a command and exit."""
+        _open_streams()
         for stream in (sys.stdout, sys.stderr):
             # What a terminal cannot show must not be an error.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         options["standalone_mode"] = False
         try:
+            _refuse_bytes(sys.argv[1:] if args is None else args)
             status = super().main(args, *rest, **options)
             sys.stdout.flush()
         except click.exceptions.NoArgsIsHelpError as error:
@@ -72,6 +74,10 @@ class Program(click.Group):
             sys.exit(_CLOSED_PIPE)
         except OSError as error:
             click.echo(_line(error), err=True)
+            try:
+                sys.stdout.flush()
+            except OSError:  # it is what could not be written
+                _silence_stdout()
             sys.exit(WRONG_USE)
         sys.exit(status if isinstance(status, int) else 0)
 
@@ -101,6 +107,29 @@ def _line(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     hint = f" (see: {context.command_path} --help)" if context is not None else ""
     return f"{NAME}: {shown(one_line(said, limit=1_000))}{hint}"
+
+
+def _open_streams() -> None:
+    """Open what the caller has closed, lest a database is opened in its place and written to."""
+    closed = sys.stdout is None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
+    if closed:
+        click.echo(f"{NAME}: stdout is closed: there is nowhere to write to", err=True)
+        sys.exit(WRONG_USE)
+
+
+def _refuse_bytes(arguments: Sequence[str]) -> None:
+    """Refuse arguments that no database can keep as text, but for names of files."""
+    for place, argument in enumerate(arguments, start=1):
+        try:
+            argument.encode()
+            known = "\0" not in argument
+        except UnicodeEncodeError:
+            known = os.path.exists(argument)
+        if not known:
+            raise Failed(f"argument {place} is no text in UTF-8: {argument!r}")
 
 
 def _silence_stdout() -> None:

@@ -18,6 +18,7 @@ from conversations.cli.program import found_something
 from conversations.cli.progress import progress_bar
 from conversations.cli.tables import cell, fixed, flexible, grid, number
 from conversations.cli.text import count, one_line, plural
+from conversations.cli.values import Number
 from eventstore import EventStore
 from eventstore.sql.held_back import held_back
 from projections import worker
@@ -65,7 +66,7 @@ def status(target: Target, as_json: bool) -> None:
 @click.option(
     "--workers",
     metavar="N",
-    type=click.IntRange(min=1, max=64),
+    type=Number(min=1, max=64),
     default=1,
     show_default=True,
     help="How many processes fold.",

@@ -19,10 +19,17 @@ from conversations.cli.options import (
     limit_option,
     with_target,
 )
+from conversations.cli.values import Number
+from eventstore import EventStore
 from eventstore.events import EVENT_TYPES
 from eventstore.events.values import ToolStatus
 from projections import Views
+from projections.base import Projection
+from projections.directory import DIRECTORY
+from projections.failures import noted
+from projections.tool_calls import TOOL_CALLS
 from projections.totals import UsageBy
+from projections.usage import USAGE
 
 __all__ = ["events", "list_conversations", "timeline", "tools", "usage"]
 
@@ -43,6 +50,7 @@ def list_conversations(
     with target.open() as store:
         # One more than is shown tells whether there are more.
         found = Views(store).conversations(tenant_id=tenant_id, user_id=user_id, limit=limit + 1)
+        _tell_of_set_aside(store, DIRECTORY)
     if as_json:
         print_document(found[:limit])
         return
@@ -52,9 +60,7 @@ def list_conversations(
 
 @click.command()
 @conversation_argument
-@click.option(
-    "--after", metavar="VERSION", type=click.IntRange(min=0), default=0, help="Only later ones."
-)
+@click.option("--after", metavar="VERSION", type=Number(min=0), default=0, help="Only later ones.")
 @click.option(
     "--type",
     "types",
@@ -95,7 +101,7 @@ def events(
 @click.option(
     "--after",
     metavar="VERSION",
-    type=click.IntRange(min=0),
+    type=Number(min=0),
     default=0,
     help="Only items that began or changed later.",
 )
@@ -152,6 +158,8 @@ def usage(
         totals = Views(store).usage(
             by=by, conversation_id=stream, tenant_id=tenant_id, user_id=user_id
         )
+        if stream is None:
+            _tell_of_set_aside(store, USAGE)
     if as_json:
         print_document(totals)
         return
@@ -190,11 +198,23 @@ def tools(
         found = Views(store).tool_calls(
             conversation_id=stream, tool=tool, status=status, limit=limit + 1
         )
+        if stream is None:
+            _tell_of_set_aside(store, TOOL_CALLS)
     if as_json:
         print_document(found[:limit])
         return
     stdout().print(render.tools_table(found[:limit], one_conversation=stream is not None))
     _tell_of_more(len(found), limit, "calls")
+
+
+def _tell_of_set_aside(store: EventStore, projection: Projection) -> None:
+    """Say of how many conversations the newest events are missing."""
+    with store.reading() as connection:
+        failed = noted(connection)
+    count = len({each.conversation_id for each in failed if each.projection == projection.name})
+    if count:
+        said = "1 conversation is" if count == 1 else f"{count:,} conversations are"
+        note(f"{said} set aside, and may be missing here: eventstore projections status")
 
 
 def _tell_of_more(found: int, limit: int, what: str) -> None:

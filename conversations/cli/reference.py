@@ -27,12 +27,16 @@ The database is named by `--db URL`, before or after the command, or by the vari
 `EVENTSTORE_URL`; otherwise it is the file `eventstore.db` of the current directory. Only `import`,
 `demo` and `db upgrade` create a database or change its schema.
 
+A store that seals what it writes is opened with `--keys DIR` before the command, or by the variable
+`EVENTSTORE_KEYS`; see [security](security.md#crypto-shredding).
+
 A conversation (`CID`) is named by its id or by any beginning of it that is unique. Tables show ids
 shortened where that tells them apart; `list` and `--json` show them whole.
 
 With `--json` a command writes one JSON document to stdout and nothing else. Progress, logs
 (`--verbose`) and errors go to stderr. Control characters in what people and models wrote are shown
-as escapes such as `\\x1b`; JSON and exports have them unchanged.
+as escapes such as `\\x1b`. JSON and exports have JSON's escapes for them on a terminal, and the
+characters themselves in a file or a pipe: the value is the same.
 
 | exit status | meaning |
 |---|---|

@@ -16,7 +16,8 @@ _FRAME = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 _STYLES = {
     **dict.fromkeys(("success", "complete", "completed", "ok", "kept"), "green"),
     **dict.fromkeys(("failed", "error", "destroyed", "timeout", "network", "provider"), "red"),
-    **dict.fromkeys(("interrupted", "outcome_unknown", "aborted", "max_steps"), "yellow"),
+    **dict.fromkeys(("cancelled", "interrupted", "outcome_unknown"), "yellow"),
+    **dict.fromkeys(("aborted", "max_steps"), "yellow"),
     **dict.fromkeys(("running", "streaming", "pending", "requested", "started", "active"), "cyan"),
     **dict.fromkeys(("withdrawn", "skipped", "denied", "not_started", "dropped"), "magenta"),
 }

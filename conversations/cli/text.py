@@ -1,7 +1,8 @@
 """Other people's text, made harmless for a terminal, and numbers, sizes and times as text.
 
-Control characters could move the cursor, change colours or turn the direction of writing, so each
-is shown as its escape. Nothing here knows of rich.
+Control characters could move the cursor, change colours or turn the direction of writing, and
+invisible ones could hide what stands there, so each is shown as its escape. Nothing here knows of
+rich.
 """
 
 from __future__ import annotations
@@ -10,11 +11,21 @@ import re
 from datetime import datetime
 from typing import Any
 
-__all__ = ["call", "cost", "count", "duration", "moment", "one_line", "plural", "shown"]
+__all__ = [
+    "call",
+    "cost",
+    "count",
+    "duration",
+    "escaped",
+    "moment",
+    "one_line",
+    "plural",
+    "shown",
+]
 
 _HARMFUL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 
 
@@ -22,6 +33,17 @@ def shown(text: str) -> str:
     """Return a text with its control characters as escapes; line breaks stay."""
     text = text.replace("\r\n", "\n").expandtabs(4)
     return _HARMFUL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def escaped(document: str) -> str:
+    """Return JSON text, or lines of it, that is harmless and has the same value."""
+    # Such characters stand within texts only, where JSON has an escape for each.
+    return _HARMFUL.sub(_as_json_escape, document)
+
+
+def _as_json_escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def one_line(text: str, limit: int = 400) -> str:

@@ -13,6 +13,7 @@ from conversations.cli.options import Target, common, json_option, with_target
 from conversations.cli.program import Failed, found_something
 from conversations.cli.progress import progress_bar
 from conversations.cli.tables import cell, fixed, flexible, grid, number
+from conversations.cli.values import Number, Seconds
 from conversations.torture import Report, Torture, others_in, run
 from eventstore import EventStore
 
@@ -42,7 +43,7 @@ _FOUND = {
 @click.option(
     "--writers",
     metavar="N",
-    type=click.IntRange(1, 64),
+    type=Number(1, 64),
     default=4,
     show_default=True,
     help="How many processes append.",
@@ -50,16 +51,14 @@ _FOUND = {
 @click.option(
     "--events",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=Number(min=1),
     help="Events to get acknowledged in all.  [default: 10000, without --seconds]",
 )
-@click.option(
-    "--seconds", metavar="S", type=click.FloatRange(min=0.1), help="The longest time to write."
-)
+@click.option("--seconds", metavar="S", type=Seconds(min=0.1), help="The longest time to write.")
 @click.option(
     "--every",
     metavar="S",
-    type=click.FloatRange(min=0.02),
+    type=Seconds(min=0.02),
     default=0.4,
     show_default=True,
     help="Average time between two kills, and between two cuts.",
@@ -67,7 +66,7 @@ _FOUND = {
 @click.option(
     "--seed",
     metavar="N",
-    type=int,
+    type=Number(),
     default=1,
     show_default=True,
     help="What chance begins with.",

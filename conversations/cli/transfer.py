@@ -1,36 +1,32 @@
-"""``eventstore import`` and ``eventstore export``: foreign files to events, and back."""
+"""``eventstore import``: foreign files, and whole projects, to events."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import click
 
-from conversations import exporters, importers
+from conversations import importers
 from conversations.cli.console import note, say
 from conversations.cli.documents import print_document
 from conversations.cli.options import (
     Target,
     common,
-    conversation_argument,
-    find_conversation,
     json_option,
     with_target,
 )
-from conversations.cli.program import found_something
+from conversations.cli.program import Failed, found_something
 from conversations.cli.progress import Meter, progress_bar
 from conversations.cli.text import plural
-from conversations.importers import ImportReport, Transcript, load, read_transcripts
-from eventstore import EventStore
+from conversations.cli.values import InputFile
+from conversations.importers import ImportReport, Transcript, load, read_transcripts, size_of
+from eventstore import redact_secrets
 from eventstore.errors import ImportFailed
-from eventstore.events.codec import dumps
 
-__all__ = ["export", "import_files"]
+__all__ = ["import_files"]
 
 
 @click.command("import")
@@ -39,7 +35,7 @@ __all__ = ["export", "import_files"]
     metavar="FILE...",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    type=InputFile(folders=True),
 )
 @click.option(
     "--format",
@@ -49,6 +45,11 @@ __all__ = ["export", "import_files"]
 )
 @click.option("--strict", is_flag=True, help="Stop at the first bad record.")
 @click.option("--tenant-id", metavar="ID", help="The tenant that the conversations belong to.")
+@click.option(
+    "--redact",
+    type=click.Choice(["default"]),
+    help="Mark keys, passwords and tokens, and do not store them.",
+)
 @click.option("--user-id", metavar="ID", help="The user that the conversations belong to.")
 @json_option
 @common
@@ -60,15 +61,21 @@ def import_files(
     strict: bool,
     tenant_id: str | None,
     user_id: str | None,
+    redact: str | None,
     as_json: bool,
 ) -> None:
-    """Add the conversations of transcript files.
+    """Add the conversations of transcripts and projects.
+
+    A FILE may be a directory: a project's, or its conversations, with an index.json.
 
     What is there already is left alone, so a file may be imported again, also one that has grown.
     A bad record is reported with file and line, and the rest goes on; the exit status is then 1.
     """
+    for path in files:
+        _require_project(path, format_name)
     owner = {name: value for name, value in _owner(tenant_id, user_id) if value is not None}
-    with target.create() as store, progress_bar("importing") as meter:
+    redactor = redact_secrets if redact else None
+    with target.create(redactor) as store, progress_bar("importing") as meter:
         reading = _Reading(files, format_name, meter)
         transcripts = (_owned(found, owner) for found in reading)
         try:
@@ -78,6 +85,15 @@ def import_files(
     _tell(report, as_json=as_json)
     if report.failures:
         found_something()
+
+
+def _require_project(path: Path, format_name: str | None) -> None:
+    if path.is_dir() and format_name not in (None, importers.PROJECT):
+        raise Failed(f"{path} is a directory: only --format {importers.PROJECT} reads one")
+    if (path.is_dir() or format_name == importers.PROJECT) and not importers.is_project(path):
+        raise Failed(
+            f"{path} is no project: there is no index.json and no conversations/index.json"
+        )
 
 
 def _owner(tenant_id: str | None, user_id: str | None) -> Iterable[tuple[str, str | None]]:
@@ -95,7 +111,7 @@ class _Reading:
         self.report = ImportReport()
         self._format = format_name
         self._meter = meter
-        self._sizes = [(path, max(path.stat().st_size, 1)) for path in files]
+        self._sizes = [(path, max(size_of(path), 1)) for path in files]
         self._total = sum(size for _, size in self._sizes)
         self._read = 0.0
 
@@ -141,45 +157,3 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
     if report.failures:
         said = f"{said}; {plural(len(report.failures), 'failure')}"
     say(said)
-
-
-@click.command()
-@conversation_argument
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(exporters.FORMATS),
-    required=True,
-    help="What to write.",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Where to; by default to stdout.",
-)
-@common
-@with_target
-def export(target: Target, conversation: str, format_name: str, output: Path | None) -> None:
-    """Write a conversation in another format."""
-    with target.open() as store:
-        text = _exported(store, find_conversation(store, conversation), format_name)
-    if output is None:
-        click.echo(text.encode(), nl=False)
-    else:
-        output.write_text(text, encoding="utf-8", newline="\n")
-
-
-def _exported(store: EventStore, conversation_id: UUID, format_name: str) -> str:
-    if format_name == "session-jsonl":
-        lines = exporters.export_session_jsonl(store, conversation_id)
-        return "".join(f"{dumps(line)}\n" for line in lines)
-    messages = exporters.export_openai(store, conversation_id)
-    text = json.dumps(messages, ensure_ascii=False, allow_nan=False, indent=2)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # Lone surrogates have no UTF-8; as escapes they are kept.
-        text = json.dumps(messages, allow_nan=False, indent=2)
-    return f"{text}\n"

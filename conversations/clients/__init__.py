@@ -11,5 +11,6 @@ Neither SDK is imported here: a client is told by its shape.
 
 from conversations.clients.proxy import record
 from conversations.clients.results import recorded
+from conversations.clients.unrecorded import UnrecordedCall
 
-__all__ = ["record", "recorded"]
+__all__ = ["UnrecordedCall", "record", "recorded"]

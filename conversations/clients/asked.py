@@ -1,7 +1,7 @@
 """What is recorded of a request: from the arguments of an SDK's method, without its messages.
 
 The messages are in the log already, as the events they were made of; of them the request keeps a
-digest. Credentials stay out: what an append-only log has once, it has for good.
+digest. Credentials are marked and stay out: what an append-only log has once, it has for good.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from eventstore.events.base import JsonObject
 
 __all__ = ["Asked", "Surface", "asked_of", "seller_at"]
 
-_NOT_RECORDED = frozenset({"extra_headers", "extra_query", "timeout"})
-_SECRETS = frozenset({"authorization", "authorization_token", "headers"})
-_SERVERS = frozenset({"mcp", "url"})
+_NOT_RECORDED = frozenset({"timeout"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +38,7 @@ class Asked:
     prompt: Any
     parameters: JsonObject
     tools: tuple[JsonObject, ...]
+    tools_from_messages: bool = False
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -47,7 +46,13 @@ class Asked:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def asked_of(surface: Surface, arguments: dict[str, Any], provider: str | None) -> Asked:
+def asked_of(
+    surface: Surface,
+    arguments: dict[str, Any],
+    provider: str | None,
+    *,
+    tools_from_messages: bool = False,
+) -> Asked:
     """Return what is recorded of a request.
 
     Args:
@@ -55,6 +60,7 @@ def asked_of(surface: Surface, arguments: dict[str, Any], provider: str | None) 
         arguments: Those of the SDK's method; an iterator among them is replaced by a list, since
             it can be read only once.
         provider: Who is asked.
+        tools_from_messages: Whether results of tools are taken from the prompt.
     """
     for name, value in arguments.items():
         if isinstance(value, Iterator):
@@ -68,11 +74,12 @@ def asked_of(surface: Surface, arguments: dict[str, Any], provider: str | None) 
         specification=surface.specification,
         model=None if model is None else str(model),
         prompt=next(iter(prompt.values())) if len(prompt) == 1 else prompt or None,
-        parameters=_without_secrets(kept),
+        parameters=kept,
         tools=tuple(
-            _without_secrets(tool) if isinstance(tool, dict) else {"raw": tool}
+            tool if isinstance(tool, dict) else {"raw": tool}
             for tool in (tools if isinstance(tools, list) else ())
         ),
+        tools_from_messages=tools_from_messages,
     )
 
 
@@ -87,13 +94,3 @@ def seller_at(url: str) -> str | None:
 def _is_given(value: Any) -> bool:
     # Both SDKs mark what was left out by objects of these classes.
     return value is not None and type(value).__name__ not in ("NotGiven", "Omit")
-
-
-def _without_secrets(value: Any) -> Any:
-    """Return plain JSON without what opens a remote tool server."""
-    if isinstance(value, list):
-        return [_without_secrets(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    hidden = _SECRETS if value.get("type") in _SERVERS else frozenset()
-    return {key: _without_secrets(item) for key, item in value.items() if key not in hidden}

@@ -7,13 +7,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from conversations.clients.asked import Asked
+from conversations.clients.raw import Tap, answer_in
 from conversations.clients.results import remember
+from conversations.clients.unrecorded import GOES_ON, UNKNOWN, Guard
+from conversations.current import is_over
 from conversations.recorder import LlmCall, Turn
+from conversations.scripts import CLOSED
+from conversations.stops import left
+from eventstore.errors import UnknownResponse
 
 __all__ = ["RecordedManager", "RecordedStream", "call"]
 
 
-def call(turn: Turn, asked: Asked, send: Callable[[], Any]) -> Any:
+def call(turn: Turn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any:
     """Send a request and return what the SDK returns: an answer that is recorded, or a stream."""
     recorded = begin(turn, asked)
     try:
@@ -22,10 +28,18 @@ def call(turn: Turn, asked: Asked, send: Callable[[], Any]) -> Any:
         recorded.__exit__(type(error), error, error.__traceback__)
         raise
     if hasattr(type(result), "__next__"):
-        return RecordedStream(result, recorded, turn)
-    recorded.response(result)
-    recorded.__exit__(None, None, None)
+        return RecordedStream(result, recorded, turn, guard)
     remember(result, recorded)
+    http = getattr(result, "http_response", None)
+    if http is not None and not http.is_closed:
+        Tap(http, recorded, turn, guard)
+        return result
+    try:
+        recorded.response(result if http is None else answer_in(http))
+    except UnknownResponse:
+        guard.tell(UNKNOWN)
+    finally:
+        recorded.__exit__(None, None, None)
     return result
 
 
@@ -39,9 +53,12 @@ def begin(turn: Turn, asked: Asked) -> LlmCall:
 class RecordedStream:
     """An SDK's stream whose chunks are recorded as they pass; all else is the SDK's own."""
 
-    def __init__(self, stream: Any, recorded: LlmCall, turn: Turn) -> None:
+    def __init__(self, stream: Any, recorded: LlmCall, turn: Turn, guard: Guard) -> None:
         self._stream = stream
         self._recorded = recorded
+        # As long as somebody reads the stream, the turn is not one that was abandoned.
+        self._turn = turn
+        self._guard = guard
         turn.hold(recorded, self)
         remember(self, recorded)
 
@@ -62,7 +79,10 @@ class RecordedStream:
         except BaseException as error:
             self._recorded.__exit__(type(error), error, error.__traceback__)
             raise
-        self._recorded.feed(chunk)
+        if is_over(self._recorded):
+            self._guard.tell(GOES_ON)
+        else:
+            self._recorded.feed(chunk)
         return chunk
 
     def close(self) -> None:
@@ -87,19 +107,20 @@ class RecordedStream:
         try:
             self._stream.__exit__(kind, error, trace)
         finally:
-            self._recorded.cancel()
+            self._recorded.cancel(left(error) or CLOSED)
 
 
 class RecordedManager:
-    """What an SDK's ``stream()`` returns: a context manager around its helper for streams."""
+    """What an SDK's ``stream()`` or ``with_streaming_response`` returns: a context manager."""
 
-    def __init__(self, turn: Turn, asked: Asked, make: Callable[[], Any]) -> None:
+    def __init__(self, turn: Turn, asked: Asked, make: Callable[[], Any], guard: Guard) -> None:
         self._turn = turn
+        self._guard = guard
         self._asked = asked
         self._make = make
 
     def __enter__(self) -> Any:
-        """Send the request and return the SDK's own helper."""
+        """Send the request and return the SDK's own helper, or its response."""
         self._recorded = begin(self._turn, self._asked)
         try:
             self._manager = self._make()
@@ -107,10 +128,13 @@ class RecordedManager:
         except BaseException as error:
             self._recorded.__exit__(type(error), error, error.__traceback__)
             raise
-        if not hasattr(stream, "_raw_stream"):
-            return RecordedStream(stream, self._recorded, self._turn)
-        # The helpers' other ways to read (text_stream, get_final_message, ...) all end here.
-        stream._raw_stream = RecordedStream(stream._raw_stream, self._recorded, self._turn)
+        if hasattr(stream, "http_response"):
+            Tap(stream.http_response, self._recorded, self._turn, self._guard)
+        elif not hasattr(stream, "_raw_stream"):
+            return self._watched(stream)
+        else:
+            # The helpers' other ways to read (text_stream, get_final_message, ...) all end here.
+            stream._raw_stream = self._watched(stream._raw_stream)
         remember(stream, self._recorded)
         return stream
 
@@ -124,4 +148,7 @@ class RecordedManager:
         try:
             self._manager.__exit__(kind, error, trace)
         finally:
-            self._recorded.cancel()
+            self._recorded.cancel(left(error) or CLOSED)
+
+    def _watched(self, stream: Any) -> RecordedStream:
+        return RecordedStream(stream, self._recorded, self._turn, self._guard)

@@ -7,13 +7,20 @@ from types import TracebackType
 from typing import Any, Self
 
 from conversations.clients.asked import Asked
+from conversations.clients.raw import answer_in
+from conversations.clients.raw_aio import AsyncTap
 from conversations.clients.results import remember
+from conversations.clients.unrecorded import GOES_ON, UNKNOWN, Guard
+from conversations.current import is_over
 from conversations.recorder_aio import AsyncLlmCall, AsyncTurn
+from conversations.scripts import CLOSED
+from conversations.stops import left
+from eventstore.errors import UnknownResponse
 
 __all__ = ["AsyncRecordedManager", "AsyncRecordedStream", "call"]
 
 
-async def call(turn: AsyncTurn, asked: Asked, send: Callable[[], Any]) -> Any:
+async def call(turn: AsyncTurn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any:
     """Send a request and return what the SDK returns: an answer that is recorded, or a stream."""
     recorded = await begin(turn, asked)
     try:
@@ -22,10 +29,18 @@ async def call(turn: AsyncTurn, asked: Asked, send: Callable[[], Any]) -> Any:
         await recorded.__aexit__(type(error), error, error.__traceback__)
         raise
     if hasattr(type(result), "__anext__"):
-        return AsyncRecordedStream(result, recorded, turn)
-    await recorded.response(result)
-    await recorded.__aexit__(None, None, None)
+        return AsyncRecordedStream(result, recorded, turn, guard)
     remember(result, recorded)
+    http = getattr(result, "http_response", None)
+    if http is not None and not http.is_closed:
+        AsyncTap(http, recorded, turn, guard)
+        return result
+    try:
+        await recorded.response(result if http is None else answer_in(http))
+    except UnknownResponse:
+        guard.tell(UNKNOWN)
+    finally:
+        await recorded.__aexit__(None, None, None)
     return result
 
 
@@ -39,9 +54,12 @@ async def begin(turn: AsyncTurn, asked: Asked) -> AsyncLlmCall:
 class AsyncRecordedStream:
     """An SDK's stream whose chunks are recorded as they pass; all else is the SDK's own."""
 
-    def __init__(self, stream: Any, recorded: AsyncLlmCall, turn: AsyncTurn) -> None:
+    def __init__(self, stream: Any, recorded: AsyncLlmCall, turn: AsyncTurn, guard: Guard) -> None:
         self._stream = stream
         self._recorded = recorded
+        # As long as somebody reads the stream, the turn is not one that was abandoned.
+        self._turn = turn
+        self._guard = guard
         turn.hold(recorded, self)
         remember(self, recorded)
 
@@ -62,7 +80,10 @@ class AsyncRecordedStream:
         except BaseException as error:
             await self._recorded.__aexit__(type(error), error, error.__traceback__)
             raise
-        await self._recorded.feed(chunk)
+        if is_over(self._recorded):
+            self._guard.tell(GOES_ON)
+        else:
+            await self._recorded.feed(chunk)
         return chunk
 
     async def close(self) -> None:
@@ -91,19 +112,22 @@ class AsyncRecordedStream:
         try:
             await self._stream.__aexit__(kind, error, trace)
         finally:
-            await self._recorded.cancel()
+            await self._recorded.cancel(left(error) or CLOSED)
 
 
 class AsyncRecordedManager:
-    """What an SDK's ``stream()`` returns: a context manager around its helper for streams."""
+    """What an SDK's ``stream()`` or ``with_streaming_response`` returns: a context manager."""
 
-    def __init__(self, turn: AsyncTurn, asked: Asked, make: Callable[[], Any]) -> None:
+    def __init__(
+        self, turn: AsyncTurn, asked: Asked, make: Callable[[], Any], guard: Guard
+    ) -> None:
         self._turn = turn
+        self._guard = guard
         self._asked = asked
         self._make = make
 
     async def __aenter__(self) -> Any:
-        """Send the request and return the SDK's own helper."""
+        """Send the request and return the SDK's own helper, or its response."""
         self._recorded = await begin(self._turn, self._asked)
         try:
             self._manager = self._make()
@@ -111,10 +135,13 @@ class AsyncRecordedManager:
         except BaseException as error:
             await self._recorded.__aexit__(type(error), error, error.__traceback__)
             raise
-        if not hasattr(stream, "_raw_stream"):
-            return AsyncRecordedStream(stream, self._recorded, self._turn)
-        # The helpers' other ways to read (text_stream, get_final_message, ...) all end here.
-        stream._raw_stream = AsyncRecordedStream(stream._raw_stream, self._recorded, self._turn)
+        if hasattr(stream, "http_response"):
+            AsyncTap(stream.http_response, self._recorded, self._turn, self._guard)
+        elif not hasattr(stream, "_raw_stream"):
+            return self._watched(stream)
+        else:
+            # The helpers' other ways to read (text_stream, get_final_message, ...) all end here.
+            stream._raw_stream = self._watched(stream._raw_stream)
         remember(stream, self._recorded)
         return stream
 
@@ -128,4 +155,7 @@ class AsyncRecordedManager:
         try:
             await self._manager.__aexit__(kind, error, trace)
         finally:
-            await self._recorded.cancel()
+            await self._recorded.cancel(left(error) or CLOSED)
+
+    def _watched(self, stream: Any) -> AsyncRecordedStream:
+        return AsyncRecordedStream(stream, self._recorded, self._turn, self._guard)

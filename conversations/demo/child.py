@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -40,7 +40,7 @@ class Order:
         delay_s: How long the model takes for a piece of its answer, in seconds.
     """
 
-    url: str
+    url: str = field(repr=False)
     conversation_id: str
     folder: str
     death: str

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from eventstore import EventStore, RecordedEvent
-from eventstore.events import ToolResult
+from eventstore.events import Retraction, ToolResult
 from eventstore.events.records import EventData
+from projections.changes import RowBuffer
+from projections.context import CONTEXT, CONTEXT_MESSAGES
+from projections.folding import retracted
 
-__all__ = ["facts_of"]
+__all__ = ["facts_of", "left_out"]
+
+_GONE = ("withdrawn", "superseded")
 
 
 def facts_of(store: EventStore, conversation_id: UUID) -> Iterator[tuple[RecordedEvent, EventData]]:
@@ -22,6 +27,25 @@ def facts_of(store: EventStore, conversation_id: UUID) -> Iterator[tuple[Recorde
     for event in store.read(conversation_id):
         if event.data is not None:
             yield event, _whole(store, conversation_id, event.data)
+
+
+def left_out(events: Iterable[RecordedEvent]) -> set[int]:
+    """Return the versions of messages that no request holds any more: withdrawn, or replaced.
+
+    Those whose own metadata keep them out of the context are not among them.
+    """
+    rows, state, gone = RowBuffer(CONTEXT, fresh=True), CONTEXT.initial(), set[int]()
+    for event in events:
+        state, changes = CONTEXT.fold(state, event)
+        rows.add(changes)
+        if isinstance(event.data, Retraction):
+            for first, last in retracted(event.data, event):
+                gone.update(range(first, last + 1))
+    for row in rows.complete_rows(CONTEXT_MESSAGES.name):
+        if row["hidden"] in _GONE:
+            own = row["version"] if row["part"] == 0 else row["result_version"]
+            gone.add(row["summary_version"] or own or 0)
+    return gone
 
 
 def _whole(store: EventStore, conversation_id: UUID, data: EventData) -> EventData:

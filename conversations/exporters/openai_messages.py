@@ -36,8 +36,8 @@ def _message(data: EventData, version: int) -> dict[str, Any] | None:
     raw = getattr(data, "raw", None)
     kept = raw.get(ORIGINAL) if isinstance(raw, dict) else None
     message = message_of(data, version)
-    if message is None or not isinstance(kept, dict):
+    if not isinstance(kept, dict):
         return message
     # A project's message is OpenAI's with more fields, which no API knows.
     original = restored(kept, data)
-    return message | {key: original[key] for key in _FIELDS if key in original}
+    return (message or {}) | {key: original[key] for key in _FIELDS if key in original}

@@ -179,6 +179,7 @@ class _Export:
     ) -> Line:
         message = message_of(data, event.version) or {}
         content, told = lines.content_and_message(message, {"role": role})
+        told["ui"] = lines.ui(data) or None
         return self._line(event, kind, role, content, {**meta, **told})
 
     def _action(self, event: RecordedEvent, own_id: str, call: ToolCall | None) -> Line:
@@ -193,12 +194,13 @@ class _Export:
         message = message_of(data, event.version) or {}
         known = {"role": "tool", "tool_call_id": data.provider_id, "name": data.name}
         content, told = lines.content_and_message(message, lines.known(known))
-        meta = {**lines.execution(data), **told}
+        meta = {**lines.execution(data), **told, "ui": lines.ui(data) or None}
         return self._line(event, "observation", None, content, meta)
 
     def _other(self, event: RecordedEvent, data: EventData) -> Line:
         if isinstance(data, SystemInstruction):
-            return self._said(event, data, data.type, data.role, {})
+            meta: dict[str, Any] = {"continues": True} if data.continues else {}
+            return self._said(event, data, data.type, data.role, meta)
         message = message_of(data, event.version)
         if message is not None and not hasattr(data, "versions"):
             return self._line(event, data.type, meta={"message": message})

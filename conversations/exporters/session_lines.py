@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from conversations.importers.extras import NAMES
 from conversations.importers.openai_parts import text_of
 from conversations.importers.transcript import canonical
 from eventstore.events import (
@@ -37,6 +38,7 @@ __all__ = [
     "tokens",
     "turn_end",
     "turn_start",
+    "ui",
 ]
 
 _TOLD_ELSEWHERE = {"turn", "step", "occurred_at"}
@@ -92,6 +94,12 @@ def further(meta: Meta, session_id: str) -> dict[str, Any]:
     if told.get("session_id") == session_id:
         del told["session_id"]
     return told
+
+
+def ui(data: EventData) -> dict[str, Any]:
+    """Return how a message is shown, by the names of document 000; empty if it does not say."""
+    told = getattr(data, "ui", None)
+    return {} if told is None else known({key: getattr(told, n) for n, key in NAMES.items()})
 
 
 def content_and_message(

@@ -6,9 +6,9 @@
     report = load(store, found)
     print(report.conversations, report.events_added, report.failures)
 
-Reading is pure: the same content gives the same conversation and event ids, so loading a file
-again adds nothing, and loading one that has grown adds its tail. A record that cannot be read is
-an `ImportFailed` among the transcripts, in its place.
+Reading is pure, and the same content is the same conversation: so loading a file again adds
+nothing, and loading one that has grown adds its tail. A record that cannot be read is an
+`ImportFailed` among the transcripts, in its place.
 """
 
 from __future__ import annotations
@@ -19,28 +19,54 @@ from types import ModuleType
 
 from eventstore.errors import ImportFailed
 
-from . import chat_jsonl, openai_messages, project_messages, session_jsonl
+from . import chat_jsonl, openai_messages, project, project_messages, session_jsonl
 from .loader import ImportReport, load
 from .source import Source
 from .transcript import Transcript
 
-__all__ = ["FORMATS", "ImportReport", "Transcript", "detect", "load", "read_transcripts"]
+__all__ = [
+    "FORMATS",
+    "PROJECT",
+    "ImportReport",
+    "Transcript",
+    "detect",
+    "is_project",
+    "load",
+    "read_transcripts",
+    "size_of",
+]
 
 _READERS: dict[str, ModuleType] = {
     reader.FORMAT: reader
     for reader in (session_jsonl, project_messages, openai_messages, chat_jsonl)
 }
 
-FORMATS = ("openai", "session-jsonl", "messages-json", "messages-jsonl")
-"""The names of the formats that can be read."""
+FORMATS = ("openai", "session-jsonl", "messages-json", "messages-jsonl", "project")
+"""The names of the formats that can be read; a ``project`` is a directory, the others are files."""
+
+
+PROJECT = project.FORMAT
+"""The format that is a directory."""
+
+
+def is_project(path: Path) -> bool:
+    """Whether a directory is a project's: whether there is an index in it."""
+    return project.root_of(path) is not None
+
+
+def size_of(path: Path) -> int:
+    """Return how many bytes a file has, or the files of a project together."""
+    return sum(f.stat().st_size for f in (project.files_of(path) if path.is_dir() else [path]))
 
 
 def detect(path: Path) -> str:
-    """Return the name of a file's format, by its content alone.
+    """Return the name of a file's format, by its content alone; a directory is a ``project``.
 
     Raises:
         ImportFailed: The content tells no format; name one.
     """
+    if path.is_dir():
+        return project.FORMAT
     source = Source(path)
     by_line = source.is_lines() or not source.is_array()
     for value in source.first_values():
@@ -55,7 +81,7 @@ def detect(path: Path) -> str:
         if openai_messages.recognises(value):
             return openai_messages.FORMAT
     raise source.failed(
-        1, f"the format cannot be told from the content: name {' or '.join(FORMATS)}"
+        1, f"the format cannot be told from the content: name {' or '.join(FORMATS[:-1])}"
     )
 
 
@@ -68,7 +94,7 @@ def read_transcripts(
     """Iterate over a file's conversations, and over reports of its bad records, in file order.
 
     Args:
-        path: The file.
+        path: The file, or the directory of a project.
         format_name: One of `FORMATS`; by default the content tells.
         on_read: Called with the share of the file that has been read, from 0.0 to 1.0.
 
@@ -84,8 +110,11 @@ def _read(
     path: Path, format_name: str | None, on_read: Callable[[float], None] | None
 ) -> Iterator[Transcript | ImportFailed]:
     try:
-        reader = _READERS[format_name or detect(path)]
-        yield from reader.read(Source(path, on_read))
+        name = format_name or detect(path)
+        if name == project.FORMAT:
+            yield from project.read(path, on_read)
+        else:
+            yield from _READERS[name].read(Source(path, on_read))
     except ImportFailed as failure:
         yield failure
     except OSError as error:

@@ -22,9 +22,10 @@ from eventstore.events import (
 )
 from eventstore.events.records import EventData
 
-from .openai_wire import marked, payload_of, slim
+from .extras import Extras
+from .openai_wire import payload_of
 from .source import Record, Source
-from .transcript import Draft, Transcript, anchored, canonical, explicit_id, mode_of, moment_of
+from .transcript import Draft, Transcript, anchored, explicit_id, mode_of, moment_of
 
 __all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
 
@@ -77,34 +78,34 @@ def _transcript(source: Source, messages: list[Record], about: dict[str, Any]) -
     )
     session_id = explicit_id(about, "id")
     draft.start(start, Meta(session_id=session_id, occurred_at=moment_of(about)))
+    extras = Extras()
     for record in messages:
         message = record.value
-        data = _payload(message, draft)
+        data = _payload(message, draft, extras)
         sender = _sender(message)
-        meta = draft.place(
-            data,
-            session_id=session_id,
-            actor=sender,
-            agent_id=sender if isinstance(data, AssistantMessage) else None,
-            occurred_at=moment_of(message),
-        )
-        draft.add(data, canonical(message), meta)
+        told = extras.told(message, draft.next_version) | {"session_id": session_id}
+        if sender is not None:
+            told["actor"] = sender
+            told["agent_id"] = sender if isinstance(data, AssistantMessage) else told["agent_id"]
+        ours = message.get("instruction") is True
+        draft.add(data, draft.place(data, **told), as_told=ours)
     return draft.finish()
 
 
-def _payload(message: dict[str, Any], draft: Draft) -> EventData:
+def _payload(message: dict[str, Any], draft: Draft, extras: Extras) -> EventData:
     role, key = _role(message), _text_key(message)
     known: dict[str, Any] = {name: message[name] for name in _CALLS if name in message}
     known |= {"role": role, "content": None if key is None else message[key]}
     if role in ("assistant", "tool"):
-        known["name"] = _sender(message)
+        known["name"] = message.get("toolName") if role == "tool" else None
+        known["name"] = known["name"] or _sender(message)
     data = payload_of(known, draft.next_version, draft.calls)
     if isinstance(data, UnknownEvent):
         return UnknownEvent(data.type, data.schema_version, {ORIGINAL: message})
-    fields: dict[str, Any] = {"raw": {ORIGINAL: slim(message, data)}}
+    data = extras.payload(message, data, ORIGINAL)
     if isinstance(data, UserMessage):
-        fields["mentions"] = _mentions(message.get("mentions"))
-    return marked(data, fields)
+        data = data.model_copy(update={"mentions": _mentions(message.get("mentions"))})
+    return data
 
 
 def _role(message: Mapping[str, Any]) -> str | None:

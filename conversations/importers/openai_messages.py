@@ -17,7 +17,7 @@ from eventstore.events import ConversationStart, Meta
 
 from .openai_wire import payload_of
 from .source import Parsed, Record, Source
-from .transcript import Draft, Transcript, canonical, explicit_id, identify, moment_of
+from .transcript import Draft, Transcript, explicit_id, identify, moment_of
 
 __all__ = ["FORMAT", "holder_of", "read", "recognises"]
 
@@ -109,7 +109,7 @@ def _conversation(source: Source, record: Record, ordinal: int) -> Transcript:
     for message in messages:
         data = payload_of(message, draft.next_version, draft.calls)
         meta = draft.place(data, occurred_at=moment_of(message))
-        draft.add(data, canonical(message), meta)
+        draft.add(data, meta)
     return draft.finish()
 
 

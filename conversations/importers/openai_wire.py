@@ -30,9 +30,10 @@ from eventstore.events.records import EventData
 from eventstore.ids import call_id
 
 from .calls import Calls
+from .headings import heading_in, summary_in, text_with_heading
 from .openai_parts import parts_of, text_of, wire_content, wire_parts
 from .source import depth_of
-from .transcript import canonical
+from .transcript import UNINTERPRETED, canonical
 
 __all__ = [
     "ORIGINAL",
@@ -47,9 +48,6 @@ __all__ = [
 
 ORIGINAL = "openai_message"
 """The key in ``raw`` under which the message stands as it came."""
-
-UNINTERPRETED = "imported_message"
-"""The event type of a message whose role is unknown."""
 
 _DEEPEST = 100
 
@@ -77,8 +75,15 @@ def message_of(data: EventData, version: int) -> dict[str, Any] | None:
 
 
 def marked(data: EventData, fields: dict[str, Any]) -> EventData:
-    """Return the payload with these fields replaced; one that nobody interprets stays as it is."""
-    return data if isinstance(data, UnknownEvent) else data.model_copy(update=fields)
+    """Return the payload with these fields replaced; one that nobody interprets stays as it is.
+
+    The heading of a summary stays in ``raw``.
+    """
+    if isinstance(data, UnknownEvent):
+        return data
+    if isinstance(data, Summary) and isinstance(fields.get("raw"), dict):
+        fields = {**fields, "raw": {**fields["raw"], **heading_in(data.raw)}}
+    return data.model_copy(update=fields)
 
 
 def slim(record: Mapping[str, Any], data: EventData) -> dict[str, Any]:
@@ -118,7 +123,8 @@ def _interpret(message: dict[str, Any], calls: Calls) -> Any:
     content = message.get("content")
     match message.get("role"):
         case "system" | "developer" as role:
-            return SystemInstruction(text=text_of(content), role=role, name=name)
+            text = text_of(content)
+            return summary_in(text) or SystemInstruction(text=text, role=role, name=name)
         case "user":
             return UserMessage(parts=parts_of(content), name=name)
         case "assistant":
@@ -170,7 +176,7 @@ def _render(data: Any, version: int) -> dict[str, Any] | None:
         case SystemInstruction():
             message: dict[str, Any] = {"role": data.role, "content": data.text}
         case Summary(versions=()):
-            return {"role": "system", "content": data.text}
+            return {"role": "system", "content": text_with_heading(data)}
         case UserMessage():
             message = {"role": "user", "content": wire_content(data.parts)}
         case AssistantMessage():
@@ -208,8 +214,10 @@ def _render_assistant(data: AssistantMessage, version: int) -> dict[str, Any]:
 
 def _text_in(data: EventData) -> str | None:
     match data:
-        case SystemInstruction() | Summary():
+        case SystemInstruction():
             return data.text
+        case Summary():
+            return text_with_heading(data, "")
         case UserMessage() | AssistantMessage():
             texts = [part.text for part in data.parts if isinstance(part, TextPart)]
             return texts[0] if len(texts) == 1 else None

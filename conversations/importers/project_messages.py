@@ -4,36 +4,40 @@ The file is an array of messages in a superset of OpenAI's shape; fields that ol
 the defaults of section 6. An ``index.json`` beside the file, or beside its directory, adds title
 and mode. An element that is no message is reported, and the others are imported.
 
-The conversation's id comes from the ``conversationId`` in its messages if they name one, otherwise
-from its first message: that one stays as it is while the product rewrites the file.
+The conversation's id comes from the ``conversationId`` in its messages if they name one, then from
+its entry in the index, otherwise from its first message: all of them stay as they are while the
+product rewrites the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from eventstore.errors import ImportFailed
-from eventstore.events import (
-    AssistantMessage,
-    ConversationStart,
-    Meta,
-    Summary,
-    ToolResult,
-)
+from eventstore.events import ConversationStart, Meta
 from eventstore.events.records import EventData
 
-from .openai_wire import marked, payload_of, slim
+from .extras import Extras
+from .openai_wire import payload_of
+from .project_index import Entry, entry_of, name_of
 from .source import Parsed, Record, Source
-from .transcript import Draft, Transcript, anchored, canonical, explicit_id, mode_of, moment_of
+from .transcript import (
+    Draft,
+    Origin,
+    Transcript,
+    anchored,
+    explicit_id,
+    mode_of,
+    moment_of,
+)
 
-__all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
+__all__ = ["FORMAT", "ORIGINAL", "read", "read_entry", "recognises"]
 
 FORMAT = "messages-json"
 ORIGINAL = "project_message"
 """The key in ``raw`` under which the message stands as it came, but for a text content."""
 
-_SUMMARY_MARKS = ("SUMMARY", "CONVERSATION_SUMMARY")
 _OWN_FIELDS = {"createdAt", "partType", "isCollapsed", "includeInContext", "toolName"}
 
 
@@ -44,8 +48,34 @@ def recognises(value: Any) -> bool:
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     """Give the file's one conversation, after reports of what could not be read."""
-    messages: list[Record] = []
-    entry: dict[str, Any] = {}
+    messages = list[Record]()
+    yield from _messages(source, messages)
+    stated = explicit_id(messages[0].value) if messages else None
+    entry: Entry = {}
+    for found in entry_of(source.path, {source.path.absolute().parent.name, stated}):
+        if isinstance(found, ImportFailed):
+            yield found
+        else:
+            entry = found
+    if messages:
+        yield _transcript(source, messages, entry)
+
+
+def read_entry(source: Source, entry: Entry) -> Iterator[Transcript | ImportFailed]:
+    """Give the conversation of an index's entry, also if nothing has been said in it yet.
+
+    A file that holds no message but broken ones gives none.
+    """
+    messages, broken = list[Record](), False
+    for failure in _messages(source, messages):
+        broken = True
+        yield failure
+    if messages or not broken:
+        yield _transcript(source, messages, entry)
+
+
+def _messages(source: Source, messages: list[Record]) -> Iterator[ImportFailed]:
+    """Collect a file's messages, and give reports of what is none."""
     for element in _elements(source):
         if isinstance(element, ImportFailed):
             yield element
@@ -53,13 +83,6 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
             yield source.failed(element.line, "a message must be an object")
         else:
             messages.append(element)
-    for found in _index_entry(source, messages):
-        if isinstance(found, ImportFailed):
-            yield found
-        else:
-            entry = found
-    if messages:
-        yield _transcript(source, messages, entry)
 
 
 def _elements(source: Source) -> Iterator[Parsed]:
@@ -78,9 +101,9 @@ def _elements(source: Source) -> Iterator[Parsed]:
             yield item
 
 
-def _transcript(source: Source, messages: list[Record], entry: Mapping[str, Any]) -> Transcript:
-    stated = explicit_id(messages[0].value)
-    draft = Draft(anchored(FORMAT, stated, messages), source.file, messages[0].line)
+def _transcript(source: Source, messages: list[Record], entry: Entry) -> Transcript:
+    line = messages[0].line if messages else None
+    draft = Draft(_origin(messages, entry), source.file, line)
     title = entry.get("title")
     start = ConversationStart(
         title=title if isinstance(title, str) else None,
@@ -88,69 +111,26 @@ def _transcript(source: Source, messages: list[Record], entry: Mapping[str, Any]
         raw={"index_entry": dict(entry)} if entry else None,
     )
     draft.start(start, Meta(occurred_at=moment_of(entry)))
+    extras = Extras()
     for record in messages:
         message = record.value
-        data = _payload(message, draft)
-        fields = {
-            "mode": mode_of(message.get("mode")),
-            "run_id": _text(message.get("runId")),
-            "workflow_id": _text(message.get("workflowId")),
-            "agent_id": _text(message.get("agentId")),
-            "in_context": message.get("includeInContext") is not False,
-            "occurred_at": moment_of(message),
-        }
-        draft.add(data, canonical(message), draft.place(data, **fields))
+        data = extras.payload(message, _payload(message, draft), ORIGINAL)
+        meta = draft.place(data, **extras.told(message, draft.next_version))
+        ours = message.get("instruction") is True
+        draft.add(data, meta, as_told=ours)
     return draft.finish()
 
 
-def _payload(message: dict[str, Any], draft: Draft) -> EventData:
-    content = message.get("content")
-    data: EventData
-    if (
-        message.get("role") == "system"
-        and isinstance(content, str)
-        and content.startswith(_SUMMARY_MARKS)
-    ):
-        data = Summary(text=content, versions=(), strategy="imported")
-    else:
-        known = message
-        if message.get("role") == "tool" and "name" not in message:
-            known = {**message, "name": message.get("toolName")}
-        data = payload_of(known, draft.next_version, draft.calls)
-    fields: dict[str, Any] = {"raw": {ORIGINAL: slim(message, data)}}
-    if isinstance(data, ToolResult | AssistantMessage):
-        fields["duration_ms"] = _milliseconds(message.get("duration"))
-    return marked(data, fields)
-
-
-def _index_entry(source: Source, messages: list[Record]) -> Iterator[Any]:
-    """Give the conversation's entry in ``index.json``, or a report of why there is none."""
+def _origin(messages: list[Record], entry: Entry) -> Origin:
     stated = explicit_id(messages[0].value) if messages else None
-    names = {source.path.absolute().parent.name, stated}
-    entries: list[Any] = []
-    for found in source.beside("index.json", levels=2):
-        if isinstance(found, ImportFailed):
-            yield found
-        elif isinstance(found, dict) and explicit_id(found, "id") is None:
-            listed = found.get("conversations", found)
-            entries += listed if isinstance(listed, list) else _keyed(listed)
-        else:
-            entries.append(found)
-    for entry in entries:
-        if isinstance(entry, dict) and explicit_id(entry, "id") in names:
-            yield entry
-            return
+    if stated is None and entry:
+        # Ids such as "1" recur in other projects; the time sets them apart.
+        return Origin(FORMAT, place=("index entry", name_of(entry), entry.get("createdAt")))
+    return anchored(FORMAT, stated, messages)
 
 
-def _keyed(entries: Any) -> list[Any]:
-    if not isinstance(entries, dict):
-        return []
-    return [{"id": key, **value} for key, value in entries.items() if isinstance(value, dict)]
-
-
-def _milliseconds(value: Any) -> int | None:
-    return round(value) if type(value) in (int, float) and value >= 0 else None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+def _payload(message: dict[str, Any], draft: Draft) -> EventData:
+    known = message
+    if message.get("role") == "tool" and "name" not in message:
+        known = {**message, "name": message.get("toolName")}
+    return payload_of(known, draft.next_version, draft.calls)

@@ -20,6 +20,7 @@ from eventstore.events import (
     AssistantMessage,
     Retraction,
     Summary,
+    SystemInstruction,
     ToolCall,
     ToolCallRequest,
     ToolResult,
@@ -27,13 +28,15 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.events.codec import dumps
+from eventstore.events.registry import REGISTRY
 from eventstore.ids import call_id
 
 from . import session_lines as lines
+from .extras import ui_of
 from .openai_wire import payload_of, request_of
 from .session_lines import ORIGINAL, about
 from .source import Record, Source
-from .transcript import Draft, Transcript, anchored, canonical
+from .transcript import Draft, Transcript, anchored
 
 __all__ = ["FORMAT", "read", "recognises"]
 
@@ -96,10 +99,13 @@ class _Session:
                 case "user_message":
                     self._add(self._payload(lines.message_in(line, "user"), line), line)
                 case "system_instruction":
-                    role = "developer" if line.get("role") == "developer" else "system"
-                    self._add(self._payload(lines.message_in(line, role), line), line)
+                    self._system(line)
                 case "imported_message" if isinstance(about(line).get("message"), dict):
                     self._add(self._payload(about(line)["message"], line), line)
+                case kind if kind not in REGISTRY and lines.is_system_message(line):
+                    self._system(line)
+                case "summary" if "data" not in about(line) and lines.text_in(line):
+                    self._system(line)
                 case _:
                     self._add(self._with_versions(lines.interpret(line), line), line)
             if line["type"] in _ENDS_STEP:
@@ -108,9 +114,13 @@ class _Session:
 
     def _add(self, data: Any, line: Mapping[str, Any], **fields: Any) -> None:
         told = about(line).get("version")
+        ours = isinstance(told, int)
         if isinstance(told, int):
             self._versions[told] = self._draft.next_version
-        self._draft.add(data, canonical(line), lines.meta_in(line, **fields))
+        meta = lines.meta_in(line, **fields)
+        if hasattr(data, "ui") and (ui := ui_of(about(line).get("ui"))) is not None:
+            data = data.model_copy(update={"ui": ui})
+        self._draft.add(data, meta, as_told=ours)
 
     def _payload(self, message: dict[str, Any], line: Mapping[str, Any] | None) -> Any:
         """Return the payload of a message that stands on ``line``, or on no line of its own."""
@@ -118,6 +128,14 @@ class _Session:
         if isinstance(data, UnknownEvent):
             return UnknownEvent(data.type, 1, {**data.raw, ORIGINAL: line})
         return lines.with_line(data, line)
+
+    def _system(self, line: dict[str, Any]) -> None:
+        """Add an instruction, what once was one, or a summary."""
+        role = "developer" if line.get("role") == "developer" else "system"
+        data = self._payload(lines.message_in(line, role), line)
+        if isinstance(data, SystemInstruction) and about(line).get("continues") is True:
+            data = data.model_copy(update={"continues": True})
+        self._add(data, line)
 
     def _turn_start(self, line: dict[str, Any]) -> None:
         self._add(lines.interpret(line), line)
@@ -171,7 +189,7 @@ class _Session:
             version = self._draft.next_version
             requests = self._claim(version, (_request(line),), {index: line})
             message = AssistantMessage(tool_calls=requests, raw={ORIGINAL: None})
-            self._draft.add(message, canonical(line), lines.meta_in(line))
+            self._draft.add(message, lines.meta_in(line))
         own_id, request = self._requested[index]
         call = ToolCall(
             call_id=own_id,

@@ -38,6 +38,7 @@ __all__ = [
     "UNINTERPRETED",
     "conversation_start",
     "interpret",
+    "is_system_message",
     "kept",
     "message_in",
     "meta_in",
@@ -78,6 +79,11 @@ def text_in(line: Line) -> str | None:
     """Return a line's ``content`` if it is text."""
     content = line.get("content")
     return content if isinstance(content, str) else None
+
+
+def is_system_message(line: Line) -> bool:
+    """Whether a line says itself that it is one, whatever its type is called."""
+    return line.get("role") in ("system", "developer") and text_in(line) is not None
 
 
 def place_of(line: Line) -> tuple[int | None, int | None]:

@@ -1,6 +1,7 @@
 """Foreign files as records with their lines: JSON Lines line by line, JSON arrays by element.
 
-JSON is read strictly (NaN, infinities and numbers beyond their range are refused), and a record
+JSON is read strictly (NaN, infinities, numbers beyond their range and names that stand twice in an
+object are refused), and a record
 that cannot be used is answered as an `ImportFailed` in its place, so that it hides no other. JSON
 Lines are never held as a whole; a JSON document is, as text, and its elements are decoded one by
 one. Text is UTF-8, and surrogates encoded as if they were characters are let through.
@@ -53,14 +54,18 @@ class StrictDecoder:
     def __init__(self) -> None:
         self._refused: list[str] = []
         self._decoder = json.JSONDecoder(
-            parse_constant=self._refuse, parse_float=self._float, parse_int=self._int
+            parse_constant=self._constant,
+            parse_float=self._float,
+            parse_int=self._int,
+            object_pairs_hook=self._object,
         )
 
     def decode_at(self, text: str, start: int) -> tuple[Any, int]:
         """Return the value that begins at ``start``, and where it ends.
 
         Raises:
-            Unusable: It holds NaN, an infinity or a number out of range; ``end`` is known.
+            Unusable: It holds NaN, an infinity, a number out of range or a name twice; ``end`` is
+                known.
             ValueError: It is no JSON, or nested too deeply; nothing is known of its end.
         """
         self._refused.clear()
@@ -72,22 +77,41 @@ class StrictDecoder:
         if brackets > DEEPEST and depth_of(value) > DEEPEST:
             raise Unusable("the JSON is nested too deeply", end)
         if self._refused:
-            raise Unusable(f"{self._refused[0]} is no value of JSON", end)
+            raise Unusable(self._refused[0], end)
         return value, end
 
-    def _refuse(self, token: str) -> None:
-        self._refused.append(token)
+    def decode(self, text: str) -> Any:
+        """Return the one value of a text.
+
+        Raises:
+            ValueError: As of `decode_at`, or there is something else in the text.
+        """
+        value, end = self.decode_at(text, _skip(text, 0))
+        if _skip(text, end) < len(text):
+            raise ValueError("there is more than one JSON value")
+        return value
+
+    def _constant(self, token: str) -> None:
+        self._refused.append(f"{token} is no value of JSON")
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            seen: set[str] = set()
+            twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+            self._refused.append(f"the name {twice[:40]!r} stands twice in an object")
+        return found
 
     def _float(self, token: str) -> float | None:
         value = float(token)
         if abs(value) == float("inf"):
-            self._refuse(token[:40])
+            self._constant(token[:40])
             return None
         return value
 
     def _int(self, token: str) -> int | None:
         if len(token) > _MOST_DIGITS:
-            self._refuse(f"{token[:40]}...")
+            self._constant(f"{token[:40]}...")
             return None
         return int(token)
 

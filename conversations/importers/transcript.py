@@ -1,9 +1,8 @@
 """A conversation from a foreign file, as events that are ready to be appended.
 
-Everything about it is derived from the file's content: the conversation's id from the id that the
-source gave it or, failing that, from what it says and its place in the file; each event's id from
-the conversation, its place and its source record. So the same content gives the same ids, whatever
-the file is called and however often it is read.
+Which conversation it is, its `Origin` tells: the id that the source gave it or, failing that, what
+it says and its place in the file. So the same content is the same conversation, whatever the file
+is called and however often it is read. Ids are made when it is loaded, and never of what it says.
 """
 
 from __future__ import annotations
@@ -19,10 +18,13 @@ from uuid import UUID
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,
+    LlmError,
     Meta,
     NewEvent,
     SystemInstruction,
+    ToolCall,
     ToolResult,
+    UnknownEvent,
     UserMessage,
 )
 from eventstore.events.records import EventData
@@ -33,7 +35,9 @@ from .calls import Calls
 from .source import Record
 
 __all__ = [
+    "UNINTERPRETED",
     "Draft",
+    "Origin",
     "Transcript",
     "anchored",
     "canonical",
@@ -43,39 +47,84 @@ __all__ = [
     "moment_of",
 ]
 
+UNINTERPRETED = "imported_message"
+"""The event type of a message whose role is unknown."""
+
+_SPOKEN = (UserMessage, AssistantMessage, LlmError, ToolCall, ToolResult)
 _CONVERSATION_KEYS = ("conversationId", "conversation_id", "sessionId", "session_id")
 _MOMENT_KEYS = ("createdAt", "created_at", "timestamp", "ts", "time")
 _MILLISECONDS_FROM = 100_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Transcript:
-    """One conversation to be imported: its events from version 1, and where it was found."""
+class Origin:
+    """What tells a conversation from all others of its owner: a place, or else its content.
 
-    conversation_id: UUID
+    Attributes:
+        format: The name of the format.
+        place: The id that the source gives it, and what belongs to that.
+        content: What it says, if it has no place.
+    """
+
+    format: str
+    place: tuple[Any, ...] = ()
+    content: tuple[Any, ...] = ()
+
+    def conversation_id(self, tenant_id: str | None, user_id: str | None) -> UUID | None:
+        """Return the id of the conversation at this place, of this owner; None without a place.
+
+        It is another one for each owner, so that nobody learns what others have imported.
+        """
+        if not self.place:
+            return None
+        return derived_id("conversation", self._text(self.place, tenant_id, user_id))
+
+    def digest(self, tenant_id: str | None, user_id: str | None) -> str:
+        """Return what stands for the content, of this owner, while the content itself is stored."""
+        text = self._text(self.content, tenant_id, user_id)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _text(self, told: tuple[Any, ...], tenant_id: str | None, user_id: str | None) -> str:
+        return canonical([tenant_id, user_id, self.format, *told])
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One conversation to be imported: its events from version 1, and where it was found.
+
+    With a ``conversation_id`` it goes there; otherwise its origin tells where.
+    """
+
+    origin: Origin
     events: tuple[NewEvent, ...]
     title: str | None = None
     tenant_id: str | None = None
     user_id: str | None = None
     file: str = ""
     line: int | None = None
+    conversation_id: UUID | None = None
 
 
 class Draft:
-    """A transcript in the making: counts turns and steps, pairs calls, derives ids.
+    """A transcript in the making: counts turns and steps, and pairs calls.
 
-    The first event is the `ConversationStart`. Its id does not cover its payload, because products
-    rewrite a conversation's metadata while it grows.
+    System messages that lead the conversation are its instructions, and stand together. A later one
+    stays where it stood, out of the context: history, which products render anew for each request
+    (document 000, 4.3).
+
+    The first event is the `ConversationStart`.
     """
 
-    def __init__(self, conversation_id: UUID, file: str, line: int | None) -> None:
-        self.conversation_id = conversation_id
+    def __init__(self, origin: Origin, file: str, line: int | None) -> None:
+        self._origin = origin
         self.calls = Calls()
         self._file, self._line = file, line
         self._events: list[NewEvent] = []
         self._title: str | None = None
         self._turn = 0
         self._step = -1
+        self._leading = True
+        self._instructed = False
 
     @property
     def next_version(self) -> int:
@@ -85,15 +134,32 @@ class Draft:
     def start(self, start: ConversationStart, meta: Meta) -> None:
         """Add the first event."""
         self._title = start.title
-        self.add(start, "", meta)
+        self.add(start, meta)
 
-    def add(self, data: EventData, source: str, meta: Meta) -> None:
-        """Add an event; ``source`` is the canonical JSON of the record that it comes from."""
-        digest = hashlib.sha256(source.encode()).hexdigest()
-        event_id = derived_id(self.conversation_id, len(self._events), digest)
-        self._events.append(NewEvent(data, event_id, meta))
+    def add(self, data: EventData, meta: Meta, *, as_told: bool = False) -> None:
+        """Add an event.
+
+        Args:
+            data: The payload.
+            meta: The metadata.
+            as_told: Whether the record itself tells which system messages are instructions.
+        """
+        if isinstance(data, SystemInstruction) and not as_told:
+            data, meta = self._placed(data, meta)
+        unknown = isinstance(data, UnknownEvent) and data.type == UNINTERPRETED
+        if unknown or isinstance(data, _SPOKEN):
+            self._leading = False
+        self._events.append(NewEvent(data, meta=meta))
         if isinstance(data, AssistantMessage):
             self.calls.note(len(self._events), data.tool_calls)
+
+    def _placed(self, data: SystemInstruction, meta: Meta) -> tuple[SystemInstruction, Meta]:
+        if not self._leading:
+            return data, meta.model_copy(update={"in_context": False})
+        if not meta.in_context:
+            return data, meta
+        continues, self._instructed = self._instructed, True
+        return data.model_copy(update={"continues": continues}), meta
 
     def place(self, data: EventData, **fields: Any) -> Meta:
         """Return the metadata of the next event: its turn and step by counting, and ``fields``.
@@ -103,18 +169,16 @@ class Draft:
         """
         if isinstance(data, UserMessage):
             self._turn, self._step = self._turn + 1, -1
-        elif isinstance(data, AssistantMessage):
+        elif isinstance(data, AssistantMessage | LlmError):
             self._step += 1
-        in_step = isinstance(data, AssistantMessage | ToolResult) and self._step >= 0
-        in_turn = self._turn > 0 and not isinstance(data, SystemInstruction)
-        return Meta(
-            turn=self._turn if in_turn else None, step=self._step if in_step else None, **fields
-        )
+        in_step = isinstance(data, AssistantMessage | LlmError | ToolResult) and self._step >= 0
+        step = self._step if in_step else None
+        return Meta(turn=self._turn or None, step=step, **fields)
 
     def finish(self) -> Transcript:
         """Return the transcript."""
         return Transcript(
-            self.conversation_id,
+            self._origin,
             tuple(self._events),
             title=self._title,
             file=self._file,
@@ -138,16 +202,15 @@ def explicit_id(record: Any, *more_keys: str) -> str | None:
     return None
 
 
-def identify(format_name: str, stated: str | None, content: Iterable[Any] = ()) -> UUID:
-    """Return a conversation's id: from the id it states, else from content and place."""
+def identify(format_name: str, stated: str | None, content: Iterable[Any] = ()) -> Origin:
+    """Return what tells a conversation: the id that it states, or else what it says."""
     if stated is not None:
-        return derived_id("conversation", format_name, "id", stated)
-    digest = hashlib.sha256("\n".join(map(canonical, content)).encode()).hexdigest()
-    return derived_id("conversation", format_name, "content", digest)
+        return Origin(format_name, place=("id", stated))
+    return Origin(format_name, content=tuple(content))
 
 
-def anchored(format_name: str, stated: str | None, messages: Sequence[Record]) -> UUID:
-    """Return the id of a conversation that is a file which grows at its end.
+def anchored(format_name: str, stated: str | None, messages: Sequence[Record]) -> Origin:
+    """Return what tells a conversation that is a file which grows at its end.
 
     Without a stated id the first message tells, if it has an id or a time that sets it apart.
     """

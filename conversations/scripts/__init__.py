@@ -5,11 +5,16 @@ code goes on; `recorder` and `aio` write them, for threads and for event loops, 
 the store answered. So both record the same, and neither holds a rule of its own.
 """
 
-from conversations.scripts.calls import CallFacts, CallScript, RequestedCall
+from conversations.scripts.answers import Answers
+from conversations.scripts.calls import CLOSED, AnswerText, CallFacts, CallScript
+from conversations.scripts.requested import RequestedCall
 from conversations.scripts.tools import Executable, ToolScript
 from conversations.scripts.turns import TurnScript, add_usage
 
 __all__ = [
+    "CLOSED",
+    "AnswerText",
+    "Answers",
     "CallFacts",
     "CallScript",
     "Executable",

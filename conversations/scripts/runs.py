@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from conversations.scripts.words import told
+from conversations.stops import left, told
 from eventstore import NewEvent, new_id
 from eventstore.events import (
     Artifact,
@@ -34,13 +34,16 @@ class StepScript:
     error: str | None = None
     ended: bool = False
     artifacts: dict[str, Artifact] = field(default_factory=dict)
+    _begun: list[NewEvent] | None = None
 
     def begin(self) -> list[NewEvent]:
-        """Return the event of the step's start."""
-        start = RunStepStart(
-            run_id=self.run_id, node_id=self.node_id, brief=self.brief, context=self.context
-        )
-        return [NewEvent(start, new_id(), self.meta)]
+        """Return the event of the step's start; always the same."""
+        if self._begun is None:
+            start = RunStepStart(
+                run_id=self.run_id, node_id=self.node_id, brief=self.brief, context=self.context
+            )
+            self._begun = [NewEvent(start, new_id(), self.meta)]
+        return self._begun
 
     def end(self, error: BaseException | None = None) -> list[NewEvent]:
         """Return the event of the step's end, with its artifacts; none if it has ended already."""
@@ -49,7 +52,7 @@ class StepScript:
         self.ended = True
         status: Literal["completed", "failed", "cancelled"] = "completed"
         if error is not None:
-            status = "failed" if isinstance(error, Exception) else "cancelled"
+            status = "cancelled" if left(error) else "failed"
         elif self.error is not None:
             status = "failed"
         end = RunStepEnd(
@@ -57,7 +60,7 @@ class StepScript:
             node_id=self.node_id,
             status=status,
             artifacts=tuple(self.artifacts.values()),
-            error=self.error if error is None else told(error),
+            error=self.error if error is None else left(error) or told(error),
         )
         return [NewEvent(end, new_id(), self.meta)]
 
@@ -136,7 +139,9 @@ class RunScript:
         """
         if error is None:
             return self.end("completed")
-        return self.end("failed", error=told(error)) if isinstance(error, Exception) else []
+        if left(error):
+            return []
+        return self.end("failed", error=told(error))
 
     def _event(self, payload: Payload) -> NewEvent:
         return NewEvent(payload, new_id(), self.meta)

@@ -9,24 +9,36 @@ from typing import Any
 from uuid import UUID
 
 from conversations.requests import Request, SystemTexts, digest_of
-from conversations.scripts.calls import CallFacts, CallScript, RequestedCall
+from conversations.scripts.answers import Answers
+from conversations.scripts.calls import CallFacts, CallScript
+from conversations.scripts.requested import RequestedCall
 from conversations.scripts.tools import Executable, ToolScript
-from conversations.scripts.words import milliseconds, told
+from conversations.scripts.words import milliseconds
+from conversations.sent import sent_in
+from conversations.stops import left, told
+from conversations.streams.plain import plain
 from eventstore import NewEvent, new_id
+from eventstore.errors import InvalidEvent
 from eventstore.events import (
-    ContentPart,
     Invocation,
     Meta,
     Payload,
     TextPart,
     TokenUsage,
+    ToolPolicy,
+    ToolResult,
     TurnEnd,
     TurnStart,
     UserMessage,
 )
-from eventstore.events.values import Mode
+from projections.context.active import AskedMode
 
 __all__ = ["TurnScript", "add_usage"]
+
+_UNSEEN = (
+    "The turn ended before a result of this tool call was seen. It may or may not have taken "
+    "effect: check before you repeat it."
+)
 
 
 @dataclass(slots=True)
@@ -35,18 +47,19 @@ class TurnScript:
 
     meta: Meta
     started_at: float
+    policy: ToolPolicy | None = None
     steps: int = 0
     usage: TokenUsage | None = None
     ended: bool = False
     rendered: Request | None = None
     systems: SystemTexts = field(default_factory=SystemTexts)
+    answers: Answers = field(default_factory=Answers)
     _sent: dict[str, CallScript] = field(default_factory=dict)
     _begun: list[NewEvent] | None = None
 
-    def begin(self, said: str | UserMessage | Sequence[ContentPart]) -> list[NewEvent]:
+    def begin(self, message: UserMessage) -> list[NewEvent]:
         """Return the events of the turn's start and of the input; the same ones every time."""
         if self._begun is None:
-            message = _message(said)
             text = "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
             self._begun = [self.event(TurnStart(input=text)), self.event(message)]
         return self._begun
@@ -62,13 +75,18 @@ class TurnScript:
         self.usage = add_usage(self.usage, usage)
 
     def rendering(
-        self, mode: Mode | None, run: bool | str | None, agent: str | None
+        self, mode: AskedMode, run: bool | str | None, agent: str | None
     ) -> dict[str, Any]:
-        """Return in which mode, of which run and by which agent the next request is rendered."""
+        """Return in which mode, of which run, by which agent and policy a request is rendered.
+
+        The mode of the turn is the active one; whoever wants none is not told of the turn's run.
+        """
+        own = None if mode is None else self.meta.run_id
         return {
-            "mode": mode or self.meta.mode,
-            "run": self.meta.run_id if run is None else run,
+            "mode": self.meta.mode if mode == "active" else mode,
+            "run": own if run is None else run,
             "agent": agent or self.meta.agent_id,
+            "tool_policy": self.policy,
         }
 
     def end(
@@ -78,22 +96,40 @@ class TurnScript:
         if self.ended:
             return []
         self.ended = True
-        aborted = isinstance(error, BaseException) and not isinstance(error, Exception)
+        stop = left(error) if isinstance(error, BaseException) else None
         if error is not None:
-            status = "aborted" if aborted else "error"
+            status = "aborted" if stop else "error"
         return [
+            *self._unseen(),
             self.event(
                 TurnEnd.model_validate(
                     {
                         "status": status,
-                        "reason": "interrupted" if aborted else None,
-                        "error": None if error is None else told(error),
+                        "reason": "interrupted" if stop else None,
+                        "error": stop or (None if error is None else told(error)),
                         "step_count": self.steps,
                         "duration_ms": milliseconds(now - self.started_at),
                         "tokens": self.usage,
                     }
                 )
+            ),
+        ]
+
+    def _unseen(self) -> list[NewEvent]:
+        """Return what is known of tools that are run elsewhere, and whose results nobody sent."""
+        return [
+            NewEvent(
+                ToolResult(
+                    call_id=call.call_id,
+                    status="outcome_unknown",
+                    name=call.name,
+                    content=_UNSEEN,
+                    provider_id=call.provider_id,
+                ),
+                new_id(),
+                call.meta,
             )
+            for call in self.answers.unseen(self.meta.turn)
         ]
 
     def tool(
@@ -103,10 +139,20 @@ class TurnScript:
 
         One that recovery has found belongs to the turn that executes it again.
         """
+        if not isinstance(call, Executable):
+            raise TypeError(
+                f"{call!r:.80} cannot be recorded as a tool call: a tool call is one of "
+                "call.tool_calls or recovery.re_executable; what the product does of its own "
+                "accord goes into the turn's input or a notebook"
+            )
+        meta = self.meta
         if isinstance(call, RequestedCall):
-            return ToolScript(call, call.meta, conversation_id, time.monotonic(), idempotent)
-        again = idempotent or call.idempotent
-        return ToolScript(call, self.meta, conversation_id, time.monotonic(), again)
+            meta = call.meta
+        else:
+            idempotent = idempotent or call.idempotent
+        self.answers.by_hand()
+        now = time.monotonic()
+        return ToolScript(call, meta, conversation_id, now, idempotent, self.answers, self.policy)
 
     def call(
         self,
@@ -119,11 +165,23 @@ class TurnScript:
         parameters: dict[str, Any] | None,
         tools: Sequence[dict[str, Any]],
         retry_of: CallFacts | None,
+        tools_from_messages: bool = False,
     ) -> CallScript:
         """Return the script of the next model call; see `Turn.llm_call` for what a prompt does."""
-        digest = None if prompt is None else digest_of(prompt)
+        if request is not None and not isinstance(request, Request):
+            raise TypeError(
+                f"turn.llm_call takes what turn.context() returned, not {type(request).__name__}: "
+                "messages of your own are handed in as prompt=..."
+            )
+        try:
+            digest = None if prompt is None else digest_of(prompt)
+        except InvalidEvent:  # it holds objects of an SDK's, such as the message that it answers
+            prompt = plain(prompt)
+            digest = digest_of(prompt)
         if request is None and digest and self.rendered and self.rendered.digest == digest:
             request = self.rendered
+        # Messages that were made of the log tell it nothing new.
+        told_by = None if request else prompt
         model = model or (request.model if request else None)
         before = retry_of.script if retry_of else self._failure_of(digest)
         script = CallScript(
@@ -135,6 +193,9 @@ class TurnScript:
             parameters=parameters or {},
             tools=tuple(tools) or (request.tools if request else ()),
             systems=self.systems,
+            answers=self.answers,
+            prompt=prompt,
+            sent=tuple(sent_in(told_by)) if tools_from_messages else None,
             attempt=before.attempt + 1 if before else 1,
             retry_of=before.llm_call_id if before else None,
         )
@@ -171,9 +232,3 @@ def _number(usage: TokenUsage, name: str) -> int | None:
     if value is None and name == "total_tokens":  # not every provider says it
         return usage.prompt_tokens + usage.completion_tokens
     return value
-
-
-def _message(said: str | UserMessage | Sequence[ContentPart]) -> UserMessage:
-    if isinstance(said, UserMessage):
-        return said
-    return UserMessage.text(said) if isinstance(said, str) else UserMessage(parts=tuple(said))

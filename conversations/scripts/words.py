@@ -1,15 +1,8 @@
-"""Errors in words, and durations in milliseconds."""
+"""Durations in milliseconds."""
 
 from __future__ import annotations
 
-__all__ = ["milliseconds", "told"]
-
-
-def told(error: BaseException | str) -> str:
-    """Return an error in words: its class and its message."""
-    if isinstance(error, str):
-        return error
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+__all__ = ["milliseconds"]
 
 
 def milliseconds(seconds: float) -> int:

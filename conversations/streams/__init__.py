@@ -7,15 +7,18 @@
         delta = parser.feed(chunk)          # what this chunk added; false if nothing
     parser.message(llm_call_id="call-1")    # the same, put together: an AssistantMessage
 
-Three specifications are known: OpenAI's chat completions (with the many servers that speak the
-same), OpenAI's Responses, and Anthropic's Messages. Everything here is pure: no I/O, no SDK.
+Six specifications are known: OpenAI's chat completions (with the many servers that speak the
+same) and Responses, Anthropic's Messages, Gemini's generateContent, Ollama's chat and Bedrock's
+Converse. What comes from elsewhere is told by hand. Everything here is pure: no I/O, no SDK.
 """
 
 from .base import Delta, Partial, StreamError, StreamParser
-from .detect import from_response, parser_for, read_response
+from .by_hand import ByHand
+from .detect import from_response, parser_for, read_response, says_nothing
 from .failures import Failure, classify
 
 __all__ = [
+    "ByHand",
     "Delta",
     "Failure",
     "Partial",
@@ -25,4 +28,5 @@ __all__ = [
     "from_response",
     "parser_for",
     "read_response",
+    "says_nothing",
 ]

@@ -80,7 +80,10 @@ class AnthropicParser(ChunkParser):
         self._note(message)
         self._add_counts(message.get("usage"))
         content = message.get("content")
+        content = [content] if isinstance(content, str) else content
         for index, block in enumerate(content if isinstance(content, list) else ()):
+            if isinstance(block, str):
+                block = {"type": "text", "text": block}
             if isinstance(block, dict):
                 self._open(index, block)
                 self._close(self._by_index[index])
@@ -97,7 +100,7 @@ class AnthropicParser(ChunkParser):
                 provider_id=text(start.get("id")) or None,
                 raw=told(start, _OF_TOOL),
             )
-        elif block.kind == "text":
+        elif block.kind == "text" and isinstance(start.get("text"), str | None):
             self._answer.say("text", block.place, text(start.get("text")))
             self._keep_citations(start)
         elif block.kind == "thinking":

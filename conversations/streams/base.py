@@ -64,6 +64,10 @@ class StreamParser(Protocol):
     """Takes the chunks of one model call."""
 
     @property
+    def unknown(self) -> bool:
+        """Whether nothing that was fed has told which specification this is."""
+
+    @property
     def finished(self) -> bool:
         """Whether the provider said that the answer is complete; usage may still follow."""
 

@@ -13,12 +13,15 @@ from eventstore.events.base import JsonObject
 
 from .anthropic import AnthropicParser
 from .base import Delta, Partial, StreamError, StreamParser
+from .bedrock import EVENTS, BedrockParser
+from .gemini import GeminiParser, field
+from .ollama import OllamaParser
 from .openai_chat import OpenAIChatParser
 from .openai_responses import OpenAIResponsesParser
 from .parser import ChunkParser, text
-from .plain import as_chunk, plain
+from .plain import as_chunk
 
-__all__ = ["from_response", "parser_for", "read_response"]
+__all__ = ["from_response", "parser_for", "read_response", "says_nothing"]
 
 _MODULES: tuple[tuple[str, type[ChunkParser]], ...] = (
     ("anthropic.", AnthropicParser),
@@ -33,6 +36,7 @@ _ANTHROPIC_EVENTS = frozenset(
         *("content_block_start", "content_block_delta", "content_block_stop"),
     }
 )
+_KEPT = 100
 _ANTHROPIC_FIELDS = frozenset({"content", "role", "stop_reason"})
 
 
@@ -49,7 +53,7 @@ def parser_for(chunk: Any, *, provider: str | None = None) -> StreamParser:
 
 def read_response(response: Any, *, provider: str | None = None) -> StreamParser:
     """Return a parser that has taken a whole response, an SDK's object or a dict."""
-    body = plain(response)
+    body = as_chunk(response)
     kind = _by_response(body) if isinstance(body, dict) else None
     if kind is None:
         undetected = _Undetected(provider)
@@ -65,6 +69,13 @@ def from_response(response: Any, *, provider: str | None = None, **fields: Any) 
     return read_response(response, provider=provider).message(**fields)
 
 
+def says_nothing(parser: StreamParser) -> bool:
+    """Whether a response held no answer: nothing was said or asked for, and nobody says why."""
+    message = parser.message()
+    told = message.parts or message.tool_calls or message.finish_reason
+    return parser.error is None and not told
+
+
 class _Undetected:
     """Keeps what comes until a chunk tells its specification, then parses from there on."""
 
@@ -72,6 +83,10 @@ class _Undetected:
         self._provider = provider
         self._inner: ChunkParser | None = None
         self._before: list[Any] = []
+
+    @property
+    def unknown(self) -> bool:
+        return self._inner is None
 
     @property
     def finished(self) -> bool:
@@ -102,7 +117,8 @@ class _Undetected:
         value = as_chunk(chunk)
         if value in (None, "[DONE]", {}):
             return Delta()
-        self._before.append(value)
+        if len(self._before) < _KEPT:
+            self._before.append(value)
         return Delta(raw=(value,))
 
 
@@ -130,18 +146,40 @@ def _by_fields(chunk: JsonObject) -> type[ChunkParser] | None:
         return OpenAIResponsesParser if ours else AnthropicParser
     if kind == "chunk" and isinstance(chunk.get("chunk"), dict):
         return _by_fields(chunk["chunk"])
-    if chunk.keys() & {"choices", "error", "x_groq"}:
+    if chunk.keys() & {"choices", "x_groq"}:
+        return OpenAIChatParser
+    if (other := _by_other_fields(chunk)) is not None:
+        return other
+    if "error" in chunk:
         return OpenAIChatParser
     if text(chunk.get("object")) in ("chat.completion.chunk", "chat.completion", "error"):
         return OpenAIChatParser
     return None
 
 
+def _by_other_fields(body: JsonObject) -> type[ChunkParser] | None:
+    """Tell apart those who stream chunks of the shape of their answer, and Bedrock's events."""
+    if isinstance(body.get("candidates"), list):
+        return GeminiParser
+    if any(isinstance(field(body, name), dict) for name in ("usageMetadata", "promptFeedback")):
+        return GeminiParser
+    said = isinstance(body.get("message"), dict) or isinstance(body.get("response"), str)
+    if isinstance(body.get("done"), bool) and said:
+        return OllamaParser
+    if len(body) == 1 and isinstance(body.get(next(iter(body))), dict) and body.keys() & EVENTS:
+        return BedrockParser
+    return None
+
+
 def _by_response(response: JsonObject) -> type[ChunkParser] | None:
     if isinstance(response.get("choices"), list):
         return OpenAIChatParser
+    output = response.get("output")
+    if isinstance(output, dict) and isinstance(output.get("message"), dict):
+        return BedrockParser
     if response.get("object") == "response" or isinstance(response.get("output"), list):
         return OpenAIResponsesParser
     if response.get("type") == "message" or response.keys() >= _ANTHROPIC_FIELDS:
         return AnthropicParser
-    return None
+    other = _by_other_fields(response)
+    return None if other is BedrockParser else other

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from conversations.stops import stopped, without_directories
 from eventstore.events.values import LlmErrorKind
 
 from .plain import attribute
@@ -72,7 +73,14 @@ def classify(exception: BaseException) -> Failure:
     if kind == "network" and ("timeout", True) in verdicts:
         # SDKs wrap a timeout of the HTTP library in their own error of connection.
         kind = "timeout"
-    return Failure(kind, retryable, _message(exception), status)
+    stop = stopped(exception)
+    if stop is not None:
+        return Failure("cancelled", False, stop, status)
+    message = _message(exception)
+    if not any(map(_by_answer, chain)):
+        # No words of a provider, but of the product's own code or of this machine's.
+        message = without_directories(message)
+    return Failure(kind, retryable, message, status)
 
 
 def _chain(exception: BaseException) -> Iterator[BaseException]:

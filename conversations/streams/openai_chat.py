@@ -50,6 +50,7 @@ class OpenAIChatParser(ChunkParser):
         self._of_response: JsonObject = {}
         self._logprobs: JsonObject = {}
         self._told_seller: str | None = None
+        self._others = 0
 
     def _take(self, event: JsonObject) -> None:
         if not event.keys() & {"choices", "error", "id", "model", "usage", "x_groq"}:
@@ -72,8 +73,10 @@ class OpenAIChatParser(ChunkParser):
         self._of_response |= told(event, _OF_CHUNK)
 
     def _read(self, response: JsonObject) -> None:
-        self._take(response)
         choices = response.get("choices")
+        if isinstance(choices, list):
+            response = {**response, "choices": [_numbered(choice) for choice in choices]}
+        self._take(response)
         if isinstance(choices, list) and len(choices) > 1:
             self._of_response["choices"] = choices[1:]
         self.finished = self.finished or self.error is None
@@ -122,6 +125,8 @@ class OpenAIChatParser(ChunkParser):
             elif isinstance(part, dict) and isinstance(part.get("refusal"), str):
                 self._answer.say("refusal", "refusal", part["refusal"])
             elif part is not None:
+                self._others += 1
+                self._answer.show(self._others, part)
                 self._answer.keep({"delta": {"content": [part]}})
 
     def _count(self, event: JsonObject) -> None:
@@ -152,3 +157,15 @@ class OpenAIChatParser(ChunkParser):
             "logprobs": self._logprobs,
         }
         return told(found, frozenset())
+
+
+def _numbered(choice: Any) -> Any:
+    """Return a whole choice with its calls numbered: only pieces of a stream share an id."""
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(message, dict) or not isinstance(calls := message.get("tool_calls"), list):
+        return choice
+    numbered = [
+        {**call, "index": place} if isinstance(call, dict) else call
+        for place, call in enumerate(calls)
+    ]
+    return {**choice, "message": {**message, "tool_calls": numbered}}

@@ -85,6 +85,8 @@ class OpenAIResponsesParser(ChunkParser):
     def _read(self, response: JsonObject) -> None:
         status = text(response.get("status")) or "completed"
         self._end(f"response.{status}", response, response)
+        if not response.get("status") and not response.get("output"):
+            self._finish_reason = None
 
     def _take_text(self, stem: str, last: str, event: JsonObject) -> None:
         kind, said, where, field = _TEXTS[stem]

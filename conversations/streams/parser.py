@@ -40,6 +40,7 @@ class ChunkParser(ABC):
     """
 
     specification: ClassVar[str]
+    unknown: ClassVar[bool] = False
 
     def __init__(self, provider: str | None = None) -> None:
         self.finished = False
@@ -49,6 +50,7 @@ class ChunkParser(ABC):
         self._model: str | None = None
         self._response_id: str | None = None
         self._finish_reason: str | None = None
+        self._body: JsonObject = {}
 
     def feed(self, chunk: Any) -> Delta:
         """Take a chunk and return what it added; see `StreamParser.feed`."""
@@ -70,6 +72,9 @@ class ChunkParser(ABC):
         """Take a whole response that was not streamed."""
         self._read(response)
         self._answer.take()
+        if not self._answer.parts() and not self._answer.calls:
+            # Whatever it was that nobody has read, the log has it.
+            self._body = response
 
     def message(self, **fields: Any) -> AssistantMessage:
         """Return what has been received; see `StreamParser.message`."""
@@ -79,10 +84,10 @@ class ChunkParser(ABC):
             "finish_reason": self._finish_reason,
             "usage": self._usage(),
             "invocation": Invocation(
-                provider=self._seller(), specification=self.specification, model=self._model
+                provider=self._seller(), specification=self.specification or None, model=self._model
             ),
             "response_id": self._response_id,
-            "raw": self._raw() or None,
+            "raw": self._raw() | ({"body": self._body} if self._body else {}) or None,
         }
         return AssistantMessage(**own | fields)
 

@@ -119,6 +119,7 @@ class Items:
         seen: dict[str, int] = {}
         for body in output if isinstance(output, list) else ():
             if not isinstance(body, dict):
+                self._answer.show(("other", len(seen)), body)
                 self._answer.keep(body)
                 continue
             kind = text(body.get("type"))

@@ -7,12 +7,21 @@ reasoning apart from the completion. The provider's own object is kept beside th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from eventstore.events import TokenUsage
 from eventstore.events.base import JsonObject
 
-__all__ = ["anthropic_usage", "chat_usage", "responses_usage"]
+__all__ = [
+    "anthropic_usage",
+    "any_usage",
+    "bedrock_usage",
+    "chat_usage",
+    "gemini_usage",
+    "ollama_usage",
+    "responses_usage",
+]
 
 _LARGEST = 2**53
 
@@ -79,6 +88,70 @@ def anthropic_usage(raw: JsonObject) -> TokenUsage | None:
         reasoning_tokens=_count(raw.get("output_tokens_details"), "thinking_tokens"),
         raw=raw,
     )
+
+
+def gemini_usage(raw: Any) -> TokenUsage | None:
+    """Return the usage of an answer of Gemini's, or None if it tells no counts."""
+    names = ("prompt", "candidates", "thoughts", "total", "cachedContent", "toolUsePrompt")
+    prompt, said, thought, total, cached, tools = (
+        _first(_count(raw, f"{name}TokenCount"), _count(raw, f"{_snake(name)}_token_count"))
+        for name in names
+    )
+    if prompt is None and said is None:
+        return None
+    return TokenUsage(
+        prompt_tokens=(prompt or 0) + (tools or 0),
+        completion_tokens=(said or 0) + (thought or 0),
+        total_tokens=total,
+        cached_prompt_tokens=cached,
+        reasoning_tokens=thought,
+        raw=raw,
+    )
+
+
+def ollama_usage(raw: Any) -> TokenUsage | None:
+    """Return the usage that the last chunk of Ollama's tells, or None if it tells no counts."""
+    prompt, completion = _count(raw, "prompt_eval_count"), _count(raw, "eval_count")
+    if prompt is None and completion is None:
+        return None
+    return TokenUsage(prompt_tokens=prompt or 0, completion_tokens=completion or 0)
+
+
+def bedrock_usage(raw: Any) -> TokenUsage | None:
+    """Return the usage of Bedrock's Converse, or None if it tells no counts.
+
+    What was read from and written to the cache is counted apart from the input.
+    """
+    prompt, completion = _count(raw, "inputTokens"), _count(raw, "outputTokens")
+    if prompt is None and completion is None:
+        return None
+    read, written = _count(raw, "cacheReadInputTokens"), _count(raw, "cacheWriteInputTokens")
+    return TokenUsage(
+        prompt_tokens=(prompt or 0) + (read or 0) + (written or 0),
+        completion_tokens=completion or 0,
+        total_tokens=_count(raw, "totalTokens"),
+        cached_prompt_tokens=read,
+        cache_write_tokens=written,
+        raw=raw,
+    )
+
+
+def any_usage(raw: Any) -> TokenUsage | None:
+    """Return the usage in whichever provider's shape it is; None if it tells no counts."""
+    if not isinstance(raw, dict):
+        return None
+    apart = raw.keys() & {"cache_read_input_tokens", "cache_creation_input_tokens"}
+    readers: tuple[Callable[[Any], TokenUsage | None], ...] = (
+        anthropic_usage if apart else chat_usage,
+        gemini_usage,
+        bedrock_usage,
+        ollama_usage,
+    )
+    return next((usage for usage in (read(raw) for read in readers) if usage is not None), None)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def _count(counts: Any, key: str) -> int | None:

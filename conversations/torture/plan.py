@@ -7,7 +7,7 @@ readers and the final check can tell them from all others.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
@@ -46,7 +46,7 @@ class Plan:
         workers: How many processes keep the projections warm.
     """
 
-    url: str
+    url: str = field(repr=False)
     directory: Path
     run: UUID
     writers: int

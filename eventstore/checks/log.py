@@ -13,7 +13,7 @@ from eventstore.sql.migrate import current_revision, known_revisions
 from eventstore.sql.schema import metadata_for
 from eventstore.store import EventStore
 
-__all__ = ["chain", "feed", "schema", "tables", "triggers"]
+__all__ = ["chain", "feed", "keys", "schema", "tables", "triggers"]
 
 _HELD_S = 10.0
 _COLUMNS = {
@@ -79,7 +79,7 @@ def _columns(connection: Connection) -> dict[str, set[str]]:
 
 
 def triggers(store: EventStore) -> Check:
-    """Whether the triggers that keep events immutable are there, as declared, and enabled."""
+    """Whether the triggers that keep events immutable are there, as declared, and always fire."""
     with store.reading() as connection:
         is_sqlite = connection.dialect.name == "sqlite"
         wrong = sorted((_sqlite_triggers if is_sqlite else _postgresql_triggers)(connection))
@@ -123,7 +123,7 @@ def _postgresql_triggers(connection: Connection) -> set[str]:
     for name, source, definition, enabled in connection.execute(query):
         expected = next((each for each in declared if _name_of(each) == name), "")
         same = _words(expected) == _words(definition) and source == function.split("$$")[1]
-        if same and enabled in ("O", "A"):
+        if same and enabled == "A":
             right.add(name)
     return {_name_of(each) for each in declared} - right
 
@@ -171,3 +171,19 @@ def feed(store: EventStore) -> Check:
         said = f"nothing is held back yet, but whatever comes will be, by {held.holder.said}"
     advice = "have that transaction ended: SELECT pg_terminate_backend(pid), ROLLBACK PREPARED"
     return Check("feed", "warning", said, advice, details)
+
+
+def keys(store: EventStore) -> Check:
+    """Whether the keys of conversations that were erased are destroyed."""
+    with store.reading() as connection:
+        declared = metadata_for(connection.dialect.name).tables
+        retired, streams = declared["retired_keys"], declared["conversations"]
+        left = connection.scalar(select(func.count()).select_from(retired)) or 0
+        query = select(streams.c.conversation_id).where(streams.c.key_id.is_not(None)).limit(1)
+        sealed = connection.execute(query).first() is not None
+    if left:
+        said = f"{left} of conversations that were erased are not destroyed"
+        advice = "open the store with its keys, which destroys them: --keys DIR"
+        return Check("keys", "problem", said, advice, {"left": left})
+    said = "conversations are sealed; the keys of erased ones are destroyed"
+    return Check("keys", "ok", said if sealed else "no conversation is sealed")

@@ -92,8 +92,8 @@ def epoch(store: EventStore) -> Check:
     same, number = row
     if same:
         return Check("epoch", "ok", f"epoch {number} of the feed is this cluster's")
-    said = f"epoch {number} is another cluster's: the feed may skip events"
-    advice = "begin a new one: run eventstore db upgrade before anything is appended"
+    said = f"epoch {number} is another cluster's: the feed may hold events back"
+    advice = "the next connection that may write begins a new one; eventstore db upgrade is one"
     return Check("epoch", "problem", said, advice)
 
 

@@ -32,6 +32,7 @@ from eventstore.events.model import AssistantChunk, AssistantMessage, LlmError, 
 from eventstore.events.records import NewEvent, RecordedEvent
 from eventstore.events.registry import EVENT_TYPES, UnknownEvent
 from eventstore.events.runs import RunEnd, RunStart, RunStepEnd, RunStepStart
+from eventstore.events.tool_policy import ToolPolicy
 from eventstore.events.values import (
     Artifact,
     BlobRef,
@@ -42,6 +43,7 @@ from eventstore.events.values import (
     Mention,
     OtherPart,
     PartialToolCall,
+    Quoting,
     ReasoningPart,
     RefusalPart,
     RunNode,
@@ -51,7 +53,7 @@ from eventstore.events.values import (
     TokenUsage,
     ToolCallDelta,
     ToolCallRequest,
-    ToolPolicy,
+    Ui,
     VersionRange,
 )
 
@@ -79,6 +81,7 @@ __all__ = [
     "OtherPart",
     "PartialToolCall",
     "Payload",
+    "Quoting",
     "ReasoningPart",
     "RecordedEvent",
     "RefusalPart",
@@ -106,6 +109,7 @@ __all__ = [
     "ToolResult",
     "TurnEnd",
     "TurnStart",
+    "Ui",
     "UnknownEvent",
     "UserMessage",
     "VersionRange",

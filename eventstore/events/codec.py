@@ -18,6 +18,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from eventstore.errors import InvalidEvent
 from eventstore.events.base import JsonObject, Payload
+from eventstore.events.bounds import clamped, read_json
 from eventstore.events.registry import REGISTRY, UPCASTERS, UnknownEvent
 
 __all__ = ["decode", "dumps", "dumps_json", "encode", "loads", "loads_json"]
@@ -34,6 +35,16 @@ _CURRENT: dict[tuple[str, int], Callable[[str], Payload]] = {
 }
 
 _NO_TYPE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL's text takes neither
+
+# AttributeError: an upcaster was given another shape than its version had.
+_UNREADABLE = (
+    AttributeError,
+    ValidationError,
+    LookupError,
+    TypeError,
+    ValueError,
+    RecursionError,
+)
 
 Upcaster = Callable[[JsonObject], JsonObject]
 
@@ -81,10 +92,11 @@ def decode(
 
     A type or version from the future, and a payload that does not fit its class, come back as
     `UnknownEvent` with the JSON untouched: reading never fails on what somebody else wrote.
+    Numbers beyond their bounds are clamped.
     """
     if registry is None and (read := _CURRENT.get((type_name, schema_version))) is not None:
         try:
-            return read(text)
+            return clamped(read(text))
         except ValidationError:
             pass  # below it is found out why
     cls = (REGISTRY if registry is None else registry).get(type_name)
@@ -93,15 +105,15 @@ def decode(
     try:
         if schema_version == cls.schema_version:
             try:
-                return cls.model_validate_json(text)
+                return clamped(cls.model_validate_json(text))
             except ValidationError:
-                # pydantic's JSON reader refuses lone surrogates; the standard library's does not.
-                return cls.model_validate(json.loads(text))
-        value = json.loads(text)
+                # pydantic's JSON reader refuses lone surrogates, and numbers of 5,000 digits.
+                return clamped(cls.model_validate(read_json(text)))
+        value = read_json(text)
         for version in range(schema_version, cls.schema_version):
             value = (UPCASTERS if upcasters is None else upcasters)[type_name, version](value)
-        return cls.model_validate(value)
-    except (ValidationError, LookupError, TypeError, ValueError, RecursionError) as error:
+        return clamped(cls.model_validate(value))
+    except _UNREADABLE as error:
         return UnknownEvent(type_name, schema_version, _lenient(text), reason=str(error))
 
 
@@ -169,6 +181,6 @@ _STRICT = json.JSONDecoder(parse_constant=_refuse)
 
 def _lenient(text: str) -> Any:
     try:
-        return json.loads(text)
+        return read_json(text)
     except (ValueError, RecursionError):
         return text

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
 from eventstore.events.base import JsonObject, Payload
+from eventstore.events.bounds import Handle, Name, Size
 from eventstore.events.values import (
     BlobRef,
     ContentPart,
@@ -18,6 +17,7 @@ from eventstore.events.values import (
     Sections,
     TextPart,
     ToolStatus,
+    Ui,
     VersionRange,
 )
 
@@ -36,12 +36,14 @@ class UserMessage(Payload):
     """What a person (or the product on a person's behalf) said."""
 
     type: ClassVar[str] = "user_message"
+    schema_version: ClassVar[int] = 2
 
     parts: tuple[ContentPart, ...]
-    name: str | None = None
+    name: Name | None = None
     mentions: tuple[Mention, ...] = ()
     sections: Sections | None = None
     raw: Any = None
+    ui: Ui | None = None
 
     @classmethod
     def text(cls, text: str, **fields: Any) -> UserMessage:
@@ -58,11 +60,11 @@ class ToolCall(Payload):
 
     type: ClassVar[str] = "tool_call"
 
-    call_id: str
-    name: str
+    call_id: Name
+    name: Name
     arguments: JsonObject | None = None
-    provider_id: str | None = None
-    idempotency_key: str | None = None
+    provider_id: Handle | None = None
+    idempotency_key: Name | None = None
     idempotent: bool = False
 
 
@@ -75,43 +77,54 @@ class ToolResult(Payload):
     """
 
     type: ClassVar[str] = "tool_result"
+    schema_version: ClassVar[int] = 2
 
-    call_id: str
+    call_id: Name
     status: ToolStatus = "success"
-    name: str | None = None
+    name: Name | None = None
     content: str | tuple[ContentPart, ...] | None = None
     blob: BlobRef | None = None
     preview: str | None = None
-    alias: str | None = None
+    alias: Name | None = None
     error: str | None = None
     sections: Sections | None = None
-    duration_ms: int | None = Field(default=None, ge=0)
-    provider_id: str | None = None
+    duration_ms: Size | None = None
+    provider_id: Handle | None = None
     raw: Any = None
+    ui: Ui | None = None
 
 
 class Summary(Payload):
     """A text that stands in the context for the events of ``versions``; the events stay."""
 
     type: ClassVar[str] = "summary"
+    schema_version: ClassVar[int] = 2
 
     text: str
     versions: tuple[VersionRange, ...]
-    strategy: str | None = None
-    strategy_version: str | None = None
-    llm_call_id: str | None = None
+    strategy: Name | None = None
+    strategy_version: Name | None = None
+    llm_call_id: Name | None = None
     raw: Any = None
+    ui: Ui | None = None
 
 
 class SystemInstruction(Payload):
-    """Text that later requests render as the system part; a newer one replaces it."""
+    """Text that later requests render as the system part; a newer one replaces it.
+
+    One that ``continues`` stands behind those before it, instead of replacing them. One that is
+    not in the context (`Meta.in_context`) is no instruction: it is what a transcript once said.
+    """
 
     type: ClassVar[str] = "system_instruction"
+    schema_version: ClassVar[int] = 2
 
     text: str
     role: Literal["system", "developer"] = "system"
-    name: str | None = None
+    name: Name | None = None
+    continues: bool = False
     raw: Any = None
+    ui: Ui | None = None
 
 
 class Notebook(Payload):
@@ -120,7 +133,7 @@ class Notebook(Payload):
     type: ClassVar[str] = "notebook"
 
     text: str
-    name: str = "notebook"
+    name: Name = "notebook"
 
 
 class Retraction(Payload):

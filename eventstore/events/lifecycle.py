@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from eventstore.events.base import JsonObject, Payload
-from eventstore.events.values import BlobRef, ContentPart, Mode, TokenUsage, ToolPolicy
+from eventstore.events.bounds import Count, Name, Size, Whole
+from eventstore.events.tool_policy import ToolPolicy
+from eventstore.events.values import ContentPart, Mode, Quoting, TokenUsage
 
 __all__ = [
     "ConversationEnd",
@@ -39,8 +41,8 @@ class ConversationStart(Payload):
     user_instructions: str | None = None
     tool_policy: ToolPolicy | None = None
     participants: tuple[JsonObject, ...] = ()
-    parent_conversation_id: str | None = None
-    parent_version: int | None = Field(default=None, ge=0)
+    parent_conversation_id: Name | None = None
+    parent_version: Count | None = None
     raw: Any = None
 
 
@@ -72,8 +74,8 @@ class SessionEnd(Payload):
     type: ClassVar[str] = "session_end"
 
     reason: str | None = None
-    turn_count: int | None = Field(default=None, ge=0)
-    duration_ms: int | None = Field(default=None, ge=0)
+    turn_count: Count | None = None
+    duration_ms: Size | None = None
     tokens: TokenUsage | None = None
     raw: Any = None
 
@@ -106,8 +108,8 @@ class TurnEnd(Payload):
     status: Literal["ok", "error", "max_steps", "aborted"]
     reason: Literal["replaced", "interrupted"] | None = None
     error: str | None = None
-    step_count: int | None = Field(default=None, ge=0)
-    duration_ms: int | None = Field(default=None, ge=0)
+    step_count: Count | None = None
+    duration_ms: Size | None = None
     tokens: TokenUsage | None = None
     raw: Any = None
 
@@ -117,13 +119,13 @@ class TaskEnqueue(Payload):
 
     type: ClassVar[str] = "task_enqueue"
 
-    task_id: str
-    target_conversation_id: str | None = None
+    task_id: Name
+    target_conversation_id: Name | None = None
     items: tuple[ContentPart, ...] = ()
     base_instructions_override: str | None = None
-    closes_call_id: str | None = None
-    closes_tool_name: str | None = None
-    depth: int = Field(default=0, ge=0)
+    closes_call_id: Name | None = None
+    closes_tool_name: Name | None = None
+    depth: Count = 0
 
 
 class TaskStart(Payload):
@@ -131,7 +133,7 @@ class TaskStart(Payload):
 
     type: ClassVar[str] = "task_start"
 
-    task_id: str
+    task_id: Name
 
 
 class TaskEnd(Payload):
@@ -139,20 +141,29 @@ class TaskEnd(Payload):
 
     type: ClassVar[str] = "task_end"
 
-    task_id: str
+    task_id: Name
     status: Literal["complete", "failed", "aborted"]
     reason: Literal["replaced", "interrupted"] | None = None
     last_assistant_message: str | None = None
 
 
 class Erasure(Payload):
-    """The receipt of an erasure: which versions lost their data, which blobs went, and why."""
+    """The receipt of an erasure: which versions lost their data, how many blobs went, and why.
+
+    It names no blob, since a digest lets whoever guesses the text be sure of it. ``derived`` are
+    those of ``versions`` that were taken along, as they held the words of others; ``quoted_by``
+    hold such words still.
+    """
 
     type: ClassVar[str] = "erasure"
+    schema_version: ClassVar[int] = 2
 
-    erasure_id: str
+    erasure_id: Name
     reason: str
-    versions: tuple[int, ...]
-    event_count: int = Field(ge=0)
-    blobs: tuple[BlobRef, ...] = ()
+    versions: tuple[Whole, ...]
+    event_count: Count
+    blob_count: Count = 0
+    blob_bytes: Size = 0
     requested_by: str | None = None
+    derived: tuple[Quoting, ...] = ()
+    quoted_by: tuple[Quoting, ...] = ()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from eventstore.events.base import UtcDatetime, Value
+from eventstore.events.bounds import Count, Name, Ordinal
 from eventstore.events.values import Mode
 
 __all__ = ["NO_META", "Meta"]
@@ -19,16 +18,16 @@ class Meta(Value):
     ``in_context`` false keeps the event out of messages[] views.
     """
 
-    session_id: str | None = None
-    turn: int | None = Field(default=None, ge=1)
-    step: int | None = Field(default=None, ge=0)
+    session_id: Name | None = None
+    turn: Ordinal | None = None
+    step: Count | None = None
     mode: Mode | None = None
-    run_id: str | None = None
-    workflow_id: str | None = None
-    agent_id: str | None = None
-    actor: str | None = None
-    causation_id: str | None = None
-    correlation_id: str | None = None
+    run_id: Name | None = None
+    workflow_id: Name | None = None
+    agent_id: Name | None = None
+    actor: Name | None = None
+    causation_id: Name | None = None
+    correlation_id: Name | None = None
     in_context: bool = True
     occurred_at: UtcDatetime | None = None
 

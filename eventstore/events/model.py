@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from eventstore.events.base import JsonObject, Payload
+from eventstore.events.bounds import Count, Handle, Name, Ordinal, Size, Whole
 from eventstore.events.values import (
     ContentPart,
     Invocation,
@@ -20,6 +21,7 @@ from eventstore.events.values import (
     TokenUsage,
     ToolCallDelta,
     ToolCallRequest,
+    Ui,
     VersionRange,
 )
 
@@ -34,17 +36,17 @@ class LlmRequest(Payload):
 
     type: ClassVar[str] = "llm_request"
 
-    llm_call_id: str
+    llm_call_id: Name
     invocation: Invocation = Field(default_factory=Invocation)
     versions: tuple[VersionRange, ...] = ()
     policy: JsonObject = Field(default_factory=dict)
-    digest: str | None = None
+    digest: Name | None = None
     tools: tuple[JsonObject, ...] = ()
     parameters: JsonObject = Field(default_factory=dict)
-    counted_tokens: int | None = Field(default=None, ge=0)
+    counted_tokens: Count | None = None
     counted_exactly: bool = False
-    attempt: int = Field(default=1, ge=1)
-    retry_of: str | None = None
+    attempt: Ordinal = 1
+    retry_of: Name | None = None
 
 
 class AssistantChunk(Payload):
@@ -52,8 +54,8 @@ class AssistantChunk(Payload):
 
     type: ClassVar[str] = "assistant_chunk"
 
-    llm_call_id: str
-    index: int = Field(ge=0)
+    llm_call_id: Name
+    index: Count
     text: str = ""
     reasoning: str = ""
     refusal: str = ""
@@ -64,23 +66,27 @@ class AssistantChunk(Payload):
 class AssistantMessage(Payload):
     """What the model answered; equals the concatenation of its chunks when it was streamed.
 
-    The own call id of ``tool_calls[i]`` is ``<version of this event>.<i>``.
+    The own call id of ``tool_calls[i]`` is ``<version of this event>.<i>``. ``tools_elsewhere``
+    says that nobody tells the recorder when these calls run: one without a result may have run.
     """
 
     type: ClassVar[str] = "assistant_message"
+    schema_version: ClassVar[int] = 2
 
-    llm_call_id: str | None = None
+    llm_call_id: Name | None = None
     parts: tuple[ContentPart, ...] = ()
     tool_calls: tuple[ToolCallRequest, ...] = ()
-    finish_reason: str | None = None
+    finish_reason: Name | None = None
     usage: TokenUsage | None = None
     invocation: Invocation | None = None
-    duration_ms: int | None = Field(default=None, ge=0)
-    first_token_ms: int | None = Field(default=None, ge=0)
+    duration_ms: Size | None = None
+    first_token_ms: Size | None = None
     final: bool = False
-    name: str | None = None
-    response_id: str | None = None
+    name: Name | None = None
+    response_id: Handle | None = None
+    tools_elsewhere: bool = False
     raw: Any = None
+    ui: Ui | None = None
 
     @classmethod
     def of(cls, text: str | None, **fields: Any) -> AssistantMessage:
@@ -95,17 +101,19 @@ class LlmError(Payload):
     """
 
     type: ClassVar[str] = "llm_error"
+    schema_version: ClassVar[int] = 2
 
-    llm_call_id: str | None = None
+    llm_call_id: Name | None = None
     kind: LlmErrorKind
     message: str
     retryable: bool = False
     partial_text: str = ""
     partial_reasoning: str = ""
     partial_tool_calls: tuple[PartialToolCall, ...] = ()
-    attempt: int = Field(default=1, ge=1)
+    attempt: Ordinal = 1
     usage: TokenUsage | None = None
     invocation: Invocation | None = None
-    duration_ms: int | None = Field(default=None, ge=0)
-    status_code: int | None = None
+    duration_ms: Size | None = None
+    status_code: Whole | None = None
     raw: Any = None
+    ui: Ui | None = None

@@ -71,7 +71,29 @@ EVENT_TYPES: tuple[type[Payload], ...] = (
 
 REGISTRY: dict[str, type[Payload]] = {cls.type: cls for cls in EVENT_TYPES}
 
-UPCASTERS: dict[tuple[str, int], Callable[[JsonObject], JsonObject]] = {}
+
+def _unchanged(payload: JsonObject) -> JsonObject:
+    """Fields that may be missing were added; there is nothing to fill in."""
+    return payload
+
+
+def _without_digests(erasure: JsonObject) -> JsonObject:
+    """The digests of what is gone are counted, and no longer shown."""
+    rest = {name: value for name, value in erasure.items() if name != "blobs"}
+    blobs = erasure.get("blobs", [])
+    return {
+        **rest,
+        "blob_count": len(blobs),
+        "blob_bytes": sum(blob["size_bytes"] for blob in blobs),
+    }
+
+
+_GOT_UI = (UserMessage, AssistantMessage, LlmError, ToolResult, Summary, SystemInstruction)
+
+UPCASTERS: dict[tuple[str, int], Callable[[JsonObject], JsonObject]] = {
+    **{(cls.type, 1): _unchanged for cls in _GOT_UI},
+    (Erasure.type, 1): _without_digests,
+}
 """From (type, version) to the function that returns the payload of the version after it."""
 
 

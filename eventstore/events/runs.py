@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from eventstore.events.base import JsonObject, Payload
+from eventstore.events.bounds import Name
 from eventstore.events.values import Artifact, RunNode
 
 __all__ = ["RunEnd", "RunStart", "RunStepEnd", "RunStepStart"]
@@ -17,8 +18,8 @@ class RunStart(Payload):
 
     type: ClassVar[str] = "run_start"
 
-    run_id: str
-    workflow_id: str
+    run_id: Name
+    workflow_id: Name
     directive: str = ""
     nodes: tuple[RunNode, ...] = ()
     post_run_protocol: str | None = None
@@ -30,7 +31,7 @@ class RunEnd(Payload):
 
     type: ClassVar[str] = "run_end"
 
-    run_id: str
+    run_id: Name
     status: Literal["completed", "failed", "cancelled"]
     post_run_protocol: str | None = None
     error: str | None = None
@@ -41,8 +42,8 @@ class RunStepStart(Payload):
 
     type: ClassVar[str] = "run_step_start"
 
-    run_id: str
-    node_id: str
+    run_id: Name
+    node_id: Name
     brief: str | None = None
     context: str | None = None
 
@@ -52,8 +53,8 @@ class RunStepEnd(Payload):
 
     type: ClassVar[str] = "run_step_end"
 
-    run_id: str
-    node_id: str
+    run_id: Name
+    node_id: Name
     status: Literal["completed", "failed", "skipped", "cancelled"]
     artifacts: tuple[Artifact, ...] = ()
     error: str | None = None

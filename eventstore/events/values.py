@@ -6,13 +6,16 @@ or an importer knew is lost, even where this catalogue has no name for it.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from eventstore.events.base import JsonObject, Value
+from eventstore.events.bounds import Count, Handle, Name, Ordinal, Size
 
 __all__ = [
+    "WIDGET_BYTES",
     "Artifact",
     "BlobRef",
     "ContentPart",
@@ -33,8 +36,8 @@ __all__ = [
     "TokenUsage",
     "ToolCallDelta",
     "ToolCallRequest",
-    "ToolPolicy",
     "ToolStatus",
+    "Ui",
     "VersionRange",
 ]
 
@@ -104,9 +107,9 @@ ContentPart = Annotated[
 class Mention(Value):
     """A participant that a user message names (``@reviewer``), and where it stands."""
 
-    participant: str
+    participant: Name
     text: str
-    start: int | None = Field(default=None, ge=0)
+    start: Count | None = None
 
 
 class Section(Value):
@@ -130,17 +133,17 @@ class Sections(Value):
 class BlobRef(Value):
     """Where a payload over the threshold is kept: SHA-256 of the bytes, and their count."""
 
-    digest: str
-    size_bytes: int = Field(ge=0)
+    digest: Name
+    size_bytes: Size
     media_type: str = "text/plain"
 
 
 class Invocation(Value):
     """Which model was called: the provider, the API specification it speaks, the model."""
 
-    provider: str | None = None
-    specification: str | None = None
-    model: str | None = None
+    provider: Name | None = None
+    specification: Name | None = None
+    model: Name | None = None
 
 
 class TokenUsage(Value):
@@ -150,12 +153,12 @@ class TokenUsage(Value):
     ``reasoning_tokens``.
     """
 
-    prompt_tokens: int = Field(default=0, ge=0)
-    completion_tokens: int = Field(default=0, ge=0)
-    total_tokens: int | None = Field(default=None, ge=0)
-    cached_prompt_tokens: int | None = Field(default=None, ge=0)
-    cache_write_tokens: int | None = Field(default=None, ge=0)
-    reasoning_tokens: int | None = Field(default=None, ge=0)
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
+    total_tokens: Count | None = None
+    cached_prompt_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
     reported: bool = True
     raw: JsonObject | None = None
 
@@ -167,46 +170,36 @@ class ToolCallRequest(Value):
     ``parse_error`` says why there is none. ``provider_id`` is not unique within a conversation.
     """
 
-    name: str
+    name: Name
     arguments_text: str
     arguments: JsonObject | None = None
     parse_error: str | None = None
-    provider_id: str | None = None
+    provider_id: Handle | None = None
     raw: JsonObject | None = None
 
 
 class ToolCallDelta(Value):
     """A piece of a streamed tool call; ``index`` is its place among the message's calls."""
 
-    index: int = Field(ge=0)
-    provider_id: str | None = None
-    name: str | None = None
+    index: Count
+    provider_id: Handle | None = None
+    name: Name | None = None
     arguments: str = ""
 
 
 class PartialToolCall(Value):
     """A tool call that a broken stream left unfinished; it was never executed."""
 
-    index: int = Field(ge=0)
-    provider_id: str | None = None
-    name: str | None = None
+    index: Count
+    provider_id: Handle | None = None
+    name: Name | None = None
     arguments_text: str = ""
-
-
-class ToolPolicy(Value):
-    """Which tools a conversation may use; ``None`` allows every tool that is not denied."""
-
-    allowed: tuple[str, ...] | None = None
-    denied: tuple[str, ...] = ()
-    mcp_allowlist: tuple[str, ...] | None = None
-    internal_tools: dict[str, bool] = Field(default_factory=dict)
-    text: str | None = None
 
 
 class Artifact(Value):
     """A thing that a run produced, by path or by value."""
 
-    name: str
+    name: Name
     path: str | None = None
     media_type: str | None = None
     content: Any = None
@@ -215,14 +208,52 @@ class Artifact(Value):
 class RunNode(Value):
     """A node of a workflow; ``brief`` tells the model what the node is for."""
 
-    node_id: str
+    node_id: Name
     title: str | None = None
     brief: str | None = None
-    depends_on: tuple[str, ...] = ()
+    depends_on: tuple[Name, ...] = ()
+
+
+WIDGET_BYTES = 32_768
+"""How large a widget may be, as JSON."""
+
+
+def _bounded(widget: JsonObject) -> JsonObject:
+    size = len(json.dumps(widget, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass"))
+    if size > WIDGET_BYTES:
+        raise ValueError(
+            f"a widget of {size:,} bytes is too large: the limit is {WIDGET_BYTES:,}; keep the "
+            "data in an artifact or a tool's result, and name it in the widget"
+        )
+    return widget
+
+
+class Ui(Value):
+    """How a user interface shows a message; models are never told (document 000, 4.1).
+
+    ``collapsed`` overrules what the timeline folds by default. A collapsed answer whose
+    ``part_type`` is neither ``text`` nor ``error`` is an event of the user interface alone: it
+    is sent to models only if the settings say ``include_collapsed_ui_events``.
+    """
+
+    part_type: str | None = Field(default=None, max_length=64)
+    collapsed: bool | None = None
+    widget: Annotated[JsonObject, AfterValidator(_bounded)] | None = None
 
 
 class VersionRange(Value):
     """Versions from ``first`` to ``last``, both included."""
 
-    first: int = Field(ge=1)
-    last: int = Field(ge=1)
+    first: Ordinal
+    last: Ordinal
+
+
+class Quoting(Value):
+    """Versions that hold the words of others, by what they are.
+
+    ``input``, ``answer``, ``call``, ``task``, ``summary`` and ``request`` are the recorder's own
+    copies; a ``quotation`` repeats a text.
+    """
+
+    what: Name
+    versions: tuple[VersionRange, ...]

@@ -9,7 +9,7 @@ however many events they get.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
 from itertools import chain as concatenated
@@ -18,8 +18,9 @@ from uuid import UUID
 
 from eventstore.events.records import RecordedEvent
 from eventstore.integrity import chain_step, microseconds_of
+from eventstore.sealing import SealingKey
 from eventstore.sql.dialect import Dialect, for_psycopg
-from eventstore.sql.requests import Append, Appended, Prepared
+from eventstore.sql.requests import Anchor, Append, Appended, Prepared
 from eventstore.sql.types import time_to_text
 
 __all__ = ["Head", "Step", "advance"]
@@ -36,6 +37,10 @@ class Head:
     user_id: str | None
     stream: str
     """The conversation's id as text, which both databases take."""
+    key: SealingKey | None = None
+    """What its events are sealed with, as far as that is known."""
+    line: object = field(default_factory=object)
+    """The same for all heads that a store has appended from one to the next."""
 
 
 class Step:
@@ -79,7 +84,16 @@ class Step:
                 event.digest,
             )
             chains.append(chain)
-        self.head = Head(version, chain, head.epoch, head.tenant_id, head.user_id, head.stream)
+        self.head = Head(
+            version,
+            chain,
+            head.epoch,
+            head.tenant_id,
+            head.user_id,
+            head.stream,
+            head.key,
+            head.line,
+        )
         start = len(self.events)
         self.events.extend(request.events)
         return slice(start, len(self.events))
@@ -87,7 +101,12 @@ class Step:
     def appended(self, places: slice) -> Appended:
         """Return the result of the append at these places, once it is written."""
         recorded = partial(self._recorded, places)
-        return Appended(self.conversation_id, self.known.version + places.stop, recorded)
+        version = self.known.version + places.stop
+        anchor = Anchor(version, self.chains[places.stop - 1], self.known.line)
+        size = 0
+        for event in self.events[places]:
+            size += len(event.text) if event.blob is None else event.blob.size_bytes
+        return Appended(self.conversation_id, version, recorded, anchor, size)
 
     def _recorded(self, places: slice) -> tuple[RecordedEvent, ...]:
         assert self.positions is not None  # noqa: S101 - it is written

@@ -16,11 +16,15 @@ from eventstore.blobs import store_blob
 from eventstore.errors import (
     ConversationDamaged,
     EventIdConflict,
+    KeyUnavailable,
+    LogWentBack,
     OwnerMismatch,
     WriterFenced,
     WrongExpectedVersion,
 )
+from eventstore.events import Erasure
 from eventstore.integrity import chain_start
+from eventstore.sealing import SealingKey
 from eventstore.sql.advance import Head, Step, advance
 from eventstore.sql.dialect import (
     AnyConnection,
@@ -32,19 +36,19 @@ from eventstore.sql.dialect import (
     text_out,
 )
 from eventstore.sql.group import Heads, remember
-from eventstore.sql.read import read_page
-from eventstore.sql.requests import ANY, NO_STREAM, Append, Appended
+from eventstore.sql.read import chain_at, read_page
+from eventstore.sql.requests import ANY, NO_STREAM, Anchor, Append, Appended
 
 __all__ = ["append"]
 
 # `FOR UPDATE` serialises the writers of one stream; SQLite's writer holds the only lock there is.
 _LOCK = Statement(
     """
-    SELECT version, chain, writer_epoch, tenant_id, user_id FROM conversations
+    SELECT version, chain, writer_epoch, tenant_id, user_id, key_id FROM conversations
     WHERE conversation_id = :conversation_id
     """,
     """
-    SELECT version, chain, writer_epoch, tenant_id, user_id FROM conversations
+    SELECT version, chain, writer_epoch, tenant_id, user_id, key_id FROM conversations
     WHERE conversation_id = :conversation_id FOR UPDATE
     """,
 )
@@ -57,6 +61,9 @@ _CREATE = Statement(
     ON CONFLICT (conversation_id) DO NOTHING
     """
 )
+_SET_KEY = Statement(
+    "UPDATE conversations SET key_id = :key_id WHERE conversation_id = :conversation_id"
+)
 _FIND_IDS = "SELECT event_id, version FROM events WHERE conversation_id = {} AND event_id IN ({})"
 
 
@@ -67,22 +74,25 @@ def append(
 
     Raises:
         WrongExpectedVersion: The stream is at another version.
+        LogWentBack: The stream no longer has the event that the append insists on.
         WriterFenced: A newer writer has opened the stream.
         EventIdConflict: Some event ids are already there, elsewhere or only in part.
         OwnerMismatch: The stream belongs to another tenant or user.
         ConversationDamaged: The stream's row holds what no append has written.
+        KeyUnavailable: The stream is sealed, and its key is not to be had.
     """
     dialect, cur = dialect_of(connection), cursor(connection)
     stream = str(request.conversation_id)
-    head = _lock(cur, dialect, stream)
+    head, key_id = _lock(cur, dialect, stream)
     outcome = _check(connection, request, head)
     if outcome is None and head is None:
-        head = _create(cur, dialect, request, stream, now)
+        head, key_id = _create(cur, dialect, request, stream, now)
         # Another writer may have created the stream since we looked; then its head counts.
         outcome = _check(connection, request, head)
     if outcome is not None:
         return outcome
     assert head is not None  # noqa: S101 - created above, by us or by somebody else
+    head.key = _seal(cur, dialect, request, key_id)
     for event in request.events:
         if event.blob is not None:
             store_blob(connection, request.conversation_id, event.blob)
@@ -94,14 +104,36 @@ def append(
     return step.appended(places)
 
 
-def _lock(cur: Any, dialect: Dialect, stream: str) -> Head | None:
+def _seal(cur: Any, dialect: Dialect, request: Append, key_id: str | None) -> SealingKey | None:
+    """Have the events sealed with the key that the stream has now, while its row is locked.
+
+    It may have got another one, by an erasure, since the request was made ready.
+    """
+    conversation_id, keys = request.conversation_id, request.keys
+    if all(event.data.type == Erasure.type for event in request.events):
+        return request.key
+    if keys is None:
+        if key_id is not None:
+            raise KeyUnavailable(conversation_id, "the store was opened without keys")
+        return None
+    key = None if key_id is None else keys.find(conversation_id, key_id)
+    if key is None:  # also where it was destroyed since the backup that this database comes from
+        key = keys.create(conversation_id)
+        changed = {"key_id": key.key_id, "conversation_id": str(conversation_id)}
+        cur.execute(_SET_KEY.on(dialect), changed)
+    if request.key is not key:
+        request.seal(key)
+    return key
+
+
+def _lock(cur: Any, dialect: Dialect, stream: str) -> tuple[Head | None, str | None]:
     cur.execute(_LOCK.on(dialect), {"conversation_id": stream})
     row = cur.fetchone()
     if row is None:
-        return None
-    version, chain, epoch, tenant_id, user_id = row
+        return None, None
+    version, chain, epoch, tenant_id, user_id, key_id = row
     try:
-        return Head(
+        head = Head(
             int(version),
             bytes(memoryview(chain)),
             int(epoch),
@@ -111,15 +143,24 @@ def _lock(cur: Any, dialect: Dialect, stream: str) -> Head | None:
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise ConversationDamaged(UUID(stream)) from error
+    return head, key_id
 
 
-def _create(cur: Any, dialect: Dialect, request: Append, stream: str, now: datetime) -> Head | None:
+def _create(
+    cur: Any, dialect: Dialect, request: Append, stream: str, now: datetime
+) -> tuple[Head | None, str | None]:
     parent_id, parent_version = request.parent or (None, None)
     cur.execute(
         _CREATE.on(dialect),
         {
             "conversation_id": stream,
-            "chain": chain_start(request.conversation_id),
+            "chain": chain_start(
+                request.conversation_id,
+                request.tenant_id,
+                request.user_id,
+                parent_id,
+                parent_version,
+            ),
             "tenant_id": text_in(request.tenant_id),
             "user_id": text_in(request.user_id),
             "now": dialect.from_time(now),
@@ -132,11 +173,21 @@ def _create(cur: Any, dialect: Dialect, request: Append, stream: str, now: datet
 
 def _check(connection: AnyConnection, request: Append, head: Head | None) -> Appended | None:
     """Return the first result of a repeated append, or None for one that may go on."""
+    _check_anchor(connection, request, head)
     _check_writer(request, head)
     repeated = _repeated(connection, request)
     if repeated is None:
         _check_version(request, head)
     return repeated
+
+
+def _check_anchor(connection: AnyConnection, request: Append, head: Head | None) -> None:
+    anchor = request.anchor
+    if anchor is None or (head is not None and head.chain == anchor.chain):
+        return
+    stream = request.conversation_id
+    if anchor.chain != chain_at(connection, stream, anchor.version):
+        raise LogWentBack(stream, anchor.version, 0 if head is None else head.version)
 
 
 def _check_writer(request: Append, head: Head | None) -> None:
@@ -174,9 +225,15 @@ def _repeated(connection: AnyConnection, request: Append) -> Appended | None:
     if first is None or first != start or places != list(range(first, first + len(places))):
         raise EventIdConflict(request.conversation_id, versions)
     events = read_page(
-        connection, request.conversation_id, after=first - 1, limit=len(request.events)
+        connection,
+        request.conversation_id,
+        after=first - 1,
+        limit=len(request.events),
+        keys=request.keys,
     )
-    return Appended(request.conversation_id, events[-1].version, tuple(events))
+    last = events[-1]
+    anchor = Anchor(last.version, last.chain)
+    return Appended(request.conversation_id, last.version, tuple(events), anchor)
 
 
 def _find(connection: AnyConnection, conversation_id: UUID, ids: Sequence[UUID]) -> dict[UUID, int]:

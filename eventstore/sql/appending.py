@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from eventstore.errors import CannotConnect, EventStoreError, StoreUnavailable
+from eventstore.errors import CannotConnect, DatabaseBusy, EventStoreError, StoreUnavailable
 from eventstore.events.base import Clock
 from eventstore.log import get_logger
+from eventstore.sealing import SealingKey
 from eventstore.sql.append import append
 from eventstore.sql.dialect import DriverConnection
 from eventstore.sql.driver import AtHand, statement, transaction
-from eventstore.sql.failures import translated
+from eventstore.sql.failures import lacks_connection, translated
 from eventstore.sql.group import Group, Heads
 from eventstore.sql.requests import Append, Appended
 
@@ -60,6 +61,11 @@ class Appending:
         known = self._heads.get(conversation_id.int)
         return 0 if known is None else known.version
 
+    def seen_key(self, conversation_id: UUID) -> SealingKey | None:
+        """Return what a stream's events were sealed with at its remembered head, if with any."""
+        known = self._heads.get(conversation_id.int)
+        return None if known is None else known.key
+
     def _from_heads(self, requests: Sequence[Append]) -> list[Appended | Exception | None]:
         """Append what follows from the heads that are remembered, and leave None for the rest."""
         try:
@@ -69,7 +75,7 @@ class Appending:
                     return [*group.write(connection)]
         except StoreUnavailable as error:
             # A lost connection leaves open whether they were committed: each caller must decide.
-            if len(requests) == 1 or isinstance(error, CannotConnect):
+            if len(requests) == 1 or self._concerns_all(error):
                 return [error] * len(requests)
         except Exception as error:
             # Not its text, in which a driver may quote what was to be written.
@@ -82,9 +88,16 @@ class Appending:
             with translated(self._url), transaction(self._at_hand, write=True) as connection:
                 return [self._append(connection, request) for request in requests]
         except Exception as error:
-            if len(requests) == 1 or isinstance(error, CannotConnect):
+            if len(requests) == 1 or self._concerns_all(error):
                 return [error] * len(requests)
         return [outcome for request in requests for outcome in self._locked([request])]
+
+    def _concerns_all(self, error: Exception) -> bool:
+        """Whether each append of a group would meet the same by itself, having waited as long."""
+        if isinstance(error, DatabaseBusy):
+            # SQLite's lock is for the whole database; on PostgreSQL one stream may be locked.
+            return self._at_hand.dialect.is_sqlite or lacks_connection(error)
+        return isinstance(error, CannotConnect)
 
     def _append(self, connection: DriverConnection, request: Append) -> Appended | Exception:
         try:

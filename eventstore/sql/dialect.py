@@ -10,12 +10,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sqlalchemy import Connection
 
 from eventstore.sql.types import escape, text_to_time, time_to_text, unescape
+
+if TYPE_CHECKING:
+    from eventstore.sealing import Keyring
 
 __all__ = [
     "AnyConnection",
@@ -78,6 +81,7 @@ class DriverConnection:
 
     raw: Any
     dialect: Dialect
+    keys: Keyring | None = None
 
 
 AnyConnection = Connection | DriverConnection

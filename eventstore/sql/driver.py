@@ -13,12 +13,17 @@ from collections import deque
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
 from psycopg import IsolationLevel, Pipeline
 from sqlalchemy import Engine, event
+from sqlalchemy.pool import QueuePool
 
+from eventstore.forks import at_fork
+from eventstore.sealing import OPTION, Keyring
 from eventstore.sql.dialect import DriverConnection, dialect_named
+from eventstore.sql.inherited import Opened
 
 __all__ = ["AtHand", "begin", "statement", "transaction"]
 
@@ -37,11 +42,20 @@ class AtHand:
     def __init__(self, engine: Engine, keep: int) -> None:
         self.engine = engine
         self.dialect = dialect_named(engine.dialect.name)
+        self.keys: Keyring | None = engine.get_execution_options().get(OPTION)
         self._keep = keep
         self._idle: deque[tuple[Any, float]] = deque()
-        self.turn = threading.Lock()
-        """Held by the thread that writes to SQLite."""
+        self._opened = Opened(engine)
+        self._renew()
         event.listen(engine, "invalidate", self._doubt)
+        at_fork(self._before_fork, self._after_fork, self._in_child)
+
+    def _renew(self) -> None:
+        self.turn = threading.RLock()
+        """Held by the thread that writes to SQLite."""
+        self.here = _Here()
+        """``inside`` has the transactions that this thread is in, on SQLite."""
+        self._held = False
 
     def take(self) -> Any:
         """Return a pooled connection."""
@@ -50,9 +64,13 @@ class AtHand:
                 pooled, since = self._idle.pop()
             except IndexError:  # another thread was faster
                 break
-            if self.dialect.is_sqlite or time.monotonic() - since < _FRESH_S:
+            if self._opened.is_parents:
+                self._in_child()
+            elif self.dialect.is_sqlite or time.monotonic() - since < _FRESH_S:
+                self._opened.check()
                 return pooled
-            pooled.close()
+            else:
+                pooled.close()
         return self.engine.raw_connection()
 
     def put_back(self, pooled: Any) -> None:
@@ -71,6 +89,40 @@ class AtHand:
         while self._idle:
             self._idle.pop()[0].close()
 
+    def _before_fork(self) -> None:
+        """Leave SQLite's file closed for the child, for which other threads get a second."""
+        if not self._opened.on_file:
+            return
+        until = time.monotonic() + (0.0 if self.here.inside else _TURN_S)
+        self._held = self.turn.acquire(timeout=max(0.0, until - time.monotonic()))
+        self.close()
+        while self._is_used() and time.monotonic() < until:
+            time.sleep(0.001)
+            self.close()
+        if not self._is_used():
+            self.engine.dispose()
+
+    def _is_used(self) -> bool:
+        pool = self.engine.pool
+        return isinstance(pool, QueuePool) and pool.checkedout() > 0
+
+    def _after_fork(self) -> None:
+        held, self._held = self._held, False
+        if held:
+            self.turn.release()
+
+    def _in_child(self) -> None:
+        self._renew()
+        self._opened.in_child()
+        self._idle = deque()
+
+
+class _Here(threading.local):
+    """What a thread is in: ``inside`` has its transactions on SQLite."""
+
+    def __init__(self) -> None:
+        self.inside: WeakSet[object] = WeakSet()
+
 
 def transaction(
     at_hand: AtHand,
@@ -79,6 +131,7 @@ def transaction(
     durable: bool = True,
     snapshot: bool = False,
     pipelined: bool = False,
+    patience_ms: int | None = None,
 ) -> AbstractContextManager[DriverConnection]:
     """Return a context manager: a connection in a transaction, committed at the block's end.
 
@@ -89,14 +142,17 @@ def transaction(
         snapshot: Whether all queries see the database as it was at the first.
         pipelined: Whether PostgreSQL is sent a statement together with the next one whose rows are
             fetched, or with the commit; it fails there. Saves a round trip for each.
+        patience_ms: How long to wait for a lock at most, if less long than the store does.
     """
     if at_hand.dialect.is_sqlite:
-        return _OnSqlite(at_hand, "IMMEDIATE" if write else "DEFERRED", durable)
+        return _OnSqlite(at_hand, "IMMEDIATE" if write else "DEFERRED", durable, patience_ms)
     return _OnPostgresql(
         at_hand,
         isolation=IsolationLevel.REPEATABLE_READ if snapshot else None,
         pipelined=pipelined and _PIPELINES,
-        lazy=write and not durable,
+        settings=settings(durable=durable or not write, patience_ms=patience_ms),
+        # Each query sees what is committed in any case: BEGIN and COMMIT are saved.
+        autocommit=not (write or snapshot or patience_ms),
     )
 
 
@@ -118,28 +174,43 @@ class _OnSqlite:
     where a turn does not come within a second.
     """
 
-    __slots__ = ("_at_hand", "_durable", "_has_turn", "_mode", "_pooled")
+    __slots__ = (
+        "__weakref__",
+        "_at_hand",
+        "_durable",
+        "_has_turn",
+        "_mode",
+        "_patience_ms",
+        "_pooled",
+    )
 
-    def __init__(self, at_hand: AtHand, mode: str, durable: bool) -> None:
+    def __init__(
+        self, at_hand: AtHand, mode: str, durable: bool, patience_ms: int | None = None
+    ) -> None:
         self._at_hand = at_hand
         self._mode = mode
         self._durable = durable
+        self._patience_ms = patience_ms
+        self._has_turn = False
+        self._pooled: Any = None
 
     def __enter__(self) -> DriverConnection:
-        """Take a connection and begin."""
-        at_hand = self._at_hand
-        self._has_turn = self._mode == "IMMEDIATE" and at_hand.turn.acquire(timeout=_TURN_S)
+        """Take a connection and begin; an interruption anywhere leaves nothing of that."""
         try:
-            pooled = self._pooled = at_hand.take()
-            try:
-                begin(pooled, self._mode, durable=self._durable)
-            except BaseException:
-                pooled.close()
-                raise
+            return self._begin()
         except BaseException:
-            self._end_turn()
+            self._give_up()
             raise
-        return DriverConnection(pooled.dbapi_connection, at_hand.dialect)
+
+    def _begin(self) -> DriverConnection:
+        at_hand, patience = self._at_hand, self._patience_ms
+        at_hand.here.inside.add(self)
+        if self._mode == "IMMEDIATE":
+            turn_s = _TURN_S if patience is None else min(_TURN_S, patience / 1000)
+            self._has_turn = at_hand.turn.acquire(timeout=turn_s)
+        pooled = self._pooled = at_hand.take()
+        begin(pooled, self._mode, durable=self._durable, patience_ms=patience)
+        return DriverConnection(pooled.dbapi_connection, at_hand.dialect, at_hand.keys)
 
     def __exit__(
         self,
@@ -148,22 +219,35 @@ class _OnSqlite:
         trace: TracebackType | None,
     ) -> None:
         """Commit; on an error, give the connection to the pool, which rolls back."""
-        pooled, committed = self._pooled, False
         try:
             if error is None:
-                pooled.dbapi_connection.commit()
-                committed = True
-        finally:
-            if committed:
+                self._pooled.dbapi_connection.commit()
+                pooled, self._pooled = self._pooled, None
                 self._at_hand.put_back(pooled)
-            else:
+        finally:
+            self._give_up()
+
+    def __del__(self) -> None:
+        """Leave nothing open, where `__exit__` was interrupted before it had begun."""
+        if getattr(self, "_has_turn", False) or getattr(self, "_pooled", None) is not None:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        pooled, self._pooled = self._pooled, None
+        try:
+            if pooled is not None:
                 pooled.close()
+        finally:
             self._end_turn()
 
     def _end_turn(self) -> None:
-        if self._has_turn:
+        inside, turn = self._at_hand.here.inside, self._at_hand.turn
+        inside.discard(self)
+        if self._has_turn or (self._mode == "IMMEDIATE" and not inside):
+            # Had, perhaps, when an interruption came before that was noted; or in the parent.
+            with suppress(RuntimeError):
+                turn.release()
             self._has_turn = False
-            self._at_hand.turn.release()
 
 
 class _OnPostgresql:
@@ -173,10 +257,10 @@ class _OnPostgresql:
         "_at_hand",
         "_autocommit",
         "_isolation",
-        "_lazy",
         "_pipeline",
         "_pipelined",
         "_pooled",
+        "_settings",
     )
 
     def __init__(
@@ -185,35 +269,39 @@ class _OnPostgresql:
         *,
         isolation: IsolationLevel | None = None,
         pipelined: bool = False,
-        lazy: bool = False,
+        settings: str = "",
         autocommit: bool = False,
     ) -> None:
         self._at_hand = at_hand
         self._isolation = isolation
         self._pipelined = pipelined
-        self._lazy = lazy
+        self._settings = settings
         self._autocommit = autocommit
         self._pipeline: AbstractContextManager[Pipeline] | None = None
+        self._pooled: Any = None
 
     def __enter__(self) -> DriverConnection:
         """Take a connection, and set what is for this transaction alone."""
-        pooled = self._pooled = self._at_hand.take()
-        raw: psycopg.Connection[Any] = pooled.dbapi_connection
         try:
-            if self._isolation is not None:
-                raw.isolation_level = self._isolation
-            if self._pipelined:
-                pipeline = raw.pipeline()
-                pipeline.__enter__()
-                self._pipeline = pipeline
-            if self._lazy:
-                raw.execute("SET LOCAL synchronous_commit = off")
-            if self._autocommit:
-                raw.autocommit = True
+            return self._begin()
         except BaseException:
             self._give_up()
             raise
-        return DriverConnection(raw, self._at_hand.dialect)
+
+    def _begin(self) -> DriverConnection:
+        self._pooled = self._at_hand.take()
+        raw: psycopg.Connection[Any] = self._pooled.dbapi_connection
+        if self._isolation is not None:
+            raw.isolation_level = self._isolation
+        if self._pipelined:
+            pipeline = raw.pipeline()
+            pipeline.__enter__()  # Python leaves it, should the next line not be reached.
+            self._pipeline = pipeline
+        if self._settings:
+            raw.execute(self._settings)
+        if self._autocommit:
+            raw.autocommit = True
+        return DriverConnection(raw, self._at_hand.dialect, self._at_hand.keys)
 
     def __exit__(
         self,
@@ -228,19 +316,19 @@ class _OnPostgresql:
         try:
             self._pooled.dbapi_connection.commit()
             self._end_pipeline()
-            self._as_it_was()
+            self._as_it_was(self._pooled.dbapi_connection)
         except BaseException:
             self._give_up()
             raise
-        self._at_hand.put_back(self._pooled)
+        pooled, self._pooled = self._pooled, None
+        self._at_hand.put_back(pooled)
 
     def _end_pipeline(self) -> None:
         if self._pipeline is not None:
             pipeline, self._pipeline = self._pipeline, None
             pipeline.__exit__(None, None, None)
 
-    def _as_it_was(self) -> None:
-        raw = self._pooled.dbapi_connection
+    def _as_it_was(self, raw: psycopg.Connection[Any]) -> None:
         if self._isolation is not None:
             raw.rollback()
             raw.isolation_level = None
@@ -249,21 +337,43 @@ class _OnPostgresql:
 
     def _give_up(self) -> None:
         """Return the connection to the pool, which rolls back; a broken one is thrown away."""
+        pooled = self._pooled
+        if pooled is None:
+            return
         with suppress(psycopg.Error):  # What had failed is known already.
             self._end_pipeline()
-        if self._pooled.dbapi_connection.broken:
-            self._pooled.invalidate()
+        self._pooled = None
+        if pooled.dbapi_connection.broken:
+            pooled.invalidate()
         else:
-            self._as_it_was()
-        self._pooled.close()
+            self._as_it_was(pooled.dbapi_connection)
+        pooled.close()
 
 
-def begin(pooled: Any, mode: str, *, durable: bool) -> None:
-    """Begin a transaction on SQLite, at the sync level that its durability asks for."""
+def settings(*, durable: bool = True, patience_ms: int | None = None) -> str:
+    """Return the statement that makes PostgreSQL's transaction so; empty if none is needed."""
+    chosen = [] if durable else ["set_config('synchronous_commit', 'off', true)"]
+    if patience_ms is not None:
+        chosen.append(f"set_config('lock_timeout', '{patience_ms}', true)")
+    return f"SELECT {', '.join(chosen)}" if chosen else ""
+
+
+def begin(pooled: Any, mode: str, *, durable: bool, patience_ms: int | None = None) -> None:
+    """Begin a transaction on SQLite, at the sync level that its durability asks for.
+
+    It waits for the lock as long as the store does, or for ``patience_ms`` if that is shorter.
+    """
     info, connection = pooled.info, pooled.dbapi_connection
-    if mode == "IMMEDIATE":
-        level = info["synchronous"] if durable else "NORMAL"
-        if info.get("current") != level:
-            connection.execute(f"PRAGMA synchronous={level}")
-            info["current"] = level
+    # Of each transaction, also of one that begins by reading: nobody knows what it will write.
+    level = info["synchronous"] if durable else "NORMAL"
+    if info.get("current") != level:
+        info["current"] = None
+        connection.execute(f"PRAGMA synchronous={level}")
+        info["current"] = level
+    usual = info["busy_timeout_ms"]
+    timeout = usual if patience_ms is None else min(patience_ms, usual)
+    if info.get("timeout", usual) != timeout:
+        info["timeout"] = None  # Not known, if what follows is interrupted.
+        connection.execute(f"PRAGMA busy_timeout={timeout}")
+        info["timeout"] = timeout
     connection.execute("BEGIN IMMEDIATE" if mode == "IMMEDIATE" else f"BEGIN {mode}")

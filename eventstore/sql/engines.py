@@ -7,31 +7,32 @@ starts would let two writers read the same version. PostgreSQL: psycopg 3, READ 
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import lru_cache
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import parse_qs, unquote, urlsplit
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
 from eventstore.errors import InvalidUrl, NotWritable
+from eventstore.masking import masked
 from eventstore.sql.driver import begin as begin_sqlite
+from eventstore.sql.driver import settings
+from eventstore.sql.epochs import renew_epoch
+from eventstore.sql.urls import parse
 
-__all__ = ["Synchronous", "begin_write", "open_engine", "snapshot_of", "writer_of"]
+__all__ = ["SYNCHRONOUS", "Synchronous", "begin_write", "open_engine", "snapshot_of", "writer_of"]
 
 _APPLICATION = "agent-eventstore"
+SYNCHRONOUS = "eventstore_synchronous"
+"""The execution option of an engine that names its sync level on SQLite."""
+
 Synchronous = Literal["FULL", "NORMAL", "EXTRA", "OFF"]
-_DRIVERS = {
-    "sqlite": "sqlite+pysqlite",
-    "sqlite+pysqlite": "sqlite+pysqlite",
-    "postgres": "postgresql+psycopg",
-    "postgresql": "postgresql+psycopg",
-    "postgresql+psycopg": "postgresql+psycopg",
-}
 
 
 def open_engine(
@@ -55,16 +56,18 @@ def open_engine(
         InvalidUrl: The URL names no database that is supported.
         NotWritable: SQLite's directory does not exist.
     """
-    parsed = _parse(url)
+    parsed = parse(url)
     if parsed.get_backend_name() == "postgresql":
         return _postgresql_engine(parsed, read_only, pool_size)
     return _sqlite_engine(parsed, synchronous, busy_timeout_ms, read_only, pool_size)
 
 
 @lru_cache(maxsize=32)
-def writer_of(engine: Engine, durable: bool) -> Engine:
+def writer_of(engine: Engine, durable: bool, patience_ms: int | None = None) -> Engine:
     """Return the engine's variant for transactions that write; it shares the connections."""
-    return engine.execution_options(sqlite_begin="IMMEDIATE", durable=durable)
+    return engine.execution_options(
+        sqlite_begin="IMMEDIATE", durable=durable, patience_ms=patience_ms
+    )
 
 
 @lru_cache(maxsize=32)
@@ -76,31 +79,20 @@ def snapshot_of(engine: Engine) -> Engine:
 
 
 @contextmanager
-def begin_write(engine: Engine, *, durable: bool = True) -> Iterator[Connection]:
+def begin_write(
+    engine: Engine, *, durable: bool = True, patience_ms: int | None = None
+) -> Iterator[Connection]:
     """Yield a connection in a transaction that may write, committed at the end of the block.
 
     On SQLite the transaction holds the write lock from its first moment. With ``durable`` false
-    the commit does not wait for the disk: a power cut may undo it, but never half of it.
+    the commit does not wait for the disk: a power cut may undo it, but never half of it. With
+    ``patience_ms`` it waits no longer than that for a lock.
     """
-    with writer_of(engine, durable).begin() as connection:
-        if not durable and engine.dialect.name == "postgresql":
-            connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+    chosen = settings(durable=durable, patience_ms=patience_ms)
+    with writer_of(engine, durable, patience_ms).begin() as connection:
+        if chosen and engine.dialect.name == "postgresql":
+            connection.exec_driver_sql(chosen)
         yield connection
-
-
-def _parse(url: str | URL) -> URL:
-    shown = str(url)
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError) as error:
-        reason = "no database URL; write sqlite:///file.db or postgresql://user@host/database"
-        # What cannot be parsed may still hold a password before an "@".
-        raise InvalidUrl(repr(re.sub(r":[^:/@][^@]*@", ":***@", shown)), reason) from error
-    driver = _DRIVERS.get(parsed.drivername)
-    if driver is None:
-        reason = f"unknown database {parsed.drivername!r}: use sqlite or postgresql"
-        raise InvalidUrl(parsed.render_as_string(), reason)
-    return parsed.set(drivername=driver)
 
 
 def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
@@ -108,13 +100,16 @@ def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
     settings = {"fallback_application_name": _APPLICATION}
     if read_only:
         settings["options"] = "-c default_transaction_read_only=on"
-    return create_engine(
+    engine = create_engine(
         url,
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_pre_ping=True,
+        hide_parameters=True,
         connect_args=settings,
     )
+    event.listen(engine, "connect", lambda connection, _: renew_epoch(connection))
+    return engine
 
 
 def _sqlite_engine(
@@ -130,18 +125,25 @@ def _sqlite_engine(
             poolclass=QueuePool,
             pool_size=1 if in_memory else pool_size,
             max_overflow=0 if in_memory else pool_size,
+            hide_parameters=True,
+            execution_options={SYNCHRONOUS: synchronous},
             connect_args={
                 "isolation_level": None,
                 "check_same_thread": False,
                 "timeout": busy_timeout_ms / 1000,
             },
         )
-    except (NoSuchModuleError, ArgumentError) as error:  # pragma: no cover - a broken SQLAlchemy
-        raise InvalidUrl(url.render_as_string(), str(error)) from error
+    except (ArgumentError, ValueError) as error:  # an option's value
+        raise InvalidUrl(masked(url), str(error)) from error
+
+    if not in_memory and not read_only:
+        # Once: a file that is lost later is not to be made again in silence.
+        event.listen(engine, "do_connect", partial(_make_private, url), once=True)
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, record: Any) -> None:
         record.info["synchronous"] = synchronous
+        record.info["busy_timeout_ms"] = busy_timeout_ms
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys=ON")
         # Not every build of SQLite overwrites by default what is deleted; erasure relies on it.
@@ -152,21 +154,56 @@ def _sqlite_engine(
     def begin(connection: Connection) -> None:
         options = connection.get_execution_options()
         mode = options.get("sqlite_begin", "DEFERRED")
-        begin_sqlite(connection.connection, mode, durable=options.get("durable", True))
+        begin_sqlite(
+            connection.connection,
+            mode,
+            durable=options.get("durable", True),
+            patience_ms=options.get("patience_ms"),
+        )
 
     return engine
+
+
+def _make_private(url: URL, *_: Any) -> None:
+    """Create the file for its owner alone, if it is not there; its log and index get its mode.
+
+    One that is there is not even opened: closing it again would take SQLite's locks from every
+    other connection of this process ("How To Corrupt An SQLite Database File", sqlite.org, 2.2).
+    """
+    if (url.database or "").startswith("file:"):
+        named = urlsplit(str(url.database))
+        if {**parse_qs(named.query), **url.query}.get("mode") not in (None, "rwc", ["rwc"]):
+            return
+        path = unquote(named.path)
+    else:
+        path = url.database or ""
+    if path in ("", ":memory:"):
+        return
+    with suppress(OSError):  # It is there, or SQLite says what is wrong with it.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _sqlite_file(url: URL, read_only: bool) -> URL:
     path = Path(url.database or "")
     if str(path).startswith("file:"):
         return url
+    try:
+        # Other than `is_dir` and `exists`, this tells of names that no file can have.
+        found = path.parent.stat() and path.stat()
+    except FileNotFoundError:
+        found = None
+    except OSError as error:
+        raise NotWritable(masked(url), f"{path}: {error.strerror}") from error
     if path.is_dir():
-        raise NotWritable(url.render_as_string(), f"{path} is a directory, not a file")
+        raise NotWritable(masked(url), f"{path} is a directory, not a file")
     if not path.parent.is_dir():
-        raise NotWritable(url.render_as_string(), f"the directory {path.parent} does not exist")
+        raise NotWritable(masked(url), f"the directory {path.parent} does not exist")
     if read_only:
-        if not path.exists():
-            raise NotWritable(url.render_as_string(), "there is no such file to read")
-        return url.set(database=f"file:{path}", query={"mode": "ro", "uri": "true"})
+        if found is None:
+            raise NotWritable(masked(url), "there is no such file to read")
+        options = {"mode": "ro", "uri": "true"}
+        if not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
+            # SQLite would make an empty log, to have its locks beside it.
+            options["immutable"] = "1"
+        return url.set(database=f"file:{path}", query=options)
     return url

@@ -5,59 +5,69 @@ takes positions before it commits: ordering by position would skip what commits 
 order is ``(epoch, tx_id, position)``, and only what lies below the snapshot's ``xmin`` is handed
 out: every transaction below it has ended, so nothing can still appear there. Transaction ids do
 not survive a dump and restore into another cluster, so the epoch rises when the cluster's system
-identifier has changed (`renew_epoch`).
+identifier has changed (`eventstore.sql.epochs`).
+
+A cursor is a place in that order and the beginning of the chain of the event there. Salts are
+random, so that the same cursor stands for the same history in any database: one of another store,
+or of a log that has gone back to an older state since, is found out instead of skipping events.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
-
-from sqlalchemy import Connection, text
 
 from eventstore.errors import InvalidCursor
 from eventstore.events.records import RecordedEvent
-from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
+from eventstore.sealing import keys_of
+from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
 from eventstore.sql.rows import COLUMNS, decode_rows
 
-__all__ = ["Behind", "FeedPage", "behind", "feed_end", "gained", "read_feed", "renew_epoch"]
+__all__ = ["Behind", "FeedPage", "behind", "feed_end", "gained", "read_feed"]
 
-_START = {"sqlite": (0,), "postgresql": (0, 0, 0)}
-_PREFIX = {"sqlite": "s1", "postgresql": "p1"}
-_NUMBER = re.compile("[0-9]{1,19}")
+_COLUMNS = len(COLUMNS["sqlite"].split(","))
+_DIGEST_BYTES = 8
+_NOTHING = "00" * _DIGEST_BYTES
+_CURSOR = {
+    "sqlite": re.compile("s2:([0-9]{1,19}):([0-9a-f]{16})"),
+    "postgresql": re.compile("p2:([0-9]{1,19}):([0-9]{1,19}):([0-9]{1,19}):([0-9a-f]{16})"),
+}
+_PREFIX = {"sqlite": "s2", "postgresql": "p2"}
 
 # What an older epoch holds has ended long ago; in the current one xmin is the border.
 _BELOW_XMIN = """
     (epoch < (SELECT max(epoch) FROM store_epochs)
      OR tx_id < pg_snapshot_xmin(pg_current_snapshot()))
 """
+_DIGEST = f"substr(chain, 1, {_DIGEST_BYTES})"
 _AFTER = "(epoch, tx_id, position) > (:epoch, (:tx_id)::text::xid8, :position)"
 # `ORDER BY tx_id` alone would mean the selected text, in which 10 comes before 9.
+# From the cursor's own event on, which shows that it is still there.
 _FEED = Statement(
-    f"SELECT {COLUMNS['sqlite']} FROM events WHERE position > :position "  # noqa: S608 - likewise
+    f"SELECT {COLUMNS['sqlite']} FROM events WHERE position >= :position "  # noqa: S608 - likewise
     "ORDER BY position LIMIT :page_size",
     f"""
     SELECT {COLUMNS["postgresql"]}, epoch, tx_id::text FROM events
-    WHERE {_AFTER} AND {_BELOW_XMIN}
+    WHERE {_AFTER.replace(">", ">=")} AND {_BELOW_XMIN}
     ORDER BY epoch, events.tx_id, position LIMIT :page_size
     """,  # noqa: S608 - constants of this module
 )
 _END = Statement(
-    "SELECT max(position) FROM events",
+    f"SELECT position, {_DIGEST} FROM events ORDER BY position DESC LIMIT 1",  # noqa: S608
     f"""
-    SELECT epoch, tx_id::text, position FROM events WHERE {_BELOW_XMIN}
+    SELECT epoch, tx_id::text, position, {_DIGEST} FROM events WHERE {_BELOW_XMIN}
     ORDER BY epoch DESC, events.tx_id DESC, position DESC LIMIT 1
     """,  # noqa: S608 - constants of this module
 )
 # Also what is not yet safe to pass: it makes a conversation known as behind.
 _BEHIND = Statement(
-    "SELECT conversation_id, position FROM events WHERE position > :position "
+    f"SELECT conversation_id, position, {_DIGEST} FROM events WHERE position > :position "  # noqa: S608
     "ORDER BY position LIMIT :page_size",
     f"""
-    SELECT conversation_id, epoch, tx_id::text, position, {_BELOW_XMIN}
+    SELECT conversation_id, epoch, tx_id::text, position, {_DIGEST}, {_BELOW_XMIN}
     FROM events WHERE {_AFTER} ORDER BY epoch, events.tx_id, position LIMIT :page_size
     """,  # noqa: S608 - constants of this module
 )
@@ -84,22 +94,53 @@ class FeedPage:
         return len(self.events)
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an event stands in the feed, and the beginning of its chain."""
+
+    numbers: tuple[int, ...]
+    digest: str = _NOTHING
+
+    @classmethod
+    def of(cls, numbers: Sequence[Any], chain: Any) -> _Place:
+        """Take it from what the database gives; a damaged row's chain may be anything."""
+        digest = chain[:_DIGEST_BYTES].hex() if isinstance(chain, bytes) else ""
+        return cls(tuple(int(number) for number in numbers), digest.ljust(len(_NOTHING), "0"))
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The numbers as the statements take them."""
+        if len(self.numbers) == 1:
+            return {"position": self.numbers[0]}
+        epoch, tx_id, position = self.numbers
+        return {"epoch": epoch, "tx_id": str(tx_id), "position": position}
+
+
+_START = {"sqlite": _Place((0,)), "postgresql": _Place((0, 0, 0))}
+
+
 def read_feed(connection: AnyConnection, after: str | None, limit: int) -> FeedPage:
     """Return the next events of the feed, in the caller's transaction.
 
     Raises:
-        InvalidCursor: ``after`` did not come from a feed of this kind of database.
+        InvalidCursor: ``after`` did not come from this store's feed, or the log has gone back to
+            an older state since.
     """
     dialect, cur = dialect_of(connection), cursor(connection, binary=True)
     place = _parse(dialect.name, after)
-    cur.execute(_FEED.on(dialect), {**_parameters(place), "page_size": limit})
+    begun = 0 if place == _START[dialect.name] else 1
+    cur.execute(_FEED.on(dialect), {**place.parameters, "page_size": limit + begun})
     rows = cur.fetchall()
+    if begun and not (rows and place == _place_of(dialect, rows[0])):
+        if not rows and _is_replica(dialect, cur):
+            return FeedPage((), str(after))  # It may not have come that far.
+        raise InvalidCursor(str(after))
     if rows:
-        last = rows[-1]
-        place = (last[0],) if dialect.is_sqlite else (last[-2], int(last[-1]), last[0])
-    if not dialect.is_sqlite:
-        rows = [row[:-2] for row in rows]
-    return FeedPage(tuple(decode_rows(cur, dialect, rows)), _render(dialect.name, place))
+        place = _place_of(dialect, rows[-1])
+    events = decode_rows(
+        cur, dialect, [row[:_COLUMNS] for row in rows[begun:]], keys_of(connection)
+    )
+    return FeedPage(tuple(events), _render(dialect.name, place))
 
 
 def feed_end(connection: AnyConnection) -> str:
@@ -107,9 +148,8 @@ def feed_end(connection: AnyConnection) -> str:
     dialect, cur = dialect_of(connection), cursor(connection)
     cur.execute(_END.on(dialect))
     row = cur.fetchone()
-    if row is None or row[0] is None:
-        return _render(dialect.name, _START[dialect.name])
-    return _render(dialect.name, tuple(int(value) for value in row))
+    place = _START[dialect.name] if row is None else _Place.of(row[:-1], row[-1])
+    return _render(dialect.name, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +175,17 @@ def behind(connection: AnyConnection, after: str | None, limit: int) -> Behind:
     """
     dialect, cur = dialect_of(connection), cursor(connection)
     place = _parse(dialect.name, after)
-    cur.execute(_BEHIND.on(dialect), {**_parameters(place), "page_size": limit})
+    cur.execute(_BEHIND.on(dialect), {**place.parameters, "page_size": limit})
     rows = cur.fetchall()
     seen = safe = place
-    for row in rows:
-        if dialect.is_sqlite:
-            seen = safe = (row[1],)
-            continue
-        seen = (row[1], int(row[2]), row[3])
-        safe = seen if row[4] else safe
+    if dialect.is_sqlite:
+        for row in rows[-1:]:
+            seen = safe = _Place.of(row[1:2], row[2])
+    else:
+        for row in rows[-1:]:
+            seen = _Place.of(row[1:4], row[4])
+        for row in [row for row in rows if row[5]][-1:]:
+            safe = _Place.of(row[1:4], row[4])
     return Behind(
         tuple(dict.fromkeys(dialect.to_id(row[0]) for row in rows)),
         _render(dialect.name, seen),
@@ -159,48 +201,33 @@ def gained(connection: AnyConnection, after: str | None) -> list[UUID]:
         InvalidCursor: ``after`` did not come from a feed of this kind of database.
     """
     dialect, cur = dialect_of(connection), cursor(connection)
-    cur.execute(_GAINED.on(dialect), _parameters(_parse(dialect.name, after)))
+    cur.execute(_GAINED.on(dialect), _parse(dialect.name, after).parameters)
     return [dialect.to_id(row[0]) for row in cur.fetchall()]
 
 
-def renew_epoch(connection: Connection) -> None:
-    """Begin a new epoch if the database is now in another cluster, in the caller's transaction."""
-    if connection.dialect.name != "postgresql":
-        return
-    connection.execute(
-        text(
-            """
-            INSERT INTO store_epochs (epoch, system_identifier, started_at)
-            SELECT last.epoch + 1, now.system_identifier::text, :at
-            FROM pg_control_system() AS now,
-                (SELECT epoch, system_identifier FROM store_epochs
-                 ORDER BY epoch DESC LIMIT 1) AS last
-            WHERE last.system_identifier <> now.system_identifier::text
-            ON CONFLICT (epoch) DO NOTHING
-            """
-        ),
-        {"at": datetime.now(UTC)},
-    )
+def _place_of(dialect: Dialect, row: Sequence[Any]) -> _Place:
+    numbers = row[:1] if dialect.is_sqlite else (*row[_COLUMNS:], row[0])
+    return _Place.of(numbers, row[_COLUMNS - 1])
 
 
-def _parameters(place: tuple[int, ...]) -> dict[str, object]:
-    if len(place) == 1:
-        return {"position": place[0]}
-    return {"epoch": place[0], "tx_id": str(place[1]), "position": place[2]}
+def _is_replica(dialect: Dialect, cur: Any) -> bool:
+    if dialect.is_sqlite:
+        return False
+    return bool(cur.execute("SELECT pg_is_in_recovery()").fetchone()[0])
 
 
-def _parse(dialect: str, cursor_text: str | None) -> tuple[int, ...]:
+def _parse(dialect: str, cursor_text: str | None) -> _Place:
     if cursor_text is None:
         return _START[dialect]
-    prefix, *numbers = str(cursor_text).split(":")
-    well_formed = all(_NUMBER.fullmatch(number) for number in numbers)
-    if prefix != _PREFIX[dialect] or len(numbers) != len(_START[dialect]) or not well_formed:
+    found = _CURSOR[dialect].fullmatch(str(cursor_text))
+    if found is None:
         raise InvalidCursor(cursor_text)
-    place = tuple(int(number) for number in numbers)
-    if max(place) >= 2**63:
+    *numbers, digest = found.groups()
+    place = _Place(tuple(int(number) for number in numbers), digest)
+    if max(place.numbers) >= 2**63:
         raise InvalidCursor(cursor_text)
     return place
 
 
-def _render(dialect: str, place: tuple[int, ...]) -> str:
-    return ":".join([_PREFIX[dialect], *(str(number) for number in place)])
+def _render(dialect: str, place: _Place) -> str:
+    return ":".join([_PREFIX[dialect], *(str(number) for number in place.numbers), place.digest])

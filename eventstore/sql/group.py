@@ -13,7 +13,7 @@ from datetime import datetime
 
 from eventstore.sql.advance import Head, Step, advance
 from eventstore.sql.dialect import AnyConnection, cursor, dialect_of
-from eventstore.sql.requests import ANY, Append, Appended
+from eventstore.sql.requests import ANY, Anchor, Append, Appended
 
 __all__ = ["Group", "Heads", "remember"]
 
@@ -83,4 +83,11 @@ def _may_follow(request: Append, head: Head) -> bool:
         and (request.tenant_id is None or request.tenant_id == head.tenant_id)
         and (request.user_id is None or request.user_id == head.user_id)
         and not request.has_blobs
+        and request.key is head.key
+        and (request.anchor is None or _descends(head, request.anchor))
     )
+
+
+def _descends(head: Head, anchor: Anchor) -> bool:
+    # The database compares the head's chain, which covers all that came before it.
+    return anchor.line is head.line or anchor.chain == head.chain

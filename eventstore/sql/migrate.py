@@ -15,6 +15,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, inspect, text
 
 from eventstore.errors import SchemaOutdated, SchemaTooNew, StoreUnavailable
+from eventstore.masking import masked
 from eventstore.sql.engines import begin_write
 from eventstore.sql.failures import translated
 
@@ -31,14 +32,16 @@ _LOCK = 0x6576656E74  # "event" in ASCII: the advisory lock's number on PostgreS
 
 
 @contextmanager
-def schema_lock(engine: Engine) -> Iterator[Connection]:
+def schema_lock(engine: Engine, *, patience_ms: int | None = None) -> Iterator[Connection]:
     """Yield a connection in a transaction that no other schema change runs beside.
+
+    With ``patience_ms`` it waits no longer for a lock.
 
     Raises:
         StoreUnavailable: The database cannot be reached or written, or went away in the block.
     """
-    url = engine.url.render_as_string(hide_password=True)
-    with translated(url), begin_write(engine) as connection:
+    url = masked(engine.url)
+    with translated(url), begin_write(engine, patience_ms=patience_ms) as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         yield connection
@@ -72,7 +75,7 @@ def upgrade(engine: Engine) -> str:
         SchemaTooNew: The database was upgraded by a newer version of this package.
         StoreUnavailable: The database cannot be reached or written.
     """
-    url = engine.url.render_as_string(hide_password=True)
+    url = masked(engine.url)
     with translated(url):
         with engine.connect() as connection:
             current = _is_current(connection, url)
@@ -93,7 +96,7 @@ def require_current(engine: Engine) -> None:
         SchemaOutdated: It is older.
         SchemaTooNew: It is newer.
     """
-    url = engine.url.render_as_string(hide_password=True)
+    url = masked(engine.url)
     with translated(url), engine.connect() as connection:
         if not _is_current(connection, url):
             raise SchemaOutdated(url, "the schema is outdated: run `eventstore db upgrade`")
@@ -126,7 +129,7 @@ def _run_alembic(connection: Connection) -> None:
 
     spec = importlib.util.find_spec("migrations")
     if spec is None or spec.origin is None:  # pragma: no cover - a broken installation
-        raise StoreUnavailable(str(connection.engine.url), "the migrations are not installed")
+        raise StoreUnavailable(masked(connection.engine.url), "the migrations are not installed")
     config = Config()
     config.set_main_option("script_location", str(Path(spec.origin).parent))
     config.attributes["connection"] = connection

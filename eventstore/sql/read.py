@@ -8,10 +8,11 @@ from uuid import UUID
 
 from eventstore.errors import EventDamaged
 from eventstore.events.records import RecordedEvent
+from eventstore.sealing import Keyring, keys_of
 from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
 from eventstore.sql.rows import COLUMNS, decode_rows
 
-__all__ = ["END", "read_page"]
+__all__ = ["END", "chain_at", "read_page"]
 
 
 def _page(order: str) -> Statement:
@@ -33,6 +34,9 @@ _VERSIONS = """
     WHERE conversation_id = :conversation_id AND version > :after AND version < :before
     ORDER BY version
     """
+_CHAIN = Statement(
+    "SELECT chain FROM events WHERE conversation_id = :conversation_id AND version = :version"
+)
 END = 2**62
 """A version that no stream reaches."""
 
@@ -45,6 +49,7 @@ def read_page(
     before: int = END,
     backward: bool = False,
     limit: int = 1_000,
+    keys: Keyring | None = None,
 ) -> list[RecordedEvent]:
     """Return up to ``limit`` events of a stream with ``after < version < before``.
 
@@ -55,11 +60,13 @@ def read_page(
         before: The version after the last one wanted.
         backward: Newest first.
         limit: The most events to return.
+        keys: Of the store, where the connection is not one of its own.
 
     Raises:
         EventDamaged: A row holds what no append has written.
         BlobNotFound: The blob of a payload is gone.
         BlobDamaged: Its bytes cannot be unpacked.
+        KeyUnavailable: An event is sealed, and its key is not to be had.
     """
     dialect, cur = dialect_of(connection), cursor(connection, binary=True)
     wanted = {
@@ -79,7 +86,17 @@ def read_page(
         # Not read to its end, the query would hold on to its snapshot beyond the transaction.
         cur.close()
         raise EventDamaged(conversation_id, version) from error
-    return decode_rows(cur, dialect, rows)
+    return decode_rows(cur, dialect, rows, keys or keys_of(connection))
+
+
+def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> bytes | None:
+    """Return the chain of a stream's event, in the caller's transaction; None if there is none."""
+    dialect, cur = dialect_of(connection), cursor(connection)
+    owner = dialect.from_id(conversation_id)
+    cur.execute(_CHAIN.on(dialect), {"conversation_id": owner, "version": version})
+    row = cur.fetchone()
+    cur.close()
+    return None if row is None else row[0]
 
 
 def _no_text(cur: sqlite3.Cursor, dialect: Dialect, wanted: dict[str, Any]) -> int:

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 from uuid import UUID
 
 from eventstore.blobs import Blob, externalise
+from eventstore.envelope import PRIVATE, wrapped
 from eventstore.errors import InvalidEvent
 from eventstore.events.base import Payload
+from eventstore.events.bounds import Excess, excess_of, excesses
 from eventstore.events.codec import dumps, encode
+from eventstore.events.lifecycle import Erasure
 from eventstore.events.meta import NO_META, Meta
 from eventstore.events.records import EventData, NewEvent, RecordedEvent
 from eventstore.events.registry import UnknownEvent
 from eventstore.ids import fresh_id
 from eventstore.integrity import commit_to
+from eventstore.redaction import Redactor, redacted
+from eventstore.sealing import DATA, META, Keyring, SealingKey
+from eventstore.sql.types import escape
 
-__all__ = ["ANY", "NO_STREAM", "Append", "Appended", "Expected", "Prepared", "prepare"]
+__all__ = [
+    "ANY",
+    "MOST_BYTES",
+    "NO_STREAM",
+    "Anchor",
+    "Append",
+    "Appended",
+    "Expected",
+    "Prepared",
+    "check",
+    "check_owner",
+    "many",
+    "prepare",
+]
 
 
 class Expected(Enum):
@@ -32,7 +52,12 @@ class Expected(Enum):
 
 ANY = Expected.ANY
 NO_STREAM = Expected.NO_STREAM
+MOST_BYTES = 128 * 1024 * 1024
+"""Bytes that the JSON of a payload has at most, unless a store is opened with another limit."""
+
 _SALT = 16
+_NO_META_TEXT = "{}"
+_MOST_OF_AN_OWNER = 1_024  # bytes; PostgreSQL takes 2,704 of both together
 
 
 @dataclass(slots=True)
@@ -57,6 +82,19 @@ class Prepared:
         return self.chosen or UUID(bytes=self.id_bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The event with which an append ended; its chain stands for the log up to it.
+
+    A later append may insist on it: see ``EventStore.append(anchor=...)``.
+    """
+
+    version: int
+    chain: bytes
+    line: object = field(default=None, compare=False, repr=False)
+    """What a store that has appended ever since knows it by, without looking."""
+
+
 @dataclass(slots=True)
 class Append:
     """One append: to which stream, what, and under which conditions."""
@@ -68,6 +106,20 @@ class Append:
     user_id: str | None = None
     writer_epoch: int | None = None
     parent: tuple[UUID, int] | None = None
+    keys: Keyring | None = None
+    """Those of the store; with them it is sealed before it is written."""
+    key: SealingKey | None = None
+    """What ``events`` are sealed with."""
+    anchor: Anchor | None = None
+    """An event that the stream must still have."""
+    plain: tuple[Prepared, ...] = ()
+    """The events as they were, in case that the key has changed."""
+
+    def seal(self, key: SealingKey) -> None:
+        """Seal the events with a key of the conversation, in place of what they had before."""
+        if self.key is None:
+            self.plain = self.events
+        self.events, self.key = tuple([_sealed(event, key) for event in self.plain]), key
 
     @property
     def has_blobs(self) -> bool:
@@ -84,17 +136,23 @@ class Appended:
     The events are put together when they are first asked for.
     """
 
-    __slots__ = ("_events", "conversation_id", "version")
+    __slots__ = ("_events", "anchor", "conversation_id", "size", "version")
 
     def __init__(
         self,
         conversation_id: UUID,
         version: int,
         events: tuple[RecordedEvent, ...] | Callable[[], tuple[RecordedEvent, ...]],
+        anchor: Anchor,
+        size: int = 0,
     ) -> None:
         self.conversation_id = conversation_id
         self.version = version
         self._events = events
+        self.anchor = anchor
+        """The last of the events, for a later append to insist on."""
+        self.size = size
+        """How large the payloads are, in characters or bytes; 0 for a repeated append."""
 
     @property
     def events(self) -> tuple[RecordedEvent, ...]:
@@ -114,19 +172,47 @@ class Appended:
         return f"Appended({self.conversation_id}, version={self.version}, events={self.events!r})"
 
 
+def many(
+    events: Sequence[NewEvent | EventData] | NewEvent | EventData,
+) -> Sequence[NewEvent | EventData]:
+    """Return the events of an append, which may be a single one.
+
+    Raises:
+        InvalidEvent: It is neither an event nor a sequence.
+    """
+    if isinstance(events, NewEvent | Payload | UnknownEvent):
+        return (events,)
+    if isinstance(events, Sequence) and not isinstance(events, str | bytes):
+        return events
+    raise InvalidEvent(f"{events!r:.80} is no event, nor a list of events")
+
+
 def prepare(
-    events: Sequence[NewEvent | EventData], meta: Meta | None, threshold: int
+    events: Sequence[NewEvent | EventData],
+    meta: Meta | None,
+    threshold: int,
+    most: int = MOST_BYTES,
+    redact: Redactor | None = None,
 ) -> tuple[Prepared, ...]:
     """Encode events for an append; ``meta`` is for those that bring none of their own.
 
+    Args:
+        events: What is to be appended.
+        meta: Metadata.
+        threshold: Payloads of more bytes are kept in a blob.
+        most: Bytes that a payload may have.
+        redact: What takes out of payloads what must not be stored.
+
     Raises:
-        InvalidEvent: There are none, one cannot be encoded, or an event id is used twice.
+        InvalidEvent: There are none, one cannot be encoded or is larger than an event may be, or
+            an event id is used twice.
+        RedactionFailed: The redactor raised.
     """
     if not events:
         raise InvalidEvent("an append needs at least one event")
     salts = os.urandom(_SALT * len(events))
     prepared: list[Prepared] = []
-    before, meta_text = NO_META, "{}"
+    before, meta_text, private = NO_META, _NO_META_TEXT, ""
     for place, event in enumerate(events):
         if isinstance(event, NewEvent):
             payload, chosen, own_meta = event.data, event.event_id, event.meta
@@ -137,8 +223,11 @@ def prepare(
         if not isinstance(payload, (Payload, UnknownEvent)):
             raise InvalidEvent(f"{payload!r} is no event: use a class of eventstore.events")
         if own_meta is not before:  # Events of a turn mostly share theirs.
-            before, meta_text = own_meta, _meta_text(own_meta)
-        data, text, blob = externalise(payload, encode(payload), threshold)
+            before = own_meta
+            meta_text, private = _meta_text(own_meta, place), _private_text(own_meta)
+        payload, text = _encoded(payload, place, most, redact)
+        data, text, blob = externalise(payload, text, threshold)
+        text = wrapped(text, private)
         id_text, id_bytes = fresh_id() if chosen is None else (str(chosen), chosen.bytes)
         salt = salts[_SALT * place : _SALT * (place + 1)]
         digest = commit_to(salt, text)
@@ -151,7 +240,89 @@ def prepare(
     return tuple(prepared)
 
 
-def _meta_text(meta: Meta) -> str:
+def _sealed(event: Prepared, key: SealingKey) -> Prepared:
+    if event.data.type == Erasure.type:  # A receipt outlives the key.
+        return event
+    text, meta = key.seal_text(DATA, event.id_text, event.text), event.meta_text
+    return Prepared(
+        event.id_text,
+        event.id_bytes,
+        event.chosen,
+        event.data,
+        text,
+        event.meta,
+        meta if meta == _NO_META_TEXT else key.seal_text(META, event.id_text, meta),
+        event.salt,
+        commit_to(event.salt, text),
+        None if event.blob is None else event.blob.sealed(key),
+    )
+
+
+def _encoded(
+    payload: EventData, place: int, most: int, redact: Redactor | None
+) -> tuple[EventData, str]:
+    """Return a payload that is within all bounds as it may be stored, and its JSON text."""
+    found = (
+        excesses(payload) if isinstance(payload, Payload) else excess_of(Any, "raw", payload.raw)
+    )
+    if found:
+        raise _too_large(found[0], payload.type, place)
+    if redact is not None:
+        payload = redacted(payload, redact, index=place)
+    text = encode(payload)
+    # A quarter of the limit in characters cannot exceed it in bytes.
+    if len(text) * 4 > most and (size := len(text.encode())) > most:
+        excess = Excess("the payload", f"has {size:,} bytes", f"{most:,} (max_event_bytes)")
+        raise _too_large(excess, payload.type, place)
+    return payload, text
+
+
+def check(
+    events: Sequence[NewEvent], most: int = MOST_BYTES, redact: Redactor | None = None
+) -> None:
+    """Refuse what an append of these events would, without preparing them.
+
+    Raises:
+        InvalidEvent: One cannot be encoded or redacted, or is larger than an event may be.
+    """
+    for place, event in enumerate(events):
+        _meta_text(event.meta, place)
+        _encoded(event.data, place, most, redact)
+
+
+def check_owner(field: str, name: str | None) -> str | None:
+    """Return a tenant's or a user's name, which the index of owners is able to hold.
+
+    Raises:
+        InvalidEvent: It is too long.
+    """
+    if name is not None and len(name) * 4 > _MOST_OF_AN_OWNER:
+        size = len(escape(name).encode())
+        if size > _MOST_OF_AN_OWNER:
+            limit = f"{_MOST_OF_AN_OWNER:,} bytes"
+            said = f"{field} has {size:,} bytes; at most {limit} can be kept"
+            raise InvalidEvent(said, field=field, limit=limit)
+    return name
+
+
+def _too_large(excess: Excess, kind: str, place: int) -> InvalidEvent:
+    said = f"event {place} of the append ({kind}): {excess}"
+    return InvalidEvent(said, index=place, field=excess.field, limit=excess.limit)
+
+
+def _meta_text(meta: Meta, place: int) -> str:
+    if found := excesses(meta):
+        raise _too_large(found[0], "metadata", place)
+    return _json(meta.model_copy(update=dict.fromkeys(PRIVATE)))
+
+
+def _private_text(meta: Meta) -> str:
+    """Return the JSON text of what is kept with the payload; empty if there is nothing."""
+    private = {name: value for name in PRIVATE if (value := getattr(meta, name)) is not None}
+    return _json(Meta(**private)) if private else ""
+
+
+def _json(meta: Meta) -> str:
     try:
         return meta.__pydantic_serializer__.to_json(meta, exclude_defaults=True).decode()
     except ValueError:  # lone surrogates

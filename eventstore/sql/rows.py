@@ -15,11 +15,14 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from eventstore.blobs import resolve
+from eventstore.envelope import unwrapped
 from eventstore.errors import EventDamaged
-from eventstore.events.codec import decode, loads
+from eventstore.events.bounds import clamped, read_json
+from eventstore.events.codec import decode, dumps
 from eventstore.events.meta import Meta
 from eventstore.events.records import EventData, RecordedEvent
 from eventstore.ids import stored_id
+from eventstore.sealing import DATA, META, SEALED, Keyring, SealingKey, key_of, opened
 from eventstore.sql.dialect import Dialect
 from eventstore.sql.types import is_plain
 
@@ -42,12 +45,17 @@ class _Unfrozen(RecordedEvent):
     __delattr__ = object.__delattr__
 
 
-def decode_rows(cur: Any, dialect: Dialect, rows: Sequence[Any]) -> list[RecordedEvent]:
+def decode_rows(
+    cur: Any, dialect: Dialect, rows: Sequence[Any], keys: Keyring | None = None
+) -> list[RecordedEvent]:
     """Return the events of rows of `COLUMNS`; payloads in blobs are fetched with ``cur``.
+
+    What was sealed is opened with ``keys``; where its key has been destroyed it reads as erased.
 
     Raises:
         EventDamaged: A row holds what no append has written.
         BlobNotFound, BlobDamaged: A payload's blob is gone, or cannot be unpacked.
+        KeyUnavailable: A row is sealed, and its key is not to be had.
     """
     to_id = stored_id if dialect.is_sqlite else dialect.to_id
     streams: dict[Any, UUID] = {}
@@ -63,11 +71,20 @@ def decode_rows(cur: Any, dialect: Dialect, rows: Sequence[Any]) -> list[Recorde
         try:
             payload: EventData | None = None
             quotable = False
+            key: SealingKey | None = None
+            if meta.startswith(SEALED):
+                key = key_of(keys, conversation_id, meta)
+                meta = opened(key, META, str(event_id), meta) or "{}"
+            if data is not None and data.startswith(SEALED):
+                key = key_of(keys, conversation_id, data)
+                data = opened(key, DATA, str(event_id), data)
+            private = ""
             if data is not None:
+                data, private = unwrapped(data)
                 if data.startswith('{"$blob":'):
-                    data = resolve(cur, dialect, conversation_id, data)
-                else:
-                    quotable = is_plain(data)
+                    data = resolve(cur, dialect, conversation_id, data, key)
+                else:  # SQL finds nothing in what is sealed.
+                    quotable = key is None and is_plain(data)
                 payload = decode(kind, schema_version, data)
             recorded_at = times.get(at)
             if recorded_at is None:
@@ -81,7 +98,7 @@ def decode_rows(cur: Any, dialect: Dialect, rows: Sequence[Any]) -> list[Recorde
             event.schema_version = schema_version
             event.recorded_at = recorded_at
             event.data = payload
-            event.meta = decode_meta(meta)
+            event.meta = _with_private(meta, private) if private else decode_meta(meta)
             event.data_digest = bytes(digest)
             event.chain = bytes(chain)
             event.quotable = quotable
@@ -93,10 +110,19 @@ def decode_rows(cur: Any, dialect: Dialect, rows: Sequence[Any]) -> list[Recorde
 
 
 @lru_cache(maxsize=4096)
+def _with_private(text: str, private: str) -> Meta:
+    """Return the metadata of two JSON texts: what stays, and what goes with the payload."""
+    return decode_meta(dumps({**read_json(text), **read_json(private)}))
+
+
+@lru_cache(maxsize=4096)
 def decode_meta(text: str) -> Meta:
-    """Return the metadata of its JSON text; fields from the future are left out."""
+    """Return the metadata of its JSON text; fields from the future are left out.
+
+    Numbers beyond their bounds are clamped.
+    """
     try:
-        return Meta.model_validate_json(text)
+        return clamped(Meta.model_validate_json(text))
     except ValidationError:
-        known = {key: value for key, value in loads(text).items() if key in Meta.model_fields}
-        return Meta.model_validate(known)
+        known = {key: value for key, value in read_json(text).items() if key in Meta.model_fields}
+        return clamped(Meta.model_validate(known))

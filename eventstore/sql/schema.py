@@ -1,8 +1,8 @@
 """The tables that cannot be rebuilt, as SQLAlchemy metadata, for queries and for comparison.
 
 The tables are created by the migrations alone; a test holds that an upgraded database equals what
-is declared here. Each table is keyed by ``conversation_id`` first, but for the two that hold a
-handful of rows for the whole store (``projections``, ``store_epochs``).
+is declared here. Each table is keyed by ``conversation_id`` first, but for the three that hold a
+handful of rows for the whole store (``projections``, ``store_epochs``, ``store_identity``).
 
 The databases differ in one point. SQLite has a single writer, so ``position`` orders the feed
 and is the primary key (never reused, since no row is ever deleted). PostgreSQL has many, so the
@@ -70,7 +70,38 @@ def metadata_for(dialect: str) -> MetaData:
         Column("requested_by", SafeText),
         PrimaryKeyConstraint("conversation_id", "erasure_id"),
     )
+    Table(
+        "erased_versions",
+        metadata,
+        Column("conversation_id", Id, nullable=False),
+        Column("erasure_id", Id, nullable=False),
+        Column("first_version", BigInteger, nullable=False),
+        Column("last_version", BigInteger, nullable=False),
+        PrimaryKeyConstraint("conversation_id", "first_version", "erasure_id"),
+    )
+    Table(
+        "retired_keys",
+        metadata,
+        Column("conversation_id", Id, nullable=False),
+        Column("key_id", Text, nullable=False),
+        Column("retired_at", Timestamp, nullable=False),
+        PrimaryKeyConstraint("conversation_id", "key_id"),
+    )
+    Table(
+        "import_sources",
+        metadata,
+        Column("conversation_id", Id, nullable=False),
+        Column("source", Text, nullable=False),
+        PrimaryKeyConstraint("conversation_id"),
+        Index("ix_import_sources_source", "source"),
+    )
     _projections(metadata)
+    Table(
+        "store_identity",
+        metadata,
+        Column("store_id", Id, nullable=False),
+        PrimaryKeyConstraint("store_id"),
+    )
     if dialect == "postgresql":
         Table(
             "store_epochs",
@@ -97,6 +128,7 @@ def _conversations(metadata: MetaData) -> None:
         Column("last_active_at", Timestamp, nullable=False),
         Column("parent_conversation_id", Id),
         Column("parent_version", BigInteger),
+        Column("key_id", Text),
         PrimaryKeyConstraint("conversation_id"),
         Index("ix_conversations_owner", "tenant_id", "user_id", "conversation_id"),
         Index("ix_conversations_user", "user_id", "conversation_id"),

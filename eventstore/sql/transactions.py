@@ -14,6 +14,7 @@ from typing import Self
 from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import QueuePool
 
+from eventstore.masking import masked
 from eventstore.sql.dialect import DriverConnection
 from eventstore.sql.driver import AtHand, transaction
 from eventstore.sql.engines import begin_write, snapshot_of
@@ -27,7 +28,7 @@ class Transactions:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.url = engine.url.render_as_string(hide_password=True)
+        self.url = masked(engine.url)
         # Half of the pool at most, so that the other half is always to be had.
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
         self._at_hand = AtHand(engine, keep=size // 2)
@@ -40,17 +41,40 @@ class Transactions:
             yield connection
 
     @contextmanager
-    def writing(self, *, durable: bool = True) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction of the caller's own, for its rows and ``append``.
+
+        It is durable, holds SQLite's write lock from its first moment, is committed at the end of
+        the block and rolled back on an error.
+
+        Raises:
+            StoreUnavailable: The database cannot be used, or another writer held the lock for too
+                long; nothing was committed.
+        """
+        with self.writing() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(
+        self, *, durable: bool = True, patience_ms: int | None = None
+    ) -> Iterator[Connection]:
         """Yield a connection in a transaction for writing, committed at the end of the block.
 
         With ``durable`` false a power cut may undo the commit, as a whole: for what can be rebuilt.
+        With ``patience_ms`` it waits no longer for a lock, and then raises `DatabaseBusy`.
         """
-        with translated(self.url), begin_write(self.engine, durable=durable) as connection:
+        begun = begin_write(self.engine, durable=durable, patience_ms=patience_ms)
+        with translated(self.url), begun as connection:
             yield connection
 
     @contextmanager
     def on_driver(
-        self, *, write: bool = False, durable: bool = True, snapshot: bool = False
+        self,
+        *,
+        write: bool = False,
+        durable: bool = True,
+        snapshot: bool = False,
+        patience_ms: int | None = None,
     ) -> Iterator[DriverConnection]:
         """Yield what `reading` and `writing` do, as the driver's connection: for every turn's path.
 
@@ -58,11 +82,17 @@ class Transactions:
             write: Begin a transaction for writing.
             durable: As in `writing`.
             snapshot: As in `reading`.
+            patience_ms: As in `writing`.
 
         On PostgreSQL those that write are pipelined: one that fails may raise at a later one.
         """
         begun = transaction(
-            self._at_hand, write=write, durable=durable, snapshot=snapshot, pipelined=write
+            self._at_hand,
+            write=write,
+            durable=durable,
+            snapshot=snapshot,
+            pipelined=write,
+            patience_ms=patience_ms,
         )
         with translated(self.url), begun as connection:
             yield connection

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -29,11 +30,27 @@ from sqlalchemy.types import TypeEngine
 
 from eventstore.events.codec import dumps, dumps_json
 
-__all__ = ["Id", "JsonText", "SafeJson", "SafeText", "Timestamp", "escape", "is_plain", "unescape"]
+__all__ = [
+    "Id",
+    "IndexedText",
+    "JsonText",
+    "SafeJson",
+    "SafeText",
+    "Timestamp",
+    "escape",
+    "indexed",
+    "is_plain",
+    "unescape",
+]
 
 _ESCAPE = "\U0010fffe"
 _UNSAFE = re.compile(f"[\x00\ud800-\udfff{_ESCAPE}]")
 _ESCAPED = re.compile(f"{_ESCAPE}([0-9a-f]{{6}})")
+_CUT_ESCAPE = re.compile(f"{_ESCAPE}[0-9a-f]{{0,5}}$")
+_LONGEST_INDEXED = 800  # bytes; three such columns fit in an index
+_START_INDEXED = 700
+_DIGEST_INDEXED = 32  # hexadecimal digits
+_ELLIPSIS = "…"
 _UNREADABLE = re.compile(r"\\u(?:0000|d)")
 
 
@@ -49,6 +66,19 @@ def unescape(text: str) -> str:
     if _ESCAPE not in text:
         return text
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def indexed(text: str) -> str:
+    """Return the text as an index can hold it: escaped, and a long one as its start and a digest.
+
+    PostgreSQL takes 2,704 bytes of all columns of an index together. What is returned comes back
+    as it is when it is given again, so that a long text is found by either.
+    """
+    escaped = escape(text)
+    if len(escaped) * 4 <= _LONGEST_INDEXED or len(raw := escaped.encode()) <= _LONGEST_INDEXED:
+        return escaped
+    start = _CUT_ESCAPE.sub("", raw[:_START_INDEXED].decode(errors="ignore"))
+    return f"{start}{_ELLIPSIS}{sha256(raw).hexdigest()[:_DIGEST_INDEXED]}"
 
 
 def is_plain(json_text: str) -> bool:
@@ -84,6 +114,19 @@ class SafeText(TypeDecorator[str]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         """Undo it on the way out."""
         return None if value is None else unescape(value)
+
+
+class IndexedText(SafeText):
+    """`SafeText` that an index holds, so that a long one stands there as `indexed` says.
+
+    What is compared with the column is cut in the same way.
+    """
+
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Escape and cut on the way in."""
+        return None if value is None else indexed(value)
 
 
 class PgJson(types.UserDefinedType[str]):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
 from eventstore.blobs import read_blob, stub_of
-from eventstore.errors import BlobDamaged, BlobNotFound
-from eventstore.events import BlobRef, ToolResult
+from eventstore.envelope import unwrapped
+from eventstore.errors import BlobDamaged, BlobNotFound, KeyUnavailable
+from eventstore.events import BlobRef, Erasure, ToolResult
 from eventstore.events.codec import decode
 from eventstore.integrity import (
     Problem,
@@ -20,11 +22,19 @@ from eventstore.integrity import (
     commit_to,
     microseconds_of,
 )
-from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
-from eventstore.sql.streams import get_stream, next_ids, without_row
+from eventstore.sealing import DATA, SEALED, SealingKey, key_of, keys_of, opened
+from eventstore.sql.dialect import (
+    AnyConnection,
+    Dialect,
+    Statement,
+    cursor,
+    dialect_of,
+    text_out,
+)
+from eventstore.sql.streams import count_events, get_stream, next_ids, without_row
 from eventstore.sql.transactions import Transactions
 
-__all__ = ["verify", "verify_stream"]
+__all__ = ["Progress", "verify", "verify_stream"]
 
 _PAGE = 500
 _IDS = 1_000
@@ -49,22 +59,52 @@ _ROWS = Statement(
         for columns in _COLUMNS
     )
 )
+_OWNERS = (
+    """
+    CAST(tenant_id AS BLOB), CAST(user_id AS BLOB), CAST(parent_conversation_id AS BLOB),
+    parent_version
+    """,
+    "tenant_id, user_id, parent_conversation_id, parent_version",
+)
 _HEAD = Statement(
-    """
-    SELECT version, chain,
-        EXISTS (SELECT 1 FROM erasures WHERE conversation_id = conversations.conversation_id)
-    FROM conversations WHERE conversation_id = :conversation_id
-    """
+    *(
+        f"""
+        SELECT version, chain, {columns}
+        FROM conversations WHERE conversation_id = :conversation_id
+        """  # noqa: S608 - built from constants of this module
+        for columns in _OWNERS
+    )
+)
+_RECEIPTS = Statement(
+    *(
+        f"""
+        SELECT {columns} FROM events
+        WHERE conversation_id = :conversation_id AND type = 'erasure' AND data IS NOT NULL
+        """  # noqa: S608 - built from constants of this module
+        for columns in _COLUMNS
+    )
 )
 
+_STARTED_OTHERWISE = (
+    "tenant, user, parent or the first event's header is not what the conversation began with"
+)
 
-def verify(transactions: Transactions, conversation_id: UUID | None) -> Verification:
+Progress = Callable[[int, int], None]
+"""Told after each conversation how many events were read, and how many there are in all."""
+
+
+def verify(
+    transactions: Transactions, conversation_id: UUID | None, progress: Progress | None = None
+) -> Verification:
     """Verify one conversation, or all; each in one transaction with a snapshot of its own.
 
     Raises:
         ConversationNotFound: There is none of this id.
     """
-    count, events, problems = 0, 0, []
+    count, events, problems, total = 0, 0, [], 0
+    if progress is not None:
+        with transactions.reading() as connection:
+            total = count_events(connection)
     ids = _all_ids(transactions) if conversation_id is None else [conversation_id]
     for stream in ids:
         with transactions.reading(snapshot=True) as connection:
@@ -73,6 +113,8 @@ def verify(transactions: Transactions, conversation_id: UUID | None) -> Verifica
                 get_stream(connection, stream)
         count, events = count + 1, events + seen
         problems.extend(found)
+        if progress is not None:
+            progress(events, max(total, events))
     return Verification(count, events, tuple(problems))
 
 
@@ -97,8 +139,9 @@ def verify_stream(connection: AnyConnection, conversation_id: UUID) -> tuple[int
     dialect, cur = dialect_of(connection), cursor(connection)
     cur.execute(_HEAD.on(dialect), {"conversation_id": dialect.from_id(conversation_id)})
     head = cur.fetchone()
-    version, chain = 0, chain_start(conversation_id)
+    version, chain = 0, _start(dialect, conversation_id, head)
     problems: list[Problem] = []
+    erased = cache(partial(_erased, connection, conversation_id))
 
     def found(at: int, kind: ProblemKind, detail: str) -> None:
         problems.append(Problem(conversation_id, at, kind, detail))
@@ -108,23 +151,48 @@ def verify_stream(connection: AnyConnection, conversation_id: UUID) -> tuple[int
         if row[0] != version:
             found(version, "gap", f"version {version} is missing, the next one is {row[0]}")
             return version, problems
-        for kind, detail in _row_problems(connection, conversation_id, row, bool(head and head[2])):
+        for kind, detail in _row_problems(connection, conversation_id, row, erased):
             found(version, kind, detail)
         link = _step(dialect, chain, row)
-        if link is None or row[9] != link:
+        if link is None or (link != row[9] and version > 1):
             found(version, "header_altered", "the chain value does not follow from the event")
             return version, problems
-        chain = link
+        if link != row[9] and head is not None:
+            found(version, "start_altered", _STARTED_OTHERWISE)
+        # After a start that is not known any more, the chain is taken up from the first event.
+        chain = row[9]
+    for at, detail in _head_problems(head, version, chain):
+        found(at, "head_differs", detail)
+    return version, problems
+
+
+def _start(dialect: Dialect, conversation_id: UUID, head: Any) -> bytes:
+    """Return where the chain begins by a row of `conversations`; nothing, if that does not tell."""
+    if head is None:
+        return b""
+    tenant_id, user_id, parent, parent_version = head[2:]
+    try:
+        return chain_start(
+            conversation_id,
+            text_out(_text(tenant_id)),
+            text_out(_text(user_id)),
+            None if parent is None else dialect.to_id(_text(parent)),
+            parent_version,
+        )
+    except (AttributeError, TypeError, ValueError):
+        return b""
+
+
+def _head_problems(head: Any, version: int, chain: bytes) -> Iterator[tuple[int, str]]:
     if head is None:
         if version:
-            found(version, "head_differs", "the events have no row in conversations")
+            yield version, "the events have no row in conversations"
     elif head[0] != version:
-        detail = f"the conversation is at version {head[0]}, its last event is {version}"
         lowest = min(head[0], version) if isinstance(head[0], int) else version
-        found(lowest + 1, "head_differs", detail)
+        said = f"the conversation is at version {head[0]}, its last event is {version}"
+        yield lowest + 1, said
     elif head[1] != chain:
-        found(version, "head_differs", "the conversation's chain value is not its last event's")
-    return version, problems
+        yield version, "the conversation's chain value is not its last event's"
 
 
 def _rows(cur: Any, dialect: Dialect, conversation_id: UUID) -> Iterator[Any]:
@@ -174,22 +242,43 @@ def _commits(salt: Any, data: Any, digest: Any) -> bool:
         return False
 
 
+def _erased(connection: AnyConnection, conversation_id: UUID) -> Mapping[int, int]:
+    """Return the versions that receipts name, each with that of the last receipt to do so."""
+    dialect, cur = dialect_of(connection), cursor(connection)
+    cur.execute(_RECEIPTS.on(dialect), {"conversation_id": dialect.from_id(conversation_id)})
+    named: dict[int, int] = {}
+    for row in cur.fetchall():
+        if _commits(row[7], row[5], row[8]):
+            receipt = decode(Erasure.type, row[3], unwrapped(_text(row[5]))[0])
+            if isinstance(receipt, Erasure):
+                named.update((each, max(row[0], named.get(each, 0))) for each in receipt.versions)
+    return named
+
+
 def _row_problems(
-    connection: AnyConnection, conversation_id: UUID, row: Any, erasable: bool
+    connection: AnyConnection,
+    conversation_id: UUID,
+    row: Any,
+    erased: Callable[[], Mapping[int, int]],
 ) -> Iterator[tuple[ProblemKind, str]]:
     data, salt, digest = row[5], row[7], row[8]
     if data is None or salt is None:
-        if not erasable:
-            yield "data_missing", "the payload is gone, but no erasure was recorded"
+        if erased().get(row[0], 0) <= row[0]:
+            yield "data_missing", "the payload is gone, but no erasure names it"
         return
     if not _commits(salt, data, digest):
         yield "data_altered", "the payload is not the one that the digest commits to"
         return
-    blob = _blob_of(row[2], row[3], _text(data))
+    try:
+        text, key = _opened(connection, conversation_id, row[1], _text(data))
+    except ValueError as error:
+        yield "data_altered", str(error)
+        return
+    blob = None if text is None else _blob_of(row[2], row[3], text)
     if blob is None:
         return
     try:
-        content = read_blob(connection, conversation_id, blob.digest)
+        content = read_blob(connection, conversation_id, blob.digest, key)
     except BlobNotFound:
         yield "blob_missing", f"blob {blob.digest} is gone"
         return
@@ -199,7 +288,24 @@ def _row_problems(
         yield "blob_altered", f"blob {blob.digest} holds other bytes than its name says"
 
 
+def _opened(
+    connection: AnyConnection, conversation_id: UUID, event_id: Any, data: str
+) -> tuple[str | None, SealingKey | None]:
+    """Return a payload's text, and the key that it was sealed with; no text without the key."""
+    keys = keys_of(connection)
+    if not data.startswith(SEALED):
+        return data, None
+    if keys is None:
+        return None, None
+    try:
+        key = key_of(keys, conversation_id, data)
+    except KeyUnavailable:
+        return None, None
+    return opened(key, DATA, str(_text(event_id)), data), key
+
+
 def _blob_of(kind: str | bytes, schema_version: int, data: str) -> BlobRef | None:
+    data, _ = unwrapped(data)
     stub = stub_of(data)
     tool_result = kind in (ToolResult.type, ToolResult.type.encode())
     if stub is None and tool_result and '"blob":' in data:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from sqlalchemy import Engine
 
+from eventstore.masking import masked
 from eventstore.sql.dialect import Statement, dialect_named
 from eventstore.sql.failures import translated
 
@@ -36,7 +37,7 @@ class Watch:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._dialect = dialect_named(engine.dialect.name)
-        self._url = engine.url.render_as_string(hide_password=True)
+        self._url = masked(engine.url)
         self._kept: Any = None
         self._seen: Any = ()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import lzma
+import os
 import threading
 from dataclasses import dataclass
 from importlib import resources
@@ -65,6 +66,15 @@ BUNDLED: dict[str, Bundled] = {
 
 _encodings: dict[str, tiktoken.Encoding] = {}
 _building = threading.Lock()
+
+
+def _unlock() -> None:
+    global _building
+    _building = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # A thread of the parent's may have held it.
+    os.register_at_fork(after_in_child=_unlock)
 
 
 def pack(tokens: list[bytes]) -> bytes:

@@ -25,6 +25,7 @@ CREATE TABLE conversations (
     last_active_at TEXT NOT NULL,
     parent_conversation_id TEXT,
     parent_version BIGINT,
+    key_id TEXT,
     PRIMARY KEY (conversation_id)
 );
 CREATE TABLE events (
@@ -59,6 +60,24 @@ CREATE TABLE erasures (
     requested_by TEXT,
     PRIMARY KEY (conversation_id, erasure_id)
 );
+CREATE TABLE erased_versions (
+    conversation_id TEXT NOT NULL,
+    erasure_id TEXT NOT NULL,
+    first_version BIGINT NOT NULL,
+    last_version BIGINT NOT NULL,
+    PRIMARY KEY (conversation_id, first_version, erasure_id)
+);
+CREATE TABLE retired_keys (
+    conversation_id TEXT NOT NULL,
+    key_id TEXT NOT NULL,
+    retired_at TEXT NOT NULL,
+    PRIMARY KEY (conversation_id, key_id)
+);
+CREATE TABLE import_sources (
+    conversation_id TEXT NOT NULL,
+    source TEXT NOT NULL,
+    PRIMARY KEY (conversation_id)
+);
 CREATE TABLE projections (
     name TEXT NOT NULL,
     generation INTEGER NOT NULL,
@@ -76,7 +95,14 @@ CREATE TABLE projection_heads (
     version BIGINT NOT NULL,
     state TEXT NOT NULL,
     PRIMARY KEY (conversation_id, projection, generation)
-)
+);
+CREATE TABLE store_identity (
+    store_id TEXT NOT NULL,
+    PRIMARY KEY (store_id)
+);
+INSERT INTO store_identity SELECT lower(
+    hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-' || hex(randomblob(2)) || '-'
+    || hex(randomblob(2)) || '-' || hex(randomblob(6)))
 """
 
 POSTGRESQL = """
@@ -91,6 +117,7 @@ CREATE TABLE conversations (
     last_active_at TIMESTAMP WITH TIME ZONE NOT NULL,
     parent_conversation_id UUID,
     parent_version BIGINT,
+    key_id TEXT,
     PRIMARY KEY (conversation_id)
 );
 CREATE TABLE events (
@@ -128,6 +155,24 @@ CREATE TABLE erasures (
     requested_by TEXT,
     PRIMARY KEY (conversation_id, erasure_id)
 );
+CREATE TABLE erased_versions (
+    conversation_id UUID NOT NULL,
+    erasure_id UUID NOT NULL,
+    first_version BIGINT NOT NULL,
+    last_version BIGINT NOT NULL,
+    PRIMARY KEY (conversation_id, first_version, erasure_id)
+);
+CREATE TABLE retired_keys (
+    conversation_id UUID NOT NULL,
+    key_id TEXT NOT NULL,
+    retired_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    PRIMARY KEY (conversation_id, key_id)
+);
+CREATE TABLE import_sources (
+    conversation_id UUID NOT NULL,
+    source TEXT NOT NULL,
+    PRIMARY KEY (conversation_id)
+);
 CREATE TABLE projections (
     name TEXT NOT NULL,
     generation INTEGER NOT NULL,
@@ -146,6 +191,11 @@ CREATE TABLE projection_heads (
     state TEXT NOT NULL,
     PRIMARY KEY (conversation_id, projection, generation)
 );
+CREATE TABLE store_identity (
+    store_id UUID NOT NULL,
+    PRIMARY KEY (store_id)
+);
+INSERT INTO store_identity SELECT gen_random_uuid();
 CREATE TABLE store_epochs (
     epoch INTEGER NOT NULL,
     system_identifier TEXT NOT NULL,
@@ -156,12 +206,13 @@ INSERT INTO store_epochs SELECT 1, system_identifier::text, now() FROM pg_contro
 """
 
 INDEXES = """
+CREATE INDEX ix_import_sources_source ON import_sources (source);
 CREATE INDEX ix_conversations_owner ON conversations (tenant_id, user_id, conversation_id);
 CREATE INDEX ix_conversations_user ON conversations (user_id, conversation_id)
 """
 
-# A change is let through only if it takes away data and salt, alters nothing else, and the
-# conversation has a row in `erasures`. REPLACE would delete rows without firing a delete
+# A change is let through only if it takes away data and salt, alters nothing else, and
+# `erased_versions` names the event's version. REPLACE would delete rows without firing a delete
 # trigger, so a separate trigger refuses to insert over what is there.
 SQLITE_TRIGGERS = (
     """
@@ -173,7 +224,9 @@ WHEN NOT (
     AND NEW.type IS OLD.type AND NEW.schema_version IS OLD.schema_version
     AND NEW.recorded_at IS OLD.recorded_at AND NEW.meta IS OLD.meta
     AND NEW.data_digest IS OLD.data_digest AND NEW.chain IS OLD.chain
-    AND EXISTS (SELECT 1 FROM erasures WHERE conversation_id = OLD.conversation_id)
+    AND EXISTS (
+        SELECT 1 FROM erased_versions WHERE conversation_id = OLD.conversation_id
+        AND OLD.version BETWEEN first_version AND last_version)
 )
 BEGIN SELECT RAISE(ABORT, 'events are immutable: UPDATE refused'); END
 """,
@@ -204,7 +257,9 @@ BEGIN
         kept.data := NULL;
         kept.salt := NULL;
         IF NEW.data IS NULL AND NEW.salt IS NULL AND NEW::text = kept::text
-            AND EXISTS (SELECT 1 FROM erasures WHERE conversation_id = OLD.conversation_id)
+            AND EXISTS (
+                SELECT 1 FROM erased_versions WHERE conversation_id = OLD.conversation_id
+                AND OLD.version BETWEEN first_version AND last_version)
         THEN
             RETURN NEW;
         END IF;
@@ -223,6 +278,19 @@ CREATE TRIGGER events_refuse_truncate BEFORE TRUNCATE ON events
 FOR EACH STATEMENT EXECUTE FUNCTION events_refuse_change()
 """,
 )
+# Otherwise a session that says it replicates (session_replication_role) would fire none of them.
+POSTGRESQL_ALWAYS = (
+    "ALTER TABLE events ENABLE ALWAYS TRIGGER events_refuse_change",
+    "ALTER TABLE events ENABLE ALWAYS TRIGGER events_refuse_truncate",
+)
+
+# ANALYZE copies values of other columns to where erasing does not reach them.
+POSTGRESQL_STATISTICS = (
+    "ALTER TABLE events ALTER data SET STATISTICS 0, ALTER meta SET STATISTICS 0",
+    "ALTER TABLE blobs ALTER digest SET STATISTICS 0, ALTER content SET STATISTICS 0",
+    "ALTER TABLE import_sources ALTER source SET STATISTICS 0",
+    "ALTER TABLE projection_heads ALTER state SET STATISTICS 0",
+)
 
 
 def upgrade() -> None:
@@ -233,6 +301,8 @@ def upgrade() -> None:
     for statement in INDEXES.split(";\n"):
         op.execute(statement)
     for statement in SQLITE_TRIGGERS if sqlite else POSTGRESQL_TRIGGERS:
+        op.execute(statement)
+    for statement in () if sqlite else POSTGRESQL_ALWAYS + POSTGRESQL_STATISTICS:
         op.execute(statement)
 
 

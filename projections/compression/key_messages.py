@@ -10,10 +10,10 @@ Its selection and its fallbacks are one list here, in the order that costs an ag
 4. Whole groups from before the last four rounds go: talk, tool groups, decisions, user messages,
    then summaries, each lowest score first. The document drops all of these at once; one after the
    other keeps as many as fit.
-5. The last four rounds go, oldest round first, and of each the user message last, so that no
-   answer outlives its question.
-6. What has gone has left its facts in the digest until now. These go last: terms, phrases, names,
-   then identifiers, each lowest score first. At the end only what is mandatory is left.
+5. What has gone has left its facts in the digest until now. These go: terms, phrases, names, then
+   identifiers, each lowest score first.
+6. The last four rounds go, oldest round first, and of each the user message last, so that no
+   answer outlives its question; then their facts. At the end only what is mandatory is left.
 
 Kept by rule up to step 4 are user messages, decisions and completions, complete tool groups,
 summaries and the newest groups. On real agent transcripts cut to half, leaving the facts behind
@@ -57,7 +57,7 @@ class KeyMessages:
     rounds: int = 4
 
     name: ClassVar[str] = "key_messages"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions in the order above; ``intent`` does not matter."""
@@ -87,8 +87,9 @@ class _Ranked:
         for rule in (_TALK, _TOOLS, _DECISIONS, _USERS, _SUMMARIES):
             before = self._lowest(i for i in self._of(rule) if i < self._last)
             yield from self._leave(before, f"{rule} before the last rounds")
+        yield from self._forget(self._lowest(i for i in self._open if i < self._last))
         yield from self._leave(self._by_round(), "oldest of the last rounds")
-        yield from self._forget(self._lowest(self._open))
+        yield from self._forget(self._lowest(i for i in self._open if i >= self._last))
 
     def _of(self, rule: str) -> list[int]:
         return [index for index in self._open if self._rule[index] == rule]

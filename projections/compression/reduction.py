@@ -6,7 +6,7 @@ and behind a line end without a change of its tokens, so nothing is tokenized tw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -52,8 +52,13 @@ def reduce(
     tokenizer: Tokenizer,
     header: str = DIGEST_HEADER,
     strict: bool = True,
+    kept: Collection[int] = (),
+    least: int = 0,
+    most: Sequence[int] = (),
 ) -> Reduced:
     """Carry out reductions in their order, up to the first moment when the request fits.
+
+    Where the last of them takes it far below that, the newest items get their detail back.
 
     Args:
         items: Oldest first.
@@ -63,19 +68,33 @@ def reduce(
         tokenizer: Counts the digest.
         header: What the digest begins with.
         strict: Whether what does not fit in the end is refused.
+        kept: Indexes of items that come down to their shorter form, and no further.
+        least: Tokens that the request should have at least, if there are items for it.
+        most: Upper limits for all tokens when items get their detail back, tried in turn.
 
     Raises:
         BudgetInfeasible: All reductions are carried out and it still does not fit; it names the
             mandatory items and their sizes.
         ValueError: A reduction is of no item, or to no level.
     """
-    state = _State(items, fixed, tokenizer, header)
+    state = _State(items, fixed, tokenizer, header, kept)
+    done: list[Reduction] = []
+    before = 0
     for reduction in reductions:
         if state.tokens <= max_tokens:
             break
+        before = state.tokens
         state.carry_out(reduction)
+        done.append(reduction)
+    if state.tokens < least and before <= max(most[:1], default=0):
+        # The last one was too much, and what was there before it is little more than it should be.
+        state = _State(items, fixed, tokenizer, header, kept)
+        for reduction in done[:-1]:
+            state.carry_out(reduction)
     if strict and state.tokens > max_tokens:
         raise BudgetInfeasible(max_tokens, state.sizes(fixed))
+    for ceiling in most:
+        state.raise_newest(least, ceiling)
     return state.result()
 
 
@@ -104,10 +123,16 @@ class _State:
     """The levels as they are now, and the tokens of a request that has them."""
 
     def __init__(
-        self, items: Sequence[Item], fixed: int, tokenizer: Tokenizer, header: str
+        self,
+        items: Sequence[Item],
+        fixed: int,
+        tokenizer: Tokenizer,
+        header: str,
+        kept: Collection[int],
     ) -> None:
         self.tokens = fixed + sum(item.tokens for item in items)
         self._items = items
+        self._kept = kept
         self._encoding = tokenizer.name
         self._header = header_tokens(header, tokenizer)
         self._level: list[Level] = ["live"] * len(items)
@@ -124,11 +149,36 @@ class _State:
         level = self._level[index]
         if self._items[index].mandatory:
             return  # What must be sent is sent, whatever a strategy says.
+        if index in self._kept and reduction.to != "live":
+            if reduction.fact is not None or not self._items[index].has_shorter:
+                return
+            reduction = reduction._replace(to="summary")
         if reduction.fact is not None:
             if level == "gist":
                 self._forget(index, reduction.fact, reduction.why)
         elif LEVELS.index(reduction.to) > LEVELS.index(level):
             self._lower(index, reduction.to, reduction.why)
+
+    def raise_newest(self, least: int, most: int) -> None:
+        """Give items their detail back, newest first, until there are enough tokens."""
+        for index in range(len(self._items) - 1, -1, -1):
+            item = self._items[index]
+            if self.tokens < least and not item.mandatory and item.tokens:
+                self._raise(index, "live", item.tokens, most)
+                if item.has_shorter:
+                    self._raise(index, "summary", item.shorter_tokens, most)
+
+    def _raise(self, index: int, level: Level, size: int, most: int) -> None:
+        now = self._level[index]
+        if (
+            LEVELS.index(level) < LEVELS.index(now)
+            and self.tokens - self._size[index] + size <= most
+        ):
+            if now == "gist":
+                self._leave_digest(index)
+            self._level[index] = level
+            self._reason[index] = "" if level == "live" else "shortened: whole there is no room"
+            self._resize(index, size)
 
     def _lower(self, index: int, level: Level, why: str) -> None:
         item = self._items[index]

@@ -12,6 +12,7 @@ from projections.context.builder import build
 from projections.context.fold import CONTEXT, ContextProjection
 from projections.context.injections import Injection
 from projections.context.ledger import LedgerEntry
+from projections.context.paths import READ_OUTPUT
 from projections.context.prompt_texts import PromptTexts
 from projections.context.rows import CONTEXT_MESSAGES, ContextRow
 from projections.context.settings import ContextSettings
@@ -23,6 +24,7 @@ from projections.context.wire import openai_chat
 __all__ = [
     "CONTEXT",
     "CONTEXT_MESSAGES",
+    "READ_OUTPUT",
     "Budget",
     "ContextProjection",
     "ContextRow",

@@ -43,6 +43,10 @@ class Group:
         label: What a mandatory group is, for errors and the ledger; empty for others.
         lasting: Of the tokens, those that shortening leaves: of what its maker alone can read, in
             rows that have no shorter form.
+        yields: Whether its shorter form may stand for it, though it is mandatory.
+        whole: The group as it was said, where a limit does not let it be sent so: then ``rows``
+            are the shorter ones, and ``tokens`` 0 if these are not sent either.
+        why: Why that is.
         key: The place of its first row.
     """
 
@@ -50,6 +54,9 @@ class Group:
     tokens: int
     label: str = ""
     lasting: int = 0
+    yields: bool = False
+    whole: Group | None = None
+    why: str = ""
     key: tuple[int, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -60,6 +67,11 @@ class Group:
     def kind(self) -> str:
         """The kind of its first row."""
         return self.rows[0].kind
+
+    @property
+    def left_out(self) -> bool:
+        """Whether no form of it can be sent."""
+        return self.whole is not None and not self.tokens
 
     @property
     def source_versions(self) -> tuple[int, ...]:

@@ -8,7 +8,9 @@ what `projections.context.planning` chose.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from operator import is_not
 from typing import Any
 
 from eventstore.errors import BudgetInfeasible
@@ -23,9 +25,11 @@ from projections.context.detail import shortened, without_result
 from projections.context.digest import digest_row
 from projections.context.injections import Injection
 from projections.context.ledger import Account
+from projections.context.limits import chars_of, within
 from projections.context.memo import PlanMemo
-from projections.context.past import within
-from projections.context.planning import Plan, plan
+from projections.context.past import ERROR
+from projections.context.paths import without_path
+from projections.context.planning import Plan, Planned, plan
 from projections.context.recall import recall_for
 from projections.context.rows import ENCODING, ContextRow
 from projections.context.settings import DEFAULTS, ContextSettings
@@ -52,6 +56,7 @@ def build(
     strategy: Strategy | None = None,
     format: str = "openai_chat",
     provider: str | None = None,
+    paths: bool = True,
     memo: PlanMemo | None = None,
 ) -> ContextView:
     """Build the messages of a request; costs what the window costs, however long the history.
@@ -69,6 +74,7 @@ def build(
         strategy: What loses detail first, instead of the strategy that the settings name.
         format: The provider's format.
         provider: Who will be asked: gets back what it made for itself.
+        paths: Whether the paths of outputs that are not shown whole are told.
         memo: Where the plans of steps are remembered between two reads.
 
     Raises:
@@ -93,6 +99,7 @@ def build(
         settings.include_tool_results,
         format,
         provider,
+        paths,
         memo,
     )
     return builder.view(tuple(injections), tools, settings)
@@ -111,8 +118,11 @@ class _Builder:
         with_results: bool,
         format: str,
         provider: str | None,
+        paths: bool,
         memo: PlanMemo | None,
     ) -> None:
+        self._paths = paths
+        self._pathless = False  # whether that has left one out
         self._memo = memo if isinstance(strategy, Hashable) else None
         self._source = source
         self._model = model
@@ -167,6 +177,7 @@ class _Builder:
             account=Account(tuple(front), chosen, tuple(ended)),
             policy=self._policy(settings, injections),
             format=self._format,
+            tools=tuple(tools),
             due=self._due(chosen),
         )
 
@@ -193,6 +204,7 @@ class _Builder:
             "settings": chosen,
             "format": None if self._format == "openai_chat" else self._format,
             "provider": self._provider,
+            "without_paths": self._pathless,
             # What was composed from files is nowhere else in the log.
             "system": [[each.label, each.text] for each in injections if not each.versions],
         }
@@ -210,19 +222,28 @@ class _Builder:
             rows = map(without_result, rows)
         if self._tokenizer.name != ENCODING:
             rows = counts.ahead(rows, self._tokenizer, _PAGE)
-        newest, ended = within(
-            (self._group(each) for each in groups_of(rows)), front, mandatory, self._budget
-        )
         fixed = overhead + sum(group.tokens for group in front)
+        window = within(
+            (self._group(each) for each in groups_of(rows)),
+            front,
+            mandatory,
+            self._budget,
+            fixed=fixed,
+            shorten=self._shorter,
+            summaries=summaries,
+            error=self._error(),
+        )
         try:
             chosen = plan(
-                newest,
+                window.groups,
                 mandatory,
                 self._budget,
                 fixed=fixed,
                 strategy=self._strategy,
                 tokenizer=self._tokenizer,
-                summaries=summaries,
+                summaries=window.summaries,
+                error=window.error,
+                form=window.form,
                 recall=self._recall,
                 memo=self._memo,
                 memo_key=self._memo_key,
@@ -232,11 +253,25 @@ class _Builder:
             held = {name: size for name, size in error.mandatory.items() if name != "fixed part"}
             sizes |= held | {"tools and request overhead": overhead}
             raise BudgetInfeasible(error.max_tokens, sizes) from None
-        return chosen, ended
+        return self._in_chars(front, chosen), window.ended
+
+    def _in_chars(self, front: Sequence[Group], chosen: Plan) -> Plan:
+        """Return a plan without a digest that has more characters than what it stands for."""
+        most = self._budget.max_chars
+        if most is None or all(each.level != "gist" for each in chosen.groups):
+            return chosen
+        if sum(chars_of(row.message) for row in self._rows(front, chosen)) <= most:
+            return chosen
+        told = "no room for its facts within max_chars"
+        groups = (
+            Planned.dropped(each.group, told) if each.level == "gist" else each
+            for each in chosen.groups
+        )
+        return replace(chosen, groups=tuple(groups))
 
     def _rows(self, front: Sequence[Group], chosen: Plan) -> list[ContextRow]:
         rows = [row for group in front for row in group.rows]
-        digest = digest_row(chosen, self._tokenizer)
+        digest = told = digest_row(chosen, self._tokenizer, paths=self._paths)
         for planned in chosen.groups:
             if planned.level == "gist" and digest is not None:
                 rows.append(digest)
@@ -245,7 +280,11 @@ class _Builder:
                 rows += planned.group.rows
             elif planned.level == "summary":
                 rows += map(shortened, planned.group.rows)
-        return rows
+        if self._paths:
+            return rows
+        bare = [without_path(row, self._tokenizer) for row in rows]
+        self._pathless = told is not None or any(map(is_not, bare, rows))
+        return bare
 
     def _count(self, rows: Sequence[ContextRow], wire: Wire, overhead: Count) -> Count:
         total = counts.added(rows, self._tokenizer, overhead)
@@ -299,6 +338,15 @@ class _Builder:
         if latest and (first is None or latest.key != first.key):
             groups.append(self._group((latest,), "latest user message"))
         return groups
+
+    def _error(self) -> Group | None:
+        row = self._source.latest_error()
+        return None if row is None else replace(self._group((row,), ERROR), yields=True)
+
+    def _shorter(self, group: Group) -> Group | None:
+        if all(row.shorter is None for row in group.rows):
+            return None
+        return self._group(tuple(map(shortened, group.rows)))
 
     def _group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
         tokens, lasting = counts.total(rows, self._tokenizer), 0

@@ -88,10 +88,11 @@ def assistant(payload: AssistantMessage) -> Message:
     return message
 
 
-def tool(payload: ToolResult) -> Message:
+def tool(payload: ToolResult, name: str | None = None) -> Message:
     """Return a tool message, without the id of its call: only a request settles that.
 
-    What the status means is said in words, unless the content already says it.
+    What the status means is said in words, unless the content already says it; and of which tool a
+    preview is, ``name``.
     """
     if isinstance(payload.content, str):
         content = payload.content
@@ -99,7 +100,9 @@ def tool(payload: ToolResult) -> Message:
         content = _as_text(payload.content)
     elif payload.blob is not None or payload.preview is not None:
         size = payload.blob.size_bytes if payload.blob else None
-        content = prompts.preview(payload.preview, payload.alias, size)
+        content = prompts.preview(
+            payload.preview, payload.alias, size, name=name, status=payload.status
+        )
     else:
         content = _sections(payload.sections)
     if payload.status == "success" and payload.content is not None:
@@ -118,6 +121,14 @@ def error(payload: LlmError) -> Message:
         partial_tools=tuple(call.name or "unnamed" for call in payload.partial_tool_calls),
     )
     return {"role": "assistant", "content": scrub(content)}
+
+
+def shorter_error(payload: LlmError) -> Message | None:
+    """Return a failed model call with the end of what had arrived; None if that is not shorter."""
+    partial, said = prompts.end_of(payload.partial_text), prompts.start_of(payload.message)
+    if (partial, said) == (payload.partial_text, payload.message):
+        return None
+    return error(payload.model_copy(update={"partial_text": partial, "message": said}))
 
 
 def user_parts(parts: Sequence[ContentPart]) -> list[Message]:

@@ -13,9 +13,10 @@ from eventstore.events import Sections
 from eventstore.tokens import Tokenizer
 from projections.compression.facts import Fact, FactKind, lasting_facts
 from projections.compression.items import Item, Message
-from projections.compression.shortening import shorten
+from projections.compression.shortening import Preview, shorten
 from projections.context import counts
 from projections.context.budget import Group
+from projections.context.limits import chars_of
 from projections.context.prompts import EXCLUDED_RESULT
 from projections.context.rows import ContextRow, counted
 
@@ -33,22 +34,22 @@ def plain(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def detailed(
-    message: dict[str, Any], sections: Sections | None = None, path: str | None = None
+    message: dict[str, Any], sections: Sections | None = None, preview: Preview | None = None
 ) -> dict[str, Any]:
     """Return the columns of a message in OpenAI's chat format, with its lower levels of detail.
 
     Args:
         message: The message.
         sections: What the product wrote for each level.
-        path: Under which the whole content can be had.
+        preview: Of a tool's output, what stands with its shorter form.
     """
     columns = plain(message)
-    shorter = shorten(message, path)
+    shorter = shorten(message, preview)
     if sections is not None and sections.summary is not None:
         shorter = {**message, "content": _text(sections.summary)}
     if shorter is not None:
         tokens = counted(shorter)["tokens"]
-        if tokens < columns["tokens"]:
+        if tokens < columns["tokens"] and chars_of(shorter) <= chars_of(message):
             columns |= {"shorter": shorter, "shorter_tokens": tokens}
     facts = lasting_facts((message,), (columns["shorter"] or message,))
     if facts:
@@ -92,7 +93,7 @@ class GroupItem(Item):
             ("kind", rows[0].kind),
             ("tokens", group.tokens),
             ("shorter_tokens", tokens),
-            ("mandatory", group.label),
+            ("mandatory", "" if group.yields else group.label),
             ("relevance", relevance),
         ):
             object.__setattr__(self, name, value)

@@ -6,19 +6,22 @@ from eventstore.tokens import Tokenizer
 from projections.compression.reduction import digest_line
 from projections.context import counts
 from projections.context.planning import Plan
-from projections.context.prompts import DIGEST_HEADER
+from projections.context.prompts import DIGEST_HEADER, DIGEST_TITLE
 from projections.context.rows import ContextRow
 
 __all__ = ["digest_row"]
 
 
-def digest_row(plan: Plan, tokenizer: Tokenizer) -> ContextRow | None:
-    """Return the row of the digest, at the place of its oldest line; None if nothing is in it."""
+def digest_row(plan: Plan, tokenizer: Tokenizer, *, paths: bool = True) -> ContextRow | None:
+    """Return the row of the digest, at the place of its oldest line; None if nothing is in it.
+
+    With ``paths`` it tells where the whole of an output is.
+    """
     told = [each for each in plan.groups if each.level == "gist"]
     if not told:
         return None
     lines = (digest_line(each.item, each.facts) for each in told if each.item is not None)
-    text = "\n".join((DIGEST_HEADER, *lines))
+    text = "\n".join((DIGEST_HEADER if paths else DIGEST_TITLE, *lines))
     count = counts.composed(text, tokenizer)
     version, part = told[0].group.key
     return ContextRow(

@@ -8,12 +8,15 @@ contradict each other:
   replaces ``not_started`` and ``outcome_unknown``, which replace nothing but placeholders.
 - A result whose call is unknown has no row. A streamed call without an end has none either, until
   recovery records how it ended.
-- A failed model call is hidden once its retry has answered or failed, unless it had streamed text
-  that the model should go on from; and always once the very same call has answered.
+- A failed model call is hidden once its retry has failed, unless it had streamed text that the
+  model should go on from. Once its retry has answered, or the call itself, it is hidden in any
+  case, with all that it repeats in turn.
 - A summary hides what it covers through ``summarised_by``, so that withdrawing the summary shows
   it again (both an older summary and its sources, where one range covered both). An older summary
   is covered with its event or with its place; in the latter case, what else it stood for shows
   again. System part, notebook, first and latest user message outlive a summary; readers see to it.
+- A system instruction that is out of the context is no instruction, but what was said at its place:
+  it replaces none, and a request that asks for what was kept out has it there.
 - A retraction is final: retracting a retraction changes nothing. Retracting only a tool's result
   leaves the call with a placeholder, and the call may be answered again.
 """
@@ -41,33 +44,40 @@ from eventstore.events import (
     UserMessage,
 )
 from projections.base import Change, Patch, Put, State
-from projections.context import content, prompts
+from projections.compression.shortening import Preview
+from projections.context import active, content, prompts
 from projections.context import state as memory
 from projections.context.detail import detailed, plain
 from projections.context.memo import touch
 from projections.context.quoted import place_of
-from projections.context.rows import CONTEXT_MESSAGES, Kind
+from projections.context.rows import CONTEXT_MESSAGES, Kind, counted
 from projections.context.wire import native
+from projections.folding import not_yet_within
 from projections.quoting import PLACE
 
 __all__ = ["CONTEXT", "ContextProjection"]
 
 _TABLE = CONTEXT_MESSAGES.name
+_SAID = (None, "text", "error")  # part types of what is said to the user, folded or not
 _UNCERTAIN = ("not_started", "outcome_unknown")
+_MOST_EARLIER = 32  # failed calls with a text that one retry may make up for
 _NO_NATIVE = native.columns(None)
 _NO_PLACE = dict.fromkeys(column.name for column in PLACE)
 
 
 class ContextProjection:
-    """One row a message of the messages[] view, with its tokens; see the module for the rules."""
+    """One row a message of the messages[] view, with its tokens; see the module for the rules.
+
+    Beside them stands what requests take from the conversation: see `projections.context.active`.
+    """
 
     name = "context"
-    version = 3
-    tables = (CONTEXT_MESSAGES,)
+    version = 6
+    tables = (CONTEXT_MESSAGES, active.CONTEXT_ACTIVE)
 
     def initial(self) -> State:
         """Return the state before the first event."""
-        return memory.initial()
+        return memory.initial() | active.initial()
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and the rows that it adds, completes or hides."""
@@ -82,7 +92,8 @@ class ContextProjection:
             oldest = 1 if event.type == Erasure.type else event.version
         if oldest < event.version:
             state = {**state, "touched": touch(state["touched"], event.version, oldest)}
-        return state, changes
+        state, told = active.changed(state, event)
+        return state, [*changes, *told] if told else changes
 
 
 def _oldest(changes: list[Change], version: int) -> int:
@@ -103,20 +114,35 @@ def _user(state: State, event: RecordedEvent, data: UserMessage) -> list[Change]
 def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> list[Change]:
     held = detailed(content.assistant(data)) | native.columns(native.of_assistant(data))
     changes: list[Change] = [_row(event, "assistant", held, ordinal=memory.number(state))]
+    if _only_shown(data):
+        changes.append(_hide(event.version, "excluded"))
     changes += [
         _row(event, "tool", _placeholder(prompts.NO_RESULT), part=index + 1, sealed=True)
         for index in range(len(data.tool_calls))
     ]
-    memory.open_calls(state, event.version, len(data.tool_calls))
+    memory.open_calls(state, event.version, [call.name for call in data.tool_calls])
     call = data.llm_call_id
     if call is not None:
         state["answered"] = call
-        own, repeated = memory.forget(state, "failed", call), memory.forget(state, "retries", call)
-        if own:
-            changes.append(_hide(own["version"], "superseded"))
-        if repeated and not repeated["partial"]:
-            changes.append(_hide(repeated["version"], "superseded"))
+        repeated = (memory.forget(state, "failed", call), memory.forget(state, "retries", call))
+        changes += [
+            _hide(version, "superseded")
+            for failure in repeated
+            if failure
+            for version in (*failure["earlier"], failure["version"])
+        ]
     return changes
+
+
+def _only_shown(data: AssistantMessage) -> bool:
+    """Whether a message is an event of the user interface, folded away, and nothing more."""
+    ui = data.ui
+    return (
+        ui is not None
+        and ui.collapsed is True
+        and ui.part_type not in _SAID
+        and not data.tool_calls
+    )
 
 
 def _request(state: State, event: RecordedEvent, data: LlmRequest) -> list[Change]:
@@ -130,17 +156,27 @@ def _error(state: State, event: RecordedEvent, data: LlmError) -> list[Change]:
     call = data.llm_call_id
     late = call is not None and call == state["answered"]
     held = plain(content.error(data))
+    if (shorter := content.shorter_error(data)) is not None:
+        tokens = counted(shorter)["tokens"]
+        if tokens < held["tokens"]:
+            held |= {"shorter": shorter, "shorter_tokens": tokens}
     changes: list[Change] = [_row(event, "error", held, ordinal=memory.number(state))]
     if late:
         changes.append(_hide(event.version, "superseded"))
     elif call is not None:
         before = (memory.forget(state, "retries", call), state["failed"].get(call))
-        changes += [
-            _hide(failure["version"], "superseded")
-            for failure in before
-            if failure and not failure["partial"]
-        ]
-        entry = {"version": event.version, "partial": bool(data.partial_text)}
+        earlier: list[int] = []
+        for failure in filter(None, before):
+            earlier += failure["earlier"]
+            if failure["partial"]:
+                earlier.append(failure["version"])
+            else:
+                changes.append(_hide(failure["version"], "superseded"))
+        entry = {
+            "version": event.version,
+            "partial": bool(data.partial_text),
+            "earlier": earlier[-_MOST_EARLIER:],
+        }
         memory.remember(state, "failed", call, entry)
     return changes
 
@@ -165,8 +201,11 @@ def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change
     memory.update_call(state, data.call_id, result=event.version, settled=not uncertain)
     shown = event.meta.in_context
     if shown:
-        message = content.tool(data)
-        held = detailed(message, data.sections, alias_of(data.call_id))
+        name = data.name or known["name"]
+        message = content.tool(data, name)
+        text = data.content if isinstance(data.content, str) else ""
+        path = data.alias or alias_of(data.call_id, text)
+        held = detailed(message, data.sections, Preview(name, data.status, path))
         held |= native.columns(native.of_tool(data))
         held |= place_of(event, message)
     else:
@@ -190,7 +229,9 @@ def _start(state: State, event: RecordedEvent, data: ConversationStart) -> list[
 
 def _instruction(state: State, event: RecordedEvent, data: SystemInstruction) -> list[Change]:
     message = content.system(data.text, role=data.role, name=data.name)
-    return _latest(state, event, "system", message)
+    if not event.meta.in_context:
+        return [_row(event, "aside", plain(message))]
+    return _latest(state, event, "system", message, continues=data.continues)
 
 
 def _notebook(state: State, event: RecordedEvent, data: Notebook) -> list[Change]:
@@ -198,12 +239,17 @@ def _notebook(state: State, event: RecordedEvent, data: Notebook) -> list[Change
 
 
 def _latest(
-    state: State, event: RecordedEvent, kind: Kind, message: content.Message
+    state: State,
+    event: RecordedEvent,
+    kind: Kind,
+    message: content.Message,
+    *,
+    continues: bool = False,
 ) -> list[Change]:
     changes: list[Change] = [_row(event, kind, plain(message))]
     if event.meta.in_context:
-        changes += [_hide(version, "superseded") for version in state[kind][-1:]]
-        memory.push(state, kind, event.version)
+        replaced = memory.push(state, kind, event.version, continues=continues)
+        changes += [_hide(version, "superseded") for version in replaced]
     return changes
 
 
@@ -241,7 +287,9 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
     }
     ranges = memory.known(data.versions, event.version)
     changes: list[Change] = []
-    for first, last in ranges:
+    # What was withdrawn before stays so: thousands of retractions of everything are cheap.
+    new, state["withdrawn"] = not_yet_within(ranges, state["withdrawn"])
+    for first, last in new:
         changes += _patches(("version", "summary_version"), first, last, withdrawn)
         changes += _patches(("summarised_by",), first, last, {"summarised_by": None})
         changes += _patches(("result_version",), first, last, unanswered)
@@ -254,7 +302,7 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
         before = state[name]
         memory.withdraw_texts(state, name, ranges)
         if before[-1:] != state[name][-1:]:
-            changes += [_hide(version, None) for version in state[name][-1:]]
+            changes += [_hide(version, None) for texts in state[name][-1:] for version in texts]
     return changes
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from threading import Lock
 from uuid import UUID
 
 from eventstore.sql.dialect import AnyConnection
+from eventstore.sql.read import chain_at
 from projections import heads
 from projections.compression.vector_search import Embedding
 from projections.context.memo import Folded, KeptPlan, PlanMemo, Recent
 from projections.context.rows import ContextRow
-from projections.context.source import RENDERED_FIRST, Head, head_of
+from projections.context.source import RENDERED_FIRST, Head, head_of, pending
 from projections.context.sql_source import SqlRowSource
 from projections.generations import Generation
 
@@ -33,7 +35,8 @@ class KeptRows:
         version: Of the conversation that they were read at.
         apart: System part, notebook and standing summaries, in ascending order.
         first_user: The oldest user row.
-        latest_user: The newest.
+        latest_users: The two newest, the newest first.
+        error: The newest visible error row.
         newest: The visible rows, newest first, without a gap.
         all_read: Whether these are all visible rows.
     """
@@ -41,7 +44,8 @@ class KeptRows:
     version: int
     apart: tuple[ContextRow, ...]
     first_user: ContextRow | None
-    latest_user: ContextRow | None
+    latest_users: tuple[ContextRow, ...]
+    error: ContextRow | None
     newest: tuple[ContextRow, ...] = ()
     all_read: bool = False
 
@@ -73,7 +77,11 @@ class RecentRows:
 
     def latest_user(self) -> ContextRow | None:
         """Return the newest user row that is not hidden, whether summarised or not."""
-        return self._start.latest_user
+        return next(iter(self._start.latest_users), None)
+
+    def latest_error(self) -> ContextRow | None:
+        """Return the newest visible error row, if it is newer than the latest user row but one."""
+        return pending(self._start.latest_users, self._start.error)
 
     def newest(self, page: int) -> Iterator[ContextRow]:
         """Yield the visible rows in descending order; what is not remembered is read in pages."""
@@ -111,23 +119,35 @@ class RecentRows:
             all_read = False
         self._memory.put(
             self._owner,
-            KeptRows(
-                start.version, start.apart, start.first_user, start.latest_user, newest, all_read
-            ),
+            replace(start, newest=newest, all_read=all_read),
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Where a conversation stood at the last request, and the log that all before it were of."""
+
+    head: heads.Head
+    log: object
+
+
 class Memory:
-    """What a process remembers of conversations from one request to the next."""
+    """What a process remembers of conversations from one request to the next.
+
+    It is of the log as it was. Where the event at which the last request was made is gone, or is
+    another one, since the database has gone back to an older state, all of it is forgotten.
+    """
 
     def __init__(self) -> None:
         self._plans: Recent[KeptPlan] = Recent()
         self._rows: Recent[KeptRows] = Recent()
-        self._heads: Recent[heads.Head] = Recent()
+        self._seen: Recent[_Seen] = Recent()
+        self._lock = Lock()
 
     def head(self, stream: UUID) -> heads.Head | None:
         """Return where a conversation stood at the last request."""
-        return self._heads.get(stream)
+        seen = self._seen.get(stream)
+        return None if seen is None else seen.head
 
     def of(
         self,
@@ -148,14 +168,30 @@ class Memory:
         """
         if head is None:
             [head] = heads.read(connection, [generation], stream).values()
-        self._heads.put(stream, head)
-        owner, folded = (stream, generation.number), Folded.of(head)
+        seen = self._seen.get(stream)
+        log = seen.log if seen and _still_there(connection, stream, seen.head, head) else object()
+        with self._lock:
+            newest = self._seen.get(stream)
+            # Another thread's request may have come further.
+            if newest is None or newest.log is not log or newest.head.version <= head.version:
+                self._seen.put(stream, _Seen(head, log))
+        owner, folded = (stream, generation.number, log), Folded.of(head)
         return RecentRows(rows, self._rows, owner, folded), PlanMemo(self._plans, owner, folded)
+
+
+def _still_there(
+    connection: AnyConnection, stream: UUID, last: heads.Head, now: heads.Head
+) -> bool:
+    """Whether the log still has the event at which the last request was made."""
+    known = dict([now.before or (now.version, now.chain), (now.version, now.chain)])
+    chain = known.get(last.version) or chain_at(connection, stream, last.version)
+    return chain is not None and chain == last.chain
 
 
 def _anew(source: SqlRowSource, folded: Folded) -> KeptRows:
     apart, first = source.apart(), source.oldest_user()
-    return KeptRows(folded.version, tuple(apart), first, source.latest_user())
+    users, error = tuple(source.latest_users()), source.newest_error()
+    return KeptRows(folded.version, tuple(apart), first, users, error)
 
 
 def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> KeptRows | None:
@@ -173,8 +209,10 @@ def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> 
     if len(rows) == _MOST:
         return None
     users = [row for row in rows if row.kind == "user"]
-    first, latest = (_up_to(until, user) for user in (kept.first_user, kept.latest_user))
-    if latest is None and not users and kept.latest_user is not None:
+    first, error = _up_to(until, kept.first_user), _up_to(until, kept.error)
+    latest = [*users, *(row for row in kept.latest_users if row.version <= until)][:2]
+    errors = [row for row in rows if row.kind == "error" and row.summarised_by is None]
+    if len(latest) < len(kept.latest_users) or (kept.error and not (error or errors)):
         return None  # Another one is the latest now, and it may be far back.
     standing = [row for row in rows if row.summarised_by is None]
     visible = [row for row in standing if row.kind not in RENDERED_FIRST]
@@ -185,7 +223,8 @@ def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> 
         folded.version,
         tuple(sorted(apart, key=lambda row: row.key)),
         first or (users[-1] if users else None),
-        users[0] if users else latest,
+        tuple(latest),
+        errors[0] if errors else error,
         (*visible, *older),
         kept.all_read,
     )

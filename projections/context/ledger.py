@@ -83,14 +83,20 @@ class Account:
 
 def _entry(planned: Planned, recalled: bool = False) -> LedgerEntry:
     group = planned.group
+    whole = group.whole or group
+    action, reason = _ACTIONS[planned.level], planned.why
+    if action == "kept" and whole is not group:
+        action, reason = "shortened", group.why
+    if reason and group.label and action != "dropped":
+        reason = f"mandatory: {group.label}; {reason}"
     kept = "retrieved: answers the latest user message" if recalled else _why_kept(group)
     return LedgerEntry(
         version=group.key[0],
         kind=group.kind,
-        action=_ACTIONS[planned.level],
-        tokens_before=group.tokens,
+        action=action,
+        tokens_before=whole.tokens,
         tokens_after=planned.tokens,
-        reason=planned.why or kept,
+        reason=reason or kept,
         source_versions=group.source_versions,
         full_aliases=tuple(_aliases(group)),
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from eventstore.forks import in_child
 from projections.heads import Head
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class Recent(Generic[V]):
 
     def __init__(self) -> None:
         self._values: OrderedDict[Hashable, V] = OrderedDict()
+        self._unlock()
+        in_child(self._unlock)
+
+    def _unlock(self) -> None:
         self._lock = Lock()
 
     def get(self, key: Hashable) -> V | None:

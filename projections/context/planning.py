@@ -9,16 +9,18 @@ as they were at that step; those since are whole.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import attrgetter
+from typing import NamedTuple
 
 from eventstore.tokens import Tokenizer
 from projections.compression.items import Item
 from projections.compression.monitor import Thresholds
 from projections.compression.reduction import header_tokens, reduce
 from projections.compression.steps import interval, last_step
-from projections.compression.strategy import Strategy
+from projections.compression.strategy import Reduction, Strategy
 from projections.context.budget import Budget, Group
 from projections.context.detail import GroupItem
 from projections.context.memo import KeptPlan, PlanMemo
@@ -32,6 +34,8 @@ __all__ = ["HORIZON", "Plan", "Planned", "plan"]
 HORIZON = 128
 """Groups, from the newest, within which detail is lowered."""
 
+_Key = tuple[int, int]
+
 
 def plan(
     newest: Iterator[Group],
@@ -42,6 +46,8 @@ def plan(
     strategy: Strategy,
     tokenizer: Tokenizer,
     summaries: Sequence[Group] = (),
+    error: Group | None = None,
+    form: Callable[[Group], Group] = lambda group: group,
     recall: Recall | None = None,
     memo: PlanMemo | None = None,
     memo_key: Hashable = None,
@@ -58,6 +64,8 @@ def plan(
         tokenizer: Counts.
         summaries: Those that stand, oldest first: looked at in any case, as they may stand for
             what is older than all that is read.
+        error: Must be sent too, if only in its shorter form.
+        form: Returns a group that is retrieved in the form in which it can be sent.
         recall: What the strategy retrieves with, if it does.
         memo: Where the plans of steps are remembered, if they are.
         memo_key: All else that a plan depends on.
@@ -66,17 +74,35 @@ def plan(
         BudgetInfeasible: What must be sent is over the budget; it names the items and their sizes.
     """
     limited = budget.max_messages is not None or budget.max_chars is not None
-    past = Past(newest, mandatory, () if limited else summaries)
+    past = Past(newest, mandatory, summaries, error)
     if budget.max_tokens is None:
         return _whole(past)
     if limited:
         past.read_all()  # Nothing is retrieved from beyond these limits.
         recall = None if recall is None else recall.within(past.groups)
         memo = None
-    planner = _Planner(past, budget.max_tokens, fixed, strategy, tokenizer, recall)
+    planner = _Planner(past, budget.max_tokens, fixed, strategy, tokenizer, recall, form)
     if budget.thresholds is None:
         return planner.fitting()
     return planner.in_steps(budget.thresholds, memo, (budget, fixed, memo_key))
+
+
+class _Room(NamedTuple):
+    """How large a request may be, in tokens.
+
+    Attributes:
+        limit: Up to which nothing loses detail.
+        least: That it should have, if there are groups for it.
+        most: That it may have to come to these: a first limit, and where that is none, a second.
+        strict: Refuses what cannot fit; otherwise all that may be dropped is, but the summaries.
+        newest: Whether the newest group for which there is room is sent in any case.
+    """
+
+    limit: int
+    least: int
+    most: tuple[int, ...]
+    strict: bool = False
+    newest: bool = True
 
 
 class _Planner:
@@ -90,6 +116,7 @@ class _Planner:
         strategy: Strategy,
         tokenizer: Tokenizer,
         recall: Recall | None,
+        form: Callable[[Group], Group],
     ) -> None:
         self._past = past
         self._limit = limit
@@ -97,10 +124,12 @@ class _Planner:
         self._strategy = strategy
         self._tokenizer = tokenizer
         self._recall = recall
+        self._form = form
 
     def fitting(self) -> Plan:
         """Return the plan that just fits."""
-        return self._fit(0, self._limit, strict=True)
+        room = _Room(self._limit, self._limit // 2 + 2, (self._limit,), strict=True)
+        return self._fit(0, room)
 
     def in_steps(self, thresholds: Thresholds, memo: PlanMemo | None, key: Hashable) -> Plan:
         """Return the plan of the last step, and everything since as it is."""
@@ -116,21 +145,37 @@ class _Planner:
         start = self._last_step(room=room, kept=kept)
         if start is None:
             return self._checked(_whole(self._past))
-        # The group with which a step falls stays as it is: nobody has answered to it yet. However
-        # large it is, what stands before it is left half of its room.
-        half = fixed + (target - fixed) // 2
-        rest = max(target - self._past.size(self._past.groups[start]), half)
-        asked = self._past.groups[start].kind == "user"
-        stepped = self._stepped(start + 1, rest, asked=asked)
-        if not self._fits(stepped):
-            # It is too large for that: it loses detail too, to what leaves room up to the next
-            # step, so that this is not done anew at every request.
-            stepped = self._stepped(start, self._limit - (trigger - target))
+        stepped = self._at_step(start, trigger=trigger, target=target, fixed=fixed)
         if memo is not None and stepped.covered is not None:
             step = self._past.groups[start]
             before, covered = stepped.covered
             memo.put(key, step.key, step.rows[0].ordinal, before, covered)
         return self._checked(stepped)
+
+    def _at_step(self, start: int, *, trigger: int, target: int, fixed: int) -> Plan:
+        """Return the plan of the step that fell with the group at a place, and all since."""
+        # One more, as the lines of a digest are counted one by one.
+        least = min(target, -(-self._limit // 2)) + 1
+        # The group with which a step falls stays as it is: nobody has answered to it yet. However
+        # large it is, what stands before it is left half of its room.
+        newest = self._past.groups[start]
+        size = self._past.size(newest)
+        rest = max(target - size, fixed + (target - fixed) // 2)
+        asked = newest.kind == "user"
+        # What comes after an answer has it; a question goes with what it is asked about.
+        room = _Room(
+            rest, least - size, (target, self._limit - size), newest=asked or newest.left_out
+        )
+        stepped = self._stepped(start + 1, room, asked=asked)
+        # Where it is too large for that, it loses detail too, to what leaves room up to the next
+        # step, so that this is not done anew at every request; and once newer ones need room.
+        limit = self._limit - (trigger - target)
+        for kept in (True, False):
+            then = stepped.covered is None or self._fits(stepped.covered[0], size)
+            if not self._fits(stepped) and not (kept and then):
+                room = _Room(limit, least, (limit, self._limit), newest=kept)
+                stepped = self._stepped(start, room)
+        return stepped
 
     def _since(self, kept_plan: KeptPlan, *, room: int, kept: int) -> Plan | None:
         """Return a remembered plan with everything since; None if a step has fallen since."""
@@ -151,12 +196,12 @@ class _Planner:
             return None
         return self._joined(kept_plan.before, index, kept_plan.covered)
 
-    def _stepped(self, start: int, limit: int, *, asked: bool = False) -> Plan:
+    def _stepped(self, start: int, room: _Room, *, asked: bool = False) -> Plan:
         """Return the plan of a step behind a place, and everything since as it is."""
         if self._past.at(start) is None:
             return _whole(self._past)
         covered = self._past.groups[start].key
-        before = self._fit(start, limit, strict=False, asked=asked)
+        before = self._fit(start, room, asked=asked)
         return self._joined(before, start, covered)
 
     def _joined(self, before: Plan, start: int, covered: tuple[int, int]) -> Plan:
@@ -182,8 +227,8 @@ class _Planner:
         """Return the plan or, where what must be sent is too large for it, one that fits."""
         return plan if self._fits(plan) else self.fitting()
 
-    def _fits(self, plan: Plan) -> bool:
-        size = self._fixed + sum(map(_tokens, plan.groups))
+    def _fits(self, plan: Plan, more: int = 0) -> bool:
+        size = self._fixed + sum(map(_tokens, plan.groups)) + more
         if "gist" in map(_level, plan.groups):
             size += header_tokens(DIGEST_HEADER, self._tokenizer)
         return bool(size <= self._limit)
@@ -218,52 +263,66 @@ class _Planner:
             index += 1
         return None
 
-    def _fit(self, start: int, limit: int, *, strict: bool, asked: bool = False) -> Plan:
-        """Return the groups from a place on such that they fit.
-
-        ``strict`` refuses what cannot fit; otherwise all that may be dropped is, but the summaries.
-        """
-        past, room = self._past, limit - self._fixed
+    def _fit(self, start: int, aim: _Room, *, asked: bool = False) -> Plan:
+        """Return the groups from a place on such that they fit."""
+        past, room = self._past, aim.limit - self._fixed
         past.at(start + HORIZON)
         near = past.with_standing(past.groups[start : start + HORIZON], start, asked=asked)
         if sum(map(_tokens, near)) > room:
-            return self._reduce(near, start, limit, strict=strict)
-        size, index = sum(map(_tokens, near)), start + HORIZON
-        counted = {group.key for group in near}
-        while size <= room and (group := past.at(index)) is not None:
-            size += 0 if group.key in counted else group.tokens
-            index += 1
-        if size > room and self._recall is not None:
-            return self._fit_recalled(near, start, limit, strict=strict)
-        groups = past.with_standing(past.groups[start:index], start, asked=asked)
-        if size > room:  # The last that was looked at, and the oldest of them, does not fit.
-            last = past.groups[index - 1].key
-            planned = [
-                Planned.dropped(group, "the budget does not reach back so far")
-                if group.key == last
-                else Planned.whole(group)
-                for group in groups
-            ]
-            return Plan(tuple(planned), past.at(index) is None)
-        return Plan(tuple(map(Planned.whole, groups)), past.at(index) is None)
+            return self._reduce(near, start, aim)
+        found = {group.key: group for group in near}
+        if self._recall is not None and not self._whole_within(found, start, room):
+            recalled, _ = self._retrieve(near, start)
+            found |= {group.key: group for group in recalled}
+            if sum(map(_tokens, found.values())) > room:
+                return self._reduce(near, start, aim)
+        return self._reaching(near, found, start, aim, asked=asked)
 
-    def _fit_recalled(self, near: list[Group], start: int, limit: int, *, strict: bool) -> Plan:
-        """Return the near groups, what was retrieved, and as many of those between as fit whole."""
-        past, room = self._past, limit - self._fixed
-        recalled, _ = self._retrieve(near, start)
-        found = {group.key: group for group in (*near, *recalled)}
+    def _whole_within(self, found: Mapping[_Key, Group], start: int, room: int) -> bool:
+        """Whether everything from a place on fits; of what does not, no more is read than that."""
         size, index = sum(map(_tokens, found.values())), start + HORIZON
-        if size > room:
-            return self._reduce(near, start, limit, strict=strict)
+        while size <= room and (group := self._past.at(index)) is not None:
+            size += 0 if group.key in found else group.tokens
+            index += 1
+        return bool(size <= room)
+
+    def _reaching(
+        self,
+        near: Sequence[Group],
+        found: dict[_Key, Group],
+        start: int,
+        aim: _Room,
+        *,
+        asked: bool,
+    ) -> Plan:
+        """Return the groups that were found, and those beyond the near ones as far as they fit.
+
+        Where that is far less than the budget, groups that do not fit are passed over.
+        """
+        past, dropped = self._past, set[_Key]()
+        recalled = frozenset(found.keys() - {group.key for group in near})
+        size, index = self._fixed + sum(map(_tokens, found.values())), start + HORIZON
         while (group := past.at(index)) is not None:
             if group.key not in found:
-                size += past.size(group)
-                if size > room:
-                    break
+                grown = size + group.tokens
+                if grown > (aim.limit if size >= aim.least else aim.most[-1]):
+                    dropped.add(group.key)
+                    if size >= aim.least or index >= start + 2 * HORIZON:
+                        index += 1
+                        break
+                else:
+                    size = grown
                 found[group.key] = group
             index += 1
-        planned = tuple(Planned.whole(found[key]) for key in sorted(found))
-        return Plan(planned, group is None, recalled=frozenset(each.key for each in recalled))
+        everything = past.with_standing(past.groups[start:index], start, asked=asked)
+        found |= {group.key: group for group in everything}
+        planned = (
+            Planned.dropped(found[key], "the budget does not reach back so far")
+            if key in dropped
+            else Planned.whole(found[key])
+            for key in sorted(found)
+        )
+        return Plan(tuple(planned), past.at(index) is None, recalled=recalled)
 
     def _retrieve(
         self, near: Sequence[Group], start: int
@@ -274,9 +333,10 @@ class _Planner:
             return [], {}
         until = self._past.groups[start].key if start else None
         scores = self._recall.scores(said[-1].rows, until)
-        return self._recall.groups(scores.keys() - {group.key for group in near}), scores
+        found = self._recall.groups(scores.keys() - {group.key for group in near})
+        return [*map(self._form, found)], scores
 
-    def _reduce(self, near: Sequence[Group], start: int, limit: int, *, strict: bool) -> Plan:
+    def _reduce(self, near: Sequence[Group], start: int, aim: _Room) -> Plan:
         recalled, scores = self._retrieve(near, start)
         groups = sorted((*near, *recalled), key=lambda each: each.key)
         items: list[Item] = [
@@ -284,17 +344,24 @@ class _Planner:
         ]
         said = [item.text for item in items if item.kind == "user"]
         reductions = self._strategy.reductions(items, said[-1] if said else "")
-        if not strict:
+        if not aim.strict:
             # A target that cannot be reached is no reason to lose what stands for the rest.
             reductions = (each for each in reductions if items[each.item].kind != "summary")
         reduced = reduce(
             items,
-            reductions,
+            # Of what is left out in any case, the facts may be told.
+            chain(
+                (Reduction(n, "gist", why=g.why) for n, g in enumerate(groups) if g.left_out),
+                reductions,
+            ),
             fixed=self._fixed,
-            max_tokens=limit,
+            max_tokens=aim.limit,
             tokenizer=self._tokenizer,
             header=DIGEST_HEADER,
-            strict=strict,
+            strict=aim.strict,
+            kept=self._kept(groups, items, newest=aim.newest),
+            least=aim.least,
+            most=aim.most,
         )
         planned = (
             Planned(group, level, size, item, facts, why)
@@ -310,6 +377,20 @@ class _Planner:
         )
         all_read = self._past.at(start + HORIZON) is None
         return Plan(tuple(planned), all_read, recalled=frozenset(group.key for group in recalled))
+
+    def _kept(self, groups: Sequence[Group], items: Sequence[Item], *, newest: bool) -> set[int]:
+        """Return what is shortened at most: an error that must be sent, and the newest that can be.
+
+        That is the newest group for which there is room beside all that must be sent.
+        """
+        kept = {index for index, group in enumerate(groups) if group.yields}
+        room = self._limit - self._fixed - sum(item.tokens for item in items if item.mandatory)
+        room -= sum(items[index].shorter_tokens for index in kept)
+        for index in range(len(groups) - 1, -1, -1) if newest else ():
+            if not (groups[index].left_out or groups[index].label):
+                if items[index].shorter_tokens <= room:
+                    return kept | {index}
+        return kept
 
 
 def _whole(past: Past) -> Plan:

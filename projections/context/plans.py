@@ -32,7 +32,9 @@ class Planned:
 
     @classmethod
     def whole(cls, group: Group) -> Planned:
-        """Return a group that is sent as it is."""
+        """Return a group that is sent as it is, if it can be sent at all."""
+        if group.left_out:
+            return cls.dropped(group, group.why)
         return cls(group, "live", group.tokens)
 
     @classmethod
@@ -63,4 +65,6 @@ class Plan:
     @property
     def trimmed(self) -> bool:
         """Whether the budget made anything lose detail."""
-        return not self.all_read or any(each.level != "live" for each in self.groups)
+        return not self.all_read or any(
+            each.level != "live" or each.group.whole is not None for each in self.groups
+        )

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import re
 
+from eventstore.events import ToolPolicy
+
 __all__ = [
     "DIGEST_HEADER",
+    "DIGEST_TITLE",
     "EXCLUDED_RESULT",
     "NO_RESULT",
     "STARTED",
     "UNNAMED_TOOL",
     "WITHDRAWN_RESULT",
+    "end_of",
     "file_mention",
     "image_mention",
     "llm_error",
@@ -23,16 +27,23 @@ __all__ = [
     "notebook",
     "preview",
     "run_directive",
+    "start_of",
     "status",
     "summary",
+    "tool_policy",
 ]
 
 UNNAMED_TOOL = "unnamed_tool"
 
+_LONGEST_END = 600  # characters of a partial text, which the model needs to go on from its end
+_LONGEST_ERROR = 300
+_CUT = "… "
+
+DIGEST_TITLE = "CONVERSATION_DIGEST\nWhat earlier messages named, by version."
+
 DIGEST_HEADER = (
-    "CONVERSATION_DIGEST\n"
-    "What earlier messages named, by version. Full output of a tool call: "
-    "@state/logs/tool-results/<version>.<index of the call>.json"
+    f"{DIGEST_TITLE} Full output of a tool call: "
+    "@state/logs/tool-results/<version>.<index of the call>.txt"
 )
 
 NO_RESULT = "TOOL_RESULT_MISSING\nNo result of this tool call is recorded."
@@ -65,28 +76,45 @@ _STATUS = {
 }
 
 _SAYS_SO = {
-    "success": re.compile(""),
     "failed": re.compile(r"error|fail|exception|traceback|错误|失败", re.IGNORECASE),
     "denied": re.compile(r"den[iy]|refus|reject|permi|forbid|not allowed|拒绝", re.IGNORECASE),
     "skipped": re.compile(r"skip|跳过", re.IGNORECASE),
-    "not_started": re.compile(r"not.started|(not|never|didn't).+\b(start|run|ran|execut)", re.I),
+    "not_started": re.compile(r"not.started", re.IGNORECASE),
     "outcome_unknown": re.compile(r"unknown|may (or may not )?have", re.IGNORECASE),
 }
+_DENIES = re.compile(r"not|never|didn't", re.IGNORECASE)
+_RUNS = re.compile(r"\b(start|run|ran|execut)", re.IGNORECASE)
 
 
 def status(name: str, error: str | None = None, content: str = "") -> str:
     """Return what tells the model of a status; empty when ``content`` already says it."""
-    if content.strip() and (error or "") in content and _SAYS_SO[name].search(content):
+    if content.strip() and (error or "") in content and _says_so(name, content):
         return ""
     if name == "success":
         return "" if content else _STATUS[name]
     return f"{_STATUS[name]}\n{error}" if error and error not in content else _STATUS[name]
 
 
-def preview(text: str | None, alias: str | None, size_bytes: int | None) -> str:
-    """Return the start of a long tool result, and where the whole of it is."""
+def _says_so(name: str, content: str) -> bool:
+    if name == "success" or _SAYS_SO[name].search(content):
+        return True
+    return name == "not_started" and any(map(_never_ran, content.split("\n")))
+
+
+def _never_ran(line: str) -> bool:
+    """Whether a line denies something, and then says what of it did not run."""
+    # Two searches: one expression for both would begin again at every "not" of a long line.
+    denied = _DENIES.search(line)
+    return denied is not None and _RUNS.search(line, denied.end() + 1) is not None
+
+
+def preview(
+    text: str | None, alias: str | None, size_bytes: int | None, *, name: str | None, status: str
+) -> str:
+    """Return a part of a long tool result: of which tool, how it went, and where the whole is."""
     size = "" if size_bytes is None else f" of {size_bytes} bytes"
-    shown = f"TOOL_RESULT_PREVIEW{size}\n{text or '(no preview)'}"
+    head = f"TOOL_RESULT_PREVIEW{size}\n- tool: {name or UNNAMED_TOOL}\n- status: {status}"
+    shown = f"{head}\n{text or '(no preview)'}"
     return f"{shown}\nFull output: {alias}" if alias else shown
 
 
@@ -100,6 +128,20 @@ def llm_error(
     return f"{partial_text}\n\n{block}" if partial_text else block
 
 
+def end_of(partial_text: str) -> str:
+    """Return the end of a text that broke off, from the start of a word if one is near."""
+    if len(partial_text) <= _LONGEST_END + len(_CUT):
+        return partial_text
+    end = partial_text[-_LONGEST_END:]
+    near = re.search(r"\n|\s", end[: _LONGEST_END // 4])
+    return f"{_CUT}{end[near.end() :] if near else end}"
+
+
+def start_of(message: str) -> str:
+    """Return the start of what an error says."""
+    return message if len(message) <= _LONGEST_ERROR else f"{message[:_LONGEST_ERROR]}…"
+
+
 def summary(text: str) -> str:
     """Return a summary as the model sees it; the prefix tells it from other system messages."""
     return f"CONVERSATION_SUMMARY\n{text}"
@@ -108,6 +150,21 @@ def summary(text: str) -> str:
 def notebook(text: str) -> str:
     """Return the notebook as the model sees it."""
     return f"NOTEBOOK\n{text}"
+
+
+def tool_policy(policy: ToolPolicy) -> str:
+    """Return what the model is told of the tools that it may use; empty if there is no rule."""
+    rules = (
+        ("the only tools", policy.allowed),
+        ("never to be called", policy.refused or None),
+        ("the only MCP servers", policy.mcp_allowlist),
+    )
+    lines = [
+        f"- {rule}: {', '.join(names) or 'none'}" for rule, names in rules if names is not None
+    ]
+    if lines:
+        lines.insert(0, "TOOL_POLICY")
+    return "\n".join((*lines, *filter(None, (policy.text,))))
 
 
 def run_directive(

@@ -85,6 +85,7 @@ def recorded_request(store: EventStore, conversation_id: UUID, version: int) -> 
             "max_messages": policy.get("max_messages"),
             "format": policy.get("format", "openai_chat"),
             "provider": policy.get("provider"),
+            "paths": not policy.get("without_paths", False),
             "tools": request.tools,
             "settings": ContextSettings.from_mapping({**chosen, "strategy": policy["name"]}),
         },

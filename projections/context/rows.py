@@ -21,7 +21,7 @@ from projections.quoting import PLACE
 
 __all__ = ["CONTEXT_MESSAGES", "ENCODING", "ContextRow", "Kind", "counted"]
 
-Kind = Literal["user", "assistant", "tool", "summary", "error", "system", "notebook"]
+Kind = Literal["user", "assistant", "tool", "summary", "error", "system", "notebook", "aside"]
 
 CONTEXT_MESSAGES = ReadTable(
     name="context_messages",
@@ -79,6 +79,7 @@ class ContextRow:
         message: In OpenAI's chat format, with the provider's own ids in ``tool_calls``.
         tokens: Of the message in a request, counted once with ``encoding``; off by at most
             the fraction ``tokens_margin``, which is 0.0 when ``tokens_exact``.
+        kind: What it was made of; ``aside`` is a system message that is no instruction.
         sealed: A placeholder stands for a result that is missing or unknown.
         hidden: None, or why no request may show it: withdrawn, excluded, superseded.
         summarised_by: Version of the summary that stands for it; a request that must hold the

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, inspect
 from eventstore import EventStore
 from eventstore.sql.dialect import Statement, cursor, dialect_of
 from eventstore.sql.migrate import schema_lock
+from eventstore.sql.traces import without_statistics
 
 __all__ = ["are_there", "create", "has_pgvector", "prefix_of"]
 
@@ -138,9 +139,9 @@ def are_there(connection: Connection) -> bool:
     return found
 
 
-def create(store: EventStore) -> None:
+def create(store: EventStore, *, patience_ms: int | None = None) -> None:
     """Create the tables where they are missing, in one transaction under the schema lock."""
-    with schema_lock(store.engine) as connection:
+    with schema_lock(store.engine, patience_ms=patience_ms) as connection:
         # Not `are_there`: PostgreSQL may answer it by what it knew before it waited for the lock.
         if inspect(connection).has_table("search_heads"):
             return
@@ -151,6 +152,7 @@ def create(store: EventStore) -> None:
             statements = tuple(each.format(vector=kind) for each in _POSTGRESQL)
         for statement in statements:
             connection.exec_driver_sql(statement)
+        without_statistics(connection, ("search_rows", "search_vectors", "search_heads"))
 
 
 def has_pgvector(connection: Connection) -> bool:

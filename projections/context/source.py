@@ -14,7 +14,7 @@ from projections.compression.vector_search import Embedding
 from projections.context.rows import ContextRow
 from projections.context.search_memory import search_in_memory
 
-__all__ = ["RENDERED_FIRST", "Head", "ListRowSource", "RowSource", "head_of"]
+__all__ = ["RENDERED_FIRST", "Head", "ListRowSource", "RowSource", "head_of", "pending"]
 
 RENDERED_FIRST = ("system", "notebook")
 """Kinds of rows that stand in front, wherever they were said; a summary does not hide them."""
@@ -24,8 +24,8 @@ RENDERED_FIRST = ("system", "notebook")
 class Head:
     """What every request begins with; of each kind only rows whose ``hidden`` is None.
 
-    ``summarised_by`` does not matter here: these outlive a summary. When several system rows
-    qualify (there is one at most, but for erased histories), they come in order of version.
+    ``summarised_by`` does not matter here: these outlive a summary. Several system rows
+    qualify where one continues another, and in erased histories; they come in order of version.
     ``summaries`` are those that no later summary stands for, in the order of their places.
     """
 
@@ -46,6 +46,17 @@ def head_of(apart: Sequence[ContextRow], users: Sequence[ContextRow]) -> Head:
     )
 
 
+def pending(users: Sequence[ContextRow], error: ContextRow | None) -> ContextRow | None:
+    """Return the newest error, if it is newer than the latest user message but one.
+
+    Args:
+        users: The two newest user rows, in either order; fewer if there are fewer.
+        error: The newest error row.
+    """
+    before = min(users, key=lambda row: row.key).key if len(users) > 1 else (0, 0)
+    return error if error is not None and error.key > before else None
+
+
 class RowSource(Protocol):
     """The rows of one conversation, as of one version."""
 
@@ -54,6 +65,9 @@ class RowSource(Protocol):
 
     def latest_user(self) -> ContextRow | None:
         """Return the newest user row that is not hidden, whether summarised or not."""
+
+    def latest_error(self) -> ContextRow | None:
+        """Return the newest visible error row, if it is newer than the latest user row but one."""
 
     def newest(self, page: int) -> Iterator[ContextRow]:
         """Yield the visible rows in descending order of (version, part), read in pages of ``page``.
@@ -100,6 +114,11 @@ class ListRowSource:
     def latest_user(self) -> ContextRow | None:
         """Return the newest user row that is not hidden, whether summarised or not."""
         return next(reversed(self._of_kind("user")), None)
+
+    def latest_error(self) -> ContextRow | None:
+        """Return the newest visible error row, if it is newer than the latest user row but one."""
+        errors = [row for row in self._of_kind("error") if row.summarised_by is None]
+        return pending(self._of_kind("user")[-2:], errors[-1] if errors else None)
 
     def newest(self, page: int) -> Iterator[ContextRow]:
         """Yield the visible rows in descending order; a list needs no pages."""

@@ -15,7 +15,7 @@ from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from projections.compression.vector_search import Embedding
 from projections.context.rows import CONTEXT_MESSAGES, ContextRow
 from projections.context.search_memory import search_in_memory
-from projections.context.source import Head, head_of
+from projections.context.source import Head, head_of, pending
 from projections.context.stored_rows import COLUMNS, StoredRow
 from projections.quoting import said
 from projections.tables import storage_of
@@ -65,7 +65,21 @@ class SqlRowSource:
 
     def latest_user(self) -> ContextRow | None:
         """Return the newest user row that is not hidden, whether summarised or not."""
-        rows = self._rows(self._queries.newest_user)
+        rows = self.latest_users()
+        return rows[0] if rows else None
+
+    def latest_users(self) -> list[ContextRow]:
+        """Return the two newest user rows that are not hidden, the newest first."""
+        return self._rows(self._queries.newest_users)
+
+    def latest_error(self) -> ContextRow | None:
+        """Return the newest visible error row, if it is newer than the latest user row but one."""
+        error = self.newest_error()
+        return None if error is None else pending(self.latest_users(), error)
+
+    def newest_error(self) -> ContextRow | None:
+        """Return the newest visible error row."""
+        rows = self._rows(self._queries.newest_error)
         return rows[0] if rows else None
 
     def newest(self, page: int) -> Iterator[ContextRow]:
@@ -128,7 +142,8 @@ class _Queries:
     at: Statement
     apart: Statement
     oldest_user: Statement
-    newest_user: Statement
+    newest_users: Statement
+    newest_error: Statement
 
 
 @lru_cache(maxsize=64)
@@ -165,7 +180,8 @@ def _queries(table: Table, excluded: bool) -> _Queries:
         # In no order: for its sake, SQLite would go through the whole conversation.
         apart=select(f"{shown} AND {apart}"),
         oldest_user=select(f"{shown} AND kind = 'user' {first} LIMIT 1"),
-        newest_user=select(f"{shown} AND kind = 'user' {last} LIMIT 1"),
+        newest_users=select(f"{shown} AND kind = 'user' {last} LIMIT 2"),
+        newest_error=select(f"{shown} AND kind = 'error' AND summarised_by IS NULL {last} LIMIT 1"),
     )
 
 

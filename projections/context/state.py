@@ -4,10 +4,11 @@
 `projections.context.memo`). ``calls`` holds the tool calls that may still get a result, and those
 of the latest assistant message, so that a call whose result is withdrawn can be answered again.
 ``failed`` and ``retries`` hold model calls that may still be made up for, ``answered`` the last
-that was answered. ``system`` and ``notebook`` hold the versions of the latest texts, newest last;
-``summaries`` the places of those that stand. The functions are given a copy of the state, of which
-they replace entries: what these hold is never altered. Each collection has a ceiling, beyond which
-the oldest entry is forgotten: its placeholder then stays.
+that was answered. ``system`` and ``notebook`` hold the versions of the latest texts, newest last,
+in lists of those that stand together; ``summaries`` the places of those that stand; ``withdrawn``
+the ranges that were retracted. The functions are given a copy of the state, of which they replace
+entries: what these hold is never altered. Each collection has a ceiling, beyond which the oldest
+entry is forgotten: its placeholder then stays.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ Range = tuple[int, int]
 MOST_CALLS = 256
 MOST_ENTRIES = 64
 MOST_TEXTS = 8
+LONGEST_NAME = 64
 
 
 def initial() -> State:
@@ -54,6 +56,7 @@ def initial() -> State:
         "system": [],
         "notebook": [],
         "summaries": {},
+        "withdrawn": [],
     }
 
 
@@ -64,12 +67,17 @@ def number(state: State) -> int:
     return count
 
 
-def open_calls(state: State, version: int, count: int) -> None:
+def open_calls(state: State, version: int, names: Sequence[str]) -> None:
     """Add the calls of a new assistant message, and forget those that are settled."""
     pending = {key: call for key, call in state["calls"].items() if not call["settled"]}
-    for index in range(count):
-        pending[call_id(version, index)] = {"started": None, "result": None, "settled": False}
-    surplus = len(pending) - max(MOST_CALLS, count)
+    for index, name in enumerate(names):
+        pending[call_id(version, index)] = {
+            "name": name[:LONGEST_NAME],
+            "started": None,
+            "result": None,
+            "settled": False,
+        }
+    surplus = len(pending) - max(MOST_CALLS, len(names))
     if surplus > 0:
         for key in sorted(pending, key=_place)[:surplus]:
             del pending[key]
@@ -98,14 +106,24 @@ def forget(state: State, name: str, key: str | None) -> dict[str, Any] | None:
     return found
 
 
-def push(state: State, name: str, version: int) -> None:
-    """Make the text at ``version`` the latest of ``system`` or ``notebook``."""
-    state[name] = [*state[name], version][-MOST_TEXTS:]
+def push(state: State, name: str, version: int, *, continues: bool = False) -> list[int]:
+    """Make the text at ``version`` the latest of ``system`` or ``notebook``.
+
+    Returns the versions that it replaces; one that continues those before it replaces none.
+    """
+    texts = state[name]
+    latest = texts[-1] if texts else []
+    if continues and latest:
+        state[name] = [*texts[:-1], [*latest, version][-MOST_ENTRIES:]]
+        return []
+    state[name] = [*texts, [version]][-MOST_TEXTS:]
+    return list(latest)
 
 
 def withdraw_texts(state: State, name: str, ranges: Sequence[Range]) -> None:
     """Forget the texts of ``system`` or ``notebook`` that stand within the ranges."""
-    state[name] = [kept for kept in state[name] if not _covers(ranges, kept)]
+    left = ([kept for kept in texts if not _covers(ranges, kept)] for texts in state[name])
+    state[name] = [texts for texts in left if texts]
 
 
 def withdraw_results(state: State, ranges: Sequence[Range]) -> None:

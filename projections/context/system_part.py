@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, get_args
 
+from eventstore.events import ToolPolicy
 from eventstore.events.values import Mode
+from projections.context import prompts
 from projections.context.injections import Injection
 from projections.context.prompt_texts import (
     BASE_RULES_CHAT,
@@ -33,6 +35,7 @@ def compose(
     texts: PromptTexts | None = None,
     agent: str | None = None,
     tools: Collection[Any] = (),
+    policy: ToolPolicy | None = None,
     runs: Sequence[Injection] = (),
 ) -> tuple[Injection, ...]:
     """Return the system messages of a request, in the order in which they are sent.
@@ -41,7 +44,8 @@ def compose(
         mode: The mode of the request. None composes nothing but ``runs``.
         texts: The product's texts; None stands for the defaults.
         agent: Whose persona is told, in agent and run mode; chat has none.
-        tools: The tools that the request declares; without any there is no tool policy.
+        tools: The tools that the request declares; without any there is no word on their use.
+        policy: Which tools may be used: told behind that.
         runs: What is told of a run; left out in chat and agent mode.
 
     Raises:
@@ -55,13 +59,12 @@ def compose(
         raise ValueError(f"there is no mode {mode!r}: choose from {choices}, or None")
     texts = texts or PromptTexts()
     parts = [Injection("base rules", texts.text(_BASE_RULES[mode]))]
-    if tools:
-        parts.append(Injection("tool policy", texts.text(TOOL_POLICY)))
+    told = (texts.text(TOOL_POLICY) if tools else "", prompts.tool_policy(policy) if policy else "")
+    parts.append(Injection("tool policy", "\n\n".join(filter(None, told))))
     if agent and mode != "chat":
         parts.append(Injection("persona", texts.persona(agent)))
     parts.append(Injection("mode banner", mode_banner(mode)))
-    told = runs if mode == "run" else ()
-    return (*(part for part in parts if part.text), *told)
+    return (*(part for part in parts if part.text), *(runs if mode == "run" else ()))
 
 
 def mode_banner(mode: Mode) -> str:

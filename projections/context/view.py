@@ -12,6 +12,7 @@ from eventstore.tokens import Count
 from projections.compression.llm_summary import SummaryRequest
 from projections.compression.monitor import ContextUsage
 from projections.context.ledger import Account, LedgerEntry
+from projections.context.paths import in_part
 
 __all__ = ["ContextView", "digest_of"]
 
@@ -32,6 +33,7 @@ class ContextView:
         policy: How they were chosen, as an ``llm_request`` records it: with it, the events before
             give the same bytes again.
         format: The provider's format.
+        tools: The tool declarations to be sent along: those that the tool policy lets through.
         notes: What did not go as it was asked, such as an embedding that failed.
         due: With the strategy ``llm_summary``, the summary that the dropped part should get.
     """
@@ -46,6 +48,7 @@ class ContextView:
     account: Account
     policy: dict[str, Any]
     format: str
+    tools: tuple[Any, ...] = ()
     due: SummaryRequest | None = None
     notes: tuple[str, ...] = ()
 
@@ -53,6 +56,11 @@ class ContextView:
     def ledger(self) -> tuple[LedgerEntry, ...]:
         """What became of each group of messages; made when it is first asked for."""
         return self.account.entries()
+
+    @property
+    def in_part(self) -> tuple[tuple[str, int, bool], ...]:
+        """Call id and version of results told of but not shown whole; whether by the digest."""
+        return tuple(in_part(self.account.history))
 
     @property
     def step(self) -> tuple[int, int] | None:
@@ -63,7 +71,7 @@ class ContextView:
     def document(self) -> dict[str, Any]:
         """What can be said of the view as one JSON object."""
         told = ("messages", "system", "ledger", "tokens", "usage", "encoding", "complete")
-        more = ("versions", "step", "policy", "format", "digest", "notes")
+        more = ("versions", "step", "policy", "format", "digest", "tools", "notes")
         return {name: getattr(self, name) for name in (*told, *more)}
 
     @property

@@ -82,6 +82,23 @@ def test_a_mode_composes_the_system_part(imported: str, weather: str) -> None:
     assert "Answer in one sentence." == system_texts(done)[-1]
 
 
+def test_the_mode_is_the_conversations_own(asked: tuple[str, str, int]) -> None:
+    """As in a turn of it; ``--no-mode`` composes nothing, ``--mode`` another."""
+    url, conversation, _ = asked
+
+    def banners(*options: str) -> list[str]:
+        done = run("context", conversation, *options, "--json", url=url)
+        lines = [text.splitlines() for text in system_texts(done)]
+        return [said[1] for said in lines if said[0] == "MODE"]
+
+    assert ["- active: chat"] == banners()
+    assert ["- active: agent"] == banners("--mode", "agent")
+    assert [] == system_texts(run("context", conversation, "--no-mode", "--json", url=url))
+    told = run("context", conversation, "--mode", "chat", "--no-mode", url=url)
+    assert (2, "") == (told.status, told.out)
+    assert "--mode and --no-mode contradict each other" in told.err
+
+
 def test_texts_come_from_a_directory(imported: str, weather: str, tmp_path: Path) -> None:
     """Rules and personas of the product's stand in place of the defaults."""
     written(tmp_path / "system-base-rules-chat.md", "Our rules.")
@@ -195,7 +212,7 @@ def test_without_a_budget_there_is_no_bar(imported: str, weather: str) -> None:
 
 def test_the_ledger_names_what_was_lost(imported: str, weather: str) -> None:
     """First words, what became of it, tokens before and after, why, and its events."""
-    arguments = ("--max-tokens", "60", "--no-steps", "--explain", "--strategy", "sliding_window")
+    arguments = ("--max-tokens", "80", "--no-steps", "--explain", "--strategy", "sliding_window")
     lines = run("context", weather, *arguments, url=imported).out.splitlines()
     place = next(n for n, line in enumerate(lines) if "assistant  → weather(place='Oslo')" in line)
 

@@ -8,8 +8,10 @@ import sqlite3
 import pytest
 from sqlalchemy import make_url
 
+from eventstore import EventStore, new_id
 from tests.cli.program import call, run
 from tests.cli.samples import conversation_with
+from tests.contract.plain import PlainClient
 
 
 def alter_one_byte(url: str, version: int) -> None:
@@ -110,3 +112,38 @@ def test_erase_asks(
     erased = [each["erased"] for each in run("events", cid, "--json", url=own).document]
     assert (status, status == 0) == (done, any(erased))
     assert f"Erase the 9 events of {cid} for good?" in capsys.readouterr().err
+
+
+def without_its_row(url: str, beginning: str) -> str:
+    """Delete a conversation's own row behind the store's back, and return its id."""
+    cid = conversation_with(url, beginning)
+    with PlainClient(url) as client:
+        client.execute("DELETE FROM conversations WHERE conversation_id = ?", cid)
+    return cid
+
+
+def test_verify_finds_a_deleted_row(own_anywhere: str) -> None:
+    """The command finds what the library finds: events whose conversation has no row."""
+    cid = without_its_row(own_anywhere, "How is the weather")
+    done = run("verify", "--json", url=own_anywhere)
+    with EventStore.open(own_anywhere, read_only=True) as store:
+        found = store.verify()
+    assert (1, 2, found.events) == (done.status, found.conversations, done.document["events"])
+    assert [cid] == [each["conversation_id"] for each in done.document["problems"]]
+    assert [cid] == [str(each.conversation_id) for each in found.problems]
+
+
+def test_verify_of_one_whose_row_is_deleted(own_anywhere: str) -> None:
+    """Named by its whole id, it is verified as it is; an id that was never there is an error."""
+    cid = without_its_row(own_anywhere, "How is the weather")
+    assert 1 == run("verify", cid, url=own_anywhere).status
+    unknown = run("verify", str(new_id()), url=own_anywhere)
+    assert (2, 1) == (unknown.status, len(unknown.err.splitlines()))
+
+
+def test_verify_beside_a_row_that_cannot_be_read(own: str) -> None:
+    """A row that no append has written is a finding, and does not end the command."""
+    with PlainClient(own) as client:
+        client.execute("UPDATE conversations SET version = 'x', chain = 'text', created_at = 7")
+    done = run("verify", "--json", url=own)
+    assert (1, 2) == (done.status, len(done.document["problems"]))

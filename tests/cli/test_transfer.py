@@ -124,3 +124,97 @@ def test_export_to_a_place_that_does_not_exist(own: str, tmp_path: Path) -> None
     path = str(tmp_path / "no" / "such" / "place.json")
     done = run("export", cid, "--format", "openai", "-o", path, url=own)
     assert (2, 1) == (done.status, len(done.err.splitlines()))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Give a project with two conversations and one that is listed, but not there."""
+    root = tmp_path / "project" / "conversations"
+    entries = [{"id": name, "title": name.upper()} for name in ("a", "b", "gone")]
+    for entry in entries[:2]:
+        (root / entry["id"]).mkdir(parents=True)
+        text = json.dumps([{"id": "1", "role": "user", "content": "hi", "isCollapsed": True}])
+        (root / entry["id"] / "messages.json").write_text(text, encoding="utf-8")
+    (root / "index.json").write_text(json.dumps(entries), encoding="utf-8")
+    return root.parent
+
+
+def test_a_project_goes_in_and_out(database_url: str, project: Path, tmp_path: Path) -> None:
+    """Its conversations are imported, what is missing is said, and the export is equal."""
+    done = run("import", str(project), "--json", url=database_url)
+    assert (1, 2, 1) == (
+        done.status,
+        done.document["conversations"],
+        len(done.document["failures"]),
+    )
+    assert "'gone' is listed, but there is no file" in done.err
+    out = tmp_path / "out"
+    done = run("export", "--all", "--format", "project", "-o", str(out), url=database_url)
+    assert (0, f"exported 2 conversations to {out}\n") == (done.status, done.out)
+    files = sorted(path.relative_to(out) for path in out.rglob("*.json"))
+    listed = sorted(path.relative_to(project) for path in project.rglob("*.json"))
+    assert listed == files
+    index = Path("conversations/index.json")
+    entries = json.loads((project / index).read_text())
+    assert entries[:2] == json.loads((out / index).read_text())
+    for path in files[:2]:
+        assert json.loads((project / path).read_text()) == json.loads((out / path).read_text())
+    assert run("import", str(out), "--json", url=database_url).document["unchanged"] == 2
+
+
+@pytest.mark.parametrize("form", ["messages-json", "messages-jsonl"])
+def test_messages_can_be_imported_again(own: str, tmp_path: Path, form: str) -> None:
+    """What is exported in a project's format is a transcript that the import reads."""
+    cid, path = conversation_with(own, "How is the weather"), tmp_path / "messages"
+    run("export", cid, "--format", form, "-o", str(path), url=own)
+    done = run("import", str(path), "--json", url=f"sqlite:///{tmp_path / 'other.db'}")
+    assert (0, 1) == (done.status, done.document["conversations"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--format", "openai"), "name one conversation"),
+        (("--all", "--format", "openai"), "--all needs --format project"),
+        (("--all", "--format", "project"), "name it with -o"),
+        (("CID", "--all", "--format", "project", "-o", "DIRECTORY"), "name one conversation"),
+        (("CID", "--format", "openai", "-o", "DIRECTORY"), "is a directory"),
+        (("--all", "--format", "project", "-o", "FILE"), "is a file"),
+        (("--all", "--format", "project", "-o", "PROJECT"), "is there already"),
+    ],
+)
+def test_wrong_export_is_told(
+    imported: str, tmp_path: Path, project: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    """One line says what is missing, and nothing is written."""
+    file = tmp_path / "file"
+    file.touch()
+    cid = conversation_with(imported, "How is the weather")
+    named = {"CID": cid, "DIRECTORY": str(tmp_path), "FILE": str(file), "PROJECT": str(project)}
+    done = run("export", *(named.get(each, each) for each in arguments), url=imported)
+    assert (2, 1) == (done.status, len(done.err.splitlines()))
+    assert said in done.err
+
+
+def test_a_directory_needs_its_format(sqlite_url: str, project: Path) -> None:
+    """Another format does not read one, and a file is no project."""
+    for arguments, said in (
+        ((str(project), "--format", "openai"), "only --format project reads one"),
+        ((str(project / "conversations" / "a"),), "is no project"),
+        ((str(project / "conversations" / "a" / "messages.json"), "--format", "project"), "is no"),
+    ):
+        done = run("import", *arguments, url=sqlite_url)
+        assert (2, 1) == (done.status, len(done.err.splitlines()))
+        assert said in done.err
+
+
+def test_import_without_secrets(database_url: str, tmp_path: Path) -> None:
+    """With ``--redact default`` a key is marked in what is stored."""
+    path = tmp_path / "keys.json"
+    key = "sk-proj-" + "aB3" * 14
+    path.write_text(json.dumps([{"role": "user", "content": f"use {key}"}]), encoding="utf-8")
+    assert 0 == run("import", str(path), "--redact", "default", url=database_url).status
+    [found] = run("list", "--json", url=database_url).document
+    said = run("events", found["conversation_id"], "--json", url=database_url).out
+    assert key not in said
+    assert "use [redacted: api_key]" in said

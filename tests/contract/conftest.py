@@ -1,5 +1,7 @@
 """Stores for the contract suite: SQLite and PostgreSQL, each through both kinds of store.
 
+Each behaviour also holds for a store that seals what it writes (see `eventstore.sealing`).
+
 Most behaviours concern one conversation; their tests share a database and make conversations of
 their own (`store`). What concerns the whole store, or does harm, gets a database for itself
 (`fresh`, with `plain` as a plain SQL client of the same database).
@@ -15,7 +17,7 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import EventStore, new_id
+from eventstore import DirectoryKeys, EventStore, new_id
 from tests.contract.emptied import EmptiedDatabase
 from tests.contract.facade import Access, opened
 from tests.contract.plain import PlainClient
@@ -58,11 +60,37 @@ def postgres_url(emptied: EmptiedDatabase) -> Iterator[str]:
     emptied.empty()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(scope="session")
+def shared_sealed_sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """URL of the SQLite file that tests share whose stores have keys."""
+    return f"sqlite:///{tmp_path_factory.mktemp('sealed') / 'store.db'}"
+
+
+@pytest.fixture(scope="session")
+def shared_sealed_postgres_url(postgres_server_url: str) -> Iterator[str]:
+    """URL of the PostgreSQL database that tests share whose stores have keys."""
+    with fresh_database(postgres_server_url) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> DirectoryKeys:
+    """Give the keys of stores that seal."""
+    return DirectoryKeys(tmp_path_factory.mktemp("keys"), wrapping=bytes(range(32)))
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "sealed_sqlite", "sealed_postgres"])
 def shared_url(request: pytest.FixtureRequest) -> str:
-    """URL of the shared database, once for each backend."""
-    fixture = {"sqlite": "shared_sqlite_url", "postgresql": "shared_postgres_url"}
-    return str(request.getfixturevalue(fixture[request.param]))
+    """URL of the shared database, for each backend one without keys and one with."""
+    kind = {"postgresql": "postgres"}.get(request.param, request.param)
+    return str(request.getfixturevalue(f"shared_{kind}_url"))
+
+
+@pytest.fixture
+def keys_of_shared(shared_url: str, request: pytest.FixtureRequest) -> DirectoryKeys | None:
+    """Give the keys of the shared database, if its stores have any."""
+    kind = request.node.callspec.params["shared_url"]
+    return request.getfixturevalue("keys") if kind.startswith("sealed") else None
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -73,18 +101,26 @@ def access(request: pytest.FixtureRequest) -> Access:
 
 
 @pytest.fixture(scope="session")
-def open_stores() -> Iterator[Callable[[str, Access], EventStore]]:
+def open_stores() -> Iterator[Callable[..., EventStore]]:
     """Give a function that opens a store once, and returns the same to every test that asks."""
     with ExitStack() as stack:
-        yield cache(lambda url, access: stack.enter_context(opened(url, access, **HASTY)))
+
+        @cache
+        def open_once(url: str, access: Access, keys: DirectoryKeys | None = None) -> EventStore:
+            return stack.enter_context(opened(url, access, keys=keys, **HASTY))
+
+        yield open_once
 
 
 @pytest.fixture
 def store(
-    shared_url: str, access: Access, open_stores: Callable[[str, Access], EventStore]
+    shared_url: str,
+    access: Access,
+    keys_of_shared: DirectoryKeys | None,
+    open_stores: Callable[..., EventStore],
 ) -> EventStore:
     """Give a store on the shared database."""
-    return open_stores(shared_url, access)
+    return open_stores(shared_url, access, keys_of_shared)
 
 
 @pytest.fixture

@@ -31,7 +31,8 @@ _SCHEMA = """
     ORDER BY 1, 2, 3
 """
 _TABLES = """
-    SELECT relname, EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal)
+    SELECT relname, ARRAY(
+        SELECT tgname::text FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal)
     FROM pg_class c WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
 """
 _SEQUENCES = """
@@ -111,12 +112,14 @@ class EmptiedDatabase:
         return self._connection.execute(query).fetchall()
 
 
-def _deletion(table: str, has_triggers: bool) -> sql.Composed:
-    change: LiteralString = "DELETE FROM {0}"
-    if has_triggers:
-        alter: LiteralString = "ALTER TABLE {0} "
-        change = f"{alter} DISABLE TRIGGER USER; {change}; {alter} ENABLE TRIGGER USER"
-    return _format(change, table)
+def _deletion(table: str, triggers: list[str]) -> sql.Composed:
+    alter = _format("ALTER TABLE {0} ", table)
+    steps = [
+        *(alter + _format("DISABLE TRIGGER {0}", name) for name in triggers),
+        _format("DELETE FROM {0}", table),
+        *(alter + _format("ENABLE ALWAYS TRIGGER {0}", name) for name in triggers),
+    ]
+    return sql.SQL(";").join(steps)
 
 
 def _format(statement: LiteralString, name: str) -> sql.Composed:

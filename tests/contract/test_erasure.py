@@ -8,9 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import EventStore, new_id
+from eventstore import EventStore, Meta, new_id
+from eventstore import events as e
 from eventstore.errors import BlobNotFound, ConversationNotFound, InvalidEvent
-from eventstore.events import AssistantMessage, Erasure, ToolResult
+from eventstore.events import AssistantMessage, Erasure, ToolResult, UnknownEvent
 from tests.contract.facade import result_of, say, texts
 from tests.contract.plain import PlainClient
 
@@ -42,6 +43,8 @@ def test_payloads_and_blobs_are_gone(fresh: EventStore, plain: PlainClient, cid:
 
     assert MARKER.encode() not in plain.dump()
     assert [] == plain.execute("SELECT * FROM blobs")
+    # Whoever has a digest without a salt can make sure of what he guesses.
+    assert digest.digest.encode() not in plain.dump()
     with pytest.raises(BlobNotFound):
         fresh.blob(cid, digest.digest)
 
@@ -80,6 +83,51 @@ def test_no_byte_stays_of_what_projections_wrote_over(sqlite_url: str, cid: UUID
         assert MARKER.encode() not in files_of(client)
 
 
+META = Meta(turn=2, session_id="s", actor=MARKER, causation_id=MARKER, correlation_id=MARKER)
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_metadata_that_identifies_goes_too(
+    fresh: EventStore, plain: PlainClient, cid: UUID, size: int
+) -> None:
+    """Who caused an event, and the product's ids of causes, go with the payload."""
+    said = [*say("x" * size), ToolResult(call_id="1.0", content="y" * size), e.SessionStart()]
+    unknown = UnknownEvent("custom", 1, {"$meta": {"actor": "no"}, "a": size})
+    empty = UnknownEvent("custom", 1, {})
+    done = fresh.append(cid, [*said, unknown, empty], meta=META)
+    before = list(fresh.read(cid))
+    assert list(done.events) == before
+    assert {META} == {event.meta for event in before}
+    assert [{"$meta": {"actor": "no"}, "a": size}, {}] == [
+        event.data.raw for event in before if isinstance(event.data, UnknownEvent)
+    ]
+    assert fresh.verify(cid).ok
+    assert MARKER.encode() in plain.dump()
+
+    fresh.erase(cid, reason="asked for")
+
+    assert MARKER.encode() not in plain.dump()
+    kept = Meta(turn=2, session_id="s")
+    assert [kept] * 5 == [event.meta for event in fresh.read(cid, before=6)]
+    assert fresh.verify(cid).ok
+
+
+@pytest.mark.parametrize(
+    "raw", [{"$meta": {"actor": "no"}}, {"$meta": 1, "a": 2}, {"$value": 1}, {}, [1], "x", None]
+)
+@pytest.mark.parametrize("meta", [Meta(), Meta(actor="ada", turn=1)])
+def test_a_payload_that_looks_like_metadata(
+    store: EventStore, cid: UUID, raw: object, meta: Meta
+) -> None:
+    """What somebody calls as this project calls metadata, or is no object, is as it was."""
+    store.append(cid, [UnknownEvent("custom", 1, raw)], meta=meta)
+
+    [event] = store.read(cid)
+    assert isinstance(event.data, UnknownEvent)
+    assert (raw, meta) == (event.data.raw, event.meta)
+    assert store.verify(cid).ok
+
+
 def test_the_erased_stream_is_whole_and_verifies(store: EventStore, cid: UUID) -> None:
     """Headers, metadata, order and hashes stay; only the payloads are gone."""
     store.append(cid, [*say("1", "2"), ToolResult(call_id="1.0", content=LARGE)])
@@ -108,11 +156,12 @@ def test_the_receipt_is_an_event(store: EventStore, cid: UUID) -> None:
         reason="Art. 17",
         versions=(1, 2),
         event_count=2,
-        blobs=receipt.blobs,
+        blob_count=1,
+        blob_bytes=len(LARGE),
         requested_by="user:7",
     ) == (event.data)
     assert (cid, 3, "Art. 17") == (receipt.conversation_id, receipt.version, receipt.reason)
-    assert [len(LARGE)] == [blob.size_bytes for blob in receipt.blobs]
+    assert (1, len(LARGE)) == (receipt.blob_count, receipt.blob_bytes)
 
 
 def test_some_versions_only(store: EventStore, cid: UUID) -> None:
@@ -139,7 +188,9 @@ def test_a_blob_stays_while_an_event_needs_it(store: EventStore, cid: UUID) -> N
     kept = store.blob(cid, blob.digest)
     second = store.erase(cid, reason="test", versions=[2])
 
-    assert ((), LARGE.encode(), (blob,)) == (first.blobs, kept, second.blobs)
+    assert (0, LARGE.encode(), 1) == (first.blob_count, kept, second.blob_count)
+    with pytest.raises(BlobNotFound):
+        store.blob(cid, blob.digest)
     assert store.verify(cid).ok
 
 
@@ -218,3 +269,20 @@ def test_projection_tables_are_reached(fresh: EventStore, plain: PlainClient, ci
     for name in (*names, "projection_heads"):
         rows = plain.execute(f"SELECT conversation_id FROM {name}")
         assert [str(other)] == [str(row[0]) for row in rows]
+
+
+def test_vacuum(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
+    """Erasing with a vacuum leaves no byte on disk, also what a client without care had left."""
+    fresh.append(cid, say(f"my word is {MARKER}"))
+    if plain.dialect == "sqlite":
+        plain.execute("PRAGMA secure_delete = OFF")
+        plain.execute(f"CREATE TABLE scratch AS SELECT '{MARKER}' AS word")
+        plain.execute("DROP TABLE scratch")
+
+    receipt = fresh.erase(cid, reason="asked for", vacuum=True)
+
+    assert (1,) == receipt.versions
+    assert MARKER.encode() not in plain.dump()
+    if plain.dialect == "sqlite":
+        assert MARKER.encode() not in files_of(plain)
+    assert fresh.verify(cid).ok

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from eventstore import EventStore, FeedPage, new_id
 from eventstore.errors import InvalidCursor
 from eventstore.sql.feed import behind, feed_end
-from tests.contract.facade import say, texts
+from tests.contract.facade import Access, say, texts
 from tests.contract.plain import PlainClient
 
 
@@ -95,6 +96,18 @@ def test_feed_gives_recorded_events(fresh: EventStore, cid: UUID) -> None:
         f"p1:0:{10**30}:0",
         f"p1:{10**30}:0:0",
         "p1:0:-1:0",
+        "s2:0",
+        "s2:1:",
+        "s2:1:0123456789abcdeg",
+        f"s2:{10**18}:0123456789abcdef",
+        f"s2:{10**30}:0123456789abcdef",
+        "s2:-1:0123456789abcdef",
+        "s2:0:0123456789abcdef",
+        "p2:1:2:0123456789abcdef",
+        f"p2:1:2:{10**18}:0123456789abcdef",
+        f"p2:0:{10**30}:0:0123456789abcdef",
+        "p2:0:-1:0:0123456789abcdef",
+        "p2:0:0:0:0123456789abcdef",
     ],
 )
 def test_what_is_no_cursor_is_refused(store: EventStore, cursor: str) -> None:
@@ -104,13 +117,34 @@ def test_what_is_no_cursor_is_refused(store: EventStore, cursor: str) -> None:
     assert cursor == caught.value.cursor
 
 
-def test_cursor_of_the_other_database_is_refused(store: EventStore) -> None:
+def test_cursor_of_the_other_database_is_refused(store: EventStore, cid: UUID) -> None:
     """A reader that was moved between databases must begin again, and is told so."""
+    store.append(cid, say("first"))
     own = store.read_all(limit=1).cursor
-    foreign = "p1:1:2:3" if own.startswith("s1") else "s1:3"
+    digest = own.rpartition(":")[2]
+    foreign = f"p2:1:2:3:{digest}" if own.startswith("s2") else f"s2:3:{digest}"
 
     with pytest.raises(InvalidCursor):
         store.read_all(after=foreign)
+
+
+def test_cursor_of_another_store_is_refused(
+    fresh: EventStore,
+    database_url: str,
+    request: pytest.FixtureRequest,
+    open_stores: Callable[[str, Access], EventStore],
+) -> None:
+    """Also where it is of the same kind of database and there is an event at that place."""
+    kind = "sqlite" if database_url.startswith("sqlite") else "postgres"
+    other = open_stores(request.getfixturevalue(f"shared_{kind}_url"), "sync")
+    for one in (fresh, other):
+        one.append(new_id(), say("first", "second"))
+    settled(fresh, 2)
+    cursors = [one.read_all(limit=1).cursor for one in (fresh, other)]
+
+    for one, cursor in zip((other, fresh), cursors, strict=True):
+        with pytest.raises(InvalidCursor, match="restored to an older state"):
+            one.read_all(after=cursor)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])

@@ -111,3 +111,28 @@ def test_an_erasure_of_one_conversation_is_none_of_another(database_url: str, ci
             client.execute(
                 "UPDATE events SET data = NULL, salt = NULL WHERE conversation_id = ?", cid
             )
+
+
+def test_an_erasure_of_one_version_is_none_of_another(database_url: str, cid: UUID) -> None:
+    """What no erasure has named stays, in the same conversation too."""
+    with EventStore.open(database_url) as store, PlainClient(database_url) as client:
+        store.append(cid, say("1", "2", "3"))
+        store.erase(cid, reason="test", versions=[2])
+
+        for version in (1, 3):
+            with pytest.raises(REFUSED, match="UPDATE refused"):
+                client.execute(
+                    f"UPDATE events SET data = NULL, salt = NULL WHERE version = {version}"
+                )
+
+
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM events", "UPDATE events SET type = 'x'", "TRUNCATE events"]
+)
+def test_a_session_that_says_it_replicates_is_refused(
+    postgres_url: str, cid: UUID, statement: str
+) -> None:
+    """Ordinary triggers do not fire for such a session; these always do."""
+    with EventStore.open(postgres_url) as store, PlainClient(postgres_url) as client:
+        client.execute("SET session_replication_role = replica")
+        refuses(store, client, cid, statement)

@@ -11,7 +11,7 @@ from eventstore import EventStore, new_id
 from eventstore.blobs import THRESHOLD_BYTES
 from eventstore.errors import BlobNotFound
 from eventstore.events import BlobRef, TextPart, ToolResult, UserMessage
-from eventstore.previews import PREVIEW_CHARS
+from eventstore.previews import preview_of
 from tests.contract.facade import result_of, say, texts
 
 LARGE = "".join(f"line {number}: ü\n" for number in range(5_000))
@@ -30,8 +30,8 @@ def test_a_tool_result_becomes_a_reference(store: EventStore, cid: UUID) -> None
             call_id="3.0",
             name="cat",
             blob=reference,
-            preview=LARGE[:PREVIEW_CHARS],
-            alias="@state/logs/tool-results/3.0.json",
+            preview=preview_of(LARGE),
+            alias="@state/logs/tool-results/3.0.txt",
             duration_ms=7,
         )
         == event.data

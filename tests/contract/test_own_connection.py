@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from uuid import UUID
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 
-from eventstore import EventStore, NewEvent, new_id
-from eventstore.errors import WrongExpectedVersion
+from eventstore import AsyncEventStore, EventStore, NewEvent, new_id
+from eventstore.errors import UnsafeTransaction, WrongExpectedVersion
 from eventstore.events import ToolResult
 from tests.contract.facade import say, texts
 
@@ -21,9 +23,17 @@ def own(shared_url: str) -> Iterator[EventStore]:
         yield store
 
 
+@contextmanager
+def closing_engine(url: str | URL) -> Iterator[Engine]:
+    """Give an engine of the product's own."""
+    engine = create_engine(url)
+    yield engine
+    engine.dispose()
+
+
 def test_nothing_is_seen_before_the_commit(own: EventStore, cid: UUID) -> None:
     """Until the caller commits, nobody else sees the event; then everybody does."""
-    with own.writing() as connection:
+    with own.transaction() as connection:
         done = own.append(cid, say("1"), connection=connection)
         during = list(own.read(cid))
 
@@ -33,7 +43,7 @@ def test_nothing_is_seen_before_the_commit(own: EventStore, cid: UUID) -> None:
 def test_rollback_takes_everything_back(own: EventStore, cid: UUID) -> None:
     """Events, blobs and the conversation itself go when the caller rolls back."""
     large = ToolResult(call_id="1.0", content="x" * 100_000)
-    with own.writing() as connection:
+    with own.transaction() as connection:
         own.append(cid, [*say("1"), large], connection=connection)
         connection.rollback()
 
@@ -53,7 +63,7 @@ def test_two_appends_are_one_transaction(own: EventStore) -> None:
     own.append(two, say("there already"))
 
     def append_both() -> None:
-        with own.writing() as connection:
+        with own.transaction() as connection:
             own.append(one, say("1"), connection=connection)
             own.append(two, say("2"), expected_version=0, connection=connection)
 
@@ -65,7 +75,7 @@ def test_two_appends_are_one_transaction(own: EventStore) -> None:
 
 def test_a_conflict_leaves_the_transaction_usable(own: EventStore, cid: UUID) -> None:
     """The caller may catch the conflict and go on; what it did before is kept."""
-    with own.writing() as connection:
+    with own.transaction() as connection:
         own.append(cid, say("1"), connection=connection)
         with pytest.raises(WrongExpectedVersion):
             own.append(cid, say("no"), expected_version=7, connection=connection)
@@ -77,9 +87,87 @@ def test_a_conflict_leaves_the_transaction_usable(own: EventStore, cid: UUID) ->
 def test_the_next_append_goes_on_from_an_own_one(own: EventStore, cid: UUID) -> None:
     """Retries and versions know nothing of who owned the transaction."""
     events = [NewEvent(message, new_id()) for message in say("1", "2")]
-    with own.writing() as connection:
+    with own.transaction() as connection:
         first = own.append(cid, events, connection=connection)
 
     assert first == own.append(cid, events)
     assert 3 == own.append(cid, say("3"), expected_version=2).version
     assert own.verify(cid).ok
+
+
+def test_every_commit_waits_for_the_disk(sqlite_url: str, cid: UUID) -> None:
+    """A view that was written without waiting left its sync level behind: 41 of 80 power cuts."""
+    levels = []
+    with EventStore.open(sqlite_url, pool_size=1) as store:
+
+        def look(connection: Connection) -> None:
+            found = connection.connection.cursor().execute("PRAGMA synchronous").fetchone()
+            levels.append(found[0])
+
+        for begin in (store.transaction, store.writing, store.engine.begin):
+            with store.writing(durable=False):
+                pass
+            with begin() as connection:
+                event.listen(connection, "commit", look)
+                store.append(cid, say("1"), connection=connection)
+
+    assert [2, 2, 2] == levels
+
+
+def test_commits_that_do_not_wait_are_refused(sqlite_url: str, cid: UUID) -> None:
+    """Also on a connection that the product has opened for itself."""
+    with EventStore.open(sqlite_url) as store:
+        with (
+            store.writing(durable=False) as connection,
+            pytest.raises(UnsafeTransaction, match="NORMAL"),
+        ):
+            store.append(cid, say("1"), connection=connection)
+        with closing_engine(sqlite_url) as engine, engine.begin() as connection:
+            connection.execute(text("PRAGMA synchronous=OFF"))
+            connection.execute(text("UPDATE conversations SET version = version"))
+            with pytest.raises(UnsafeTransaction, match="OFF"):
+                store.append(cid, say("1"), connection=connection)
+
+        assert [] == list(store.read(cid))
+
+
+def test_connection_without_a_transaction_is_refused(own: EventStore, cid: UUID) -> None:
+    """SQLite would write it piece by piece, and PostgreSQL roll it back with the connection."""
+    with (
+        own.engine.connect() as connection,
+        pytest.raises(UnsafeTransaction, match=r"store\.transaction"),
+    ):
+        own.append(cid, say("1"), connection=connection)
+    with (
+        closing_engine(own.engine.url) as engine,
+        engine.connect() as connection,
+        pytest.raises(UnsafeTransaction),
+    ):
+        own.append(cid, say("1"), connection=connection)
+
+    assert [] == list(own.read(cid))
+
+
+def test_asynchronous_transaction(shared_url: str, cid: UUID) -> None:
+    """Its end commits, an error or a cancellation rolls back."""
+
+    async def append_in_one(store: AsyncEventStore, said: str, error: type[Exception]) -> None:
+        with suppress(error):
+            async with (
+                asyncio.timeout(0.05 if error is TimeoutError else None),
+                store.transaction() as connection,
+            ):
+                await store.append(cid, say(said), connection=connection)
+                if error is TimeoutError:
+                    await asyncio.Event().wait()
+                raise error
+
+    async def append_all() -> list[str]:
+        async with await AsyncEventStore.open(shared_url) as store:
+            async with store.transaction() as connection:
+                await store.append(cid, say("1"), connection=connection)
+            await append_in_one(store, "2", TimeoutError)
+            await append_in_one(store, "3", ZeroDivisionError)
+            return texts([event async for event in store.read(cid)])
+
+    assert ["1"] == asyncio.run(append_all())

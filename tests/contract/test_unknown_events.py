@@ -80,7 +80,10 @@ def test_a_payload_that_does_not_fit_its_class(
     (event,) = fresh.read(cid)
 
     assert isinstance(event.data, UnknownEvent)
-    assert ("tool_result", 1) == (event.data.type, event.data.schema_version)
+    assert ("tool_result", ToolResult.schema_version) == (
+        event.data.type,
+        event.data.schema_version,
+    )
     assert "validation error" in str(event.data.reason)
 
 

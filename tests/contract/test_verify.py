@@ -8,7 +8,7 @@ import pytest
 
 from eventstore import EventStore, Meta, NewEvent, new_id
 from eventstore.errors import ConversationNotFound
-from eventstore.events import ToolResult
+from eventstore.events import Erasure, ToolResult
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
 
@@ -103,7 +103,7 @@ def test_one_byte_of_meta(fresh: EventStore, tampered: PlainClient, cid: UUID) -
     "change",
     [
         "type = 'notebook'",
-        "schema_version = 2",
+        "schema_version = 99",
         "recorded_at = '2020-01-01T00:00:00.000000Z'",
         "event_id = '00000000-0000-7000-8000-000000000000'",
         "chain = (SELECT chain FROM events e WHERE e.version = 1 AND e.type = events.type LIMIT 1)",
@@ -229,3 +229,88 @@ def test_bytes_that_are_no_text(sqlite_url: str, cid: UUID, column: str) -> None
 
         kind = "data_altered" if column == "data" else "header_altered"
         assert [(2, kind)] == problems(store, cid)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "tenant_id = 'mallory'",
+        "user_id = 'mallory'",
+        "tenant_id = NULL",
+        "tenant_id = user_id, user_id = tenant_id",
+        "parent_conversation_id = conversation_id, parent_version = 1",
+        "parent_version = 1",
+    ],
+)
+def test_another_owner(fresh: EventStore, plain: PlainClient, cid: UUID, change: str) -> None:
+    """Whose conversation it is cannot be changed by SQL alone; what else is wrong is found too."""
+    fresh.append(cid, say("1", "2", "3"), tenant_id="acme", user_id="ada")
+    assert fresh.verify(cid).ok
+    plain.disarm()
+    plain.execute(f"UPDATE conversations SET {change} WHERE conversation_id = ?", cid)
+    plain.execute(f"UPDATE events SET type = 'notebook' {where(3)}", cid)
+
+    assert [(1, "start_altered"), (3, "header_altered")] == problems(fresh, cid)
+
+
+def test_a_fork_of_an_owner(fresh: EventStore, cid: UUID) -> None:
+    """Owners in any script, and a parent, are part of what verifies."""
+    fresh.append(cid, say("1"), tenant_id="\x00 Ünïcödé \ud800", user_id="[1]")
+    fresh.append(new_id(), say("2"), user_id="ada", parent=(cid, 1))
+
+    assert fresh.verify().ok
+
+
+def test_an_owner_that_is_no_text(sqlite_url: str, cid: UUID) -> None:
+    """SQLite takes any byte there too; that is reported, and does not fail."""
+    with EventStore.open(sqlite_url) as store, PlainClient(sqlite_url) as client:
+        store.append(cid, say("1", "2"), tenant_id="acme")
+        for change in ("tenant_id = x'ff'", "parent_conversation_id = 'nobody'", "version = 'x'"):
+            client.execute(f"UPDATE conversations SET {change} WHERE conversation_id = ?", cid)
+            assert (1, "start_altered") == problems(store, cid)[0]
+
+
+def test_progress_is_told(fresh: EventStore) -> None:
+    """After each conversation, with the events of all."""
+    for count in (1, 2):
+        fresh.append(new_id(), say(*"ab"[:count]))
+    told: list[tuple[int, int]] = []
+    fresh.verify(progress=lambda *done: told.append(done))
+
+    assert [(1, 3), (3, 3)] == told
+
+
+def test_a_payload_that_no_erasure_names(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
+    """After a lawful erasure another payload goes missing, and its version is named."""
+    fresh.append(cid, say("1", "2", "3"))
+    fresh.erase(cid, reason="asked for", versions=[2])
+    assert [] == problems(fresh, cid)
+    plain.disarm()
+
+    plain.execute(f"UPDATE events SET data = NULL, salt = NULL {where(3)}", cid)
+
+    assert [(3, "data_missing")] == problems(fresh, cid)
+
+
+def test_an_erasure_of_the_table_alone(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
+    """Rows that open the triggers' door are no receipt: that is an event, under the chain."""
+    fresh.append(cid, say("1", "2"))
+    erasure = "00000000-0000-7000-8000-000000000000"
+    plain.execute("INSERT INTO erased_versions VALUES (?, ?, 1, 9)", cid, erasure)
+
+    plain.execute(f"UPDATE events SET data = NULL, salt = NULL {where(1)}", cid)
+
+    assert [(1, "data_missing")] == problems(fresh, cid)
+
+
+def test_a_receipt_names_what_stands_before_it(
+    fresh: EventStore, plain: PlainClient, cid: UUID
+) -> None:
+    """A forged receipt of later versions permits nothing."""
+    receipt = Erasure(erasure_id="1", reason="x", versions=(2, 3), event_count=2)
+    fresh.append(cid, [*say("1"), receipt, *say("3")])
+    plain.disarm()
+
+    plain.execute(f"UPDATE events SET data = NULL, salt = NULL {where(3)}", cid)
+
+    assert [(3, "data_missing")] == problems(fresh, cid)

@@ -44,6 +44,7 @@ def live(url: str, conversation_id: str, folder: str, kill: Kill) -> None:
             run.complete("Answer questions about the report.")
             with own.turn("sum it up") as turn:
                 _retry(turn, world)
+    world.await_death()
 
 
 def carry_on(store: EventStore, conversation_id: UUID, world: World) -> None:

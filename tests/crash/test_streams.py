@@ -96,12 +96,12 @@ def test_message_is_what_the_chunks_say(store: EventStore, path: Path) -> None:
     for delta in (delta for chunk in chunks for delta in chunk.tool_calls):
         arguments[delta.index] = arguments.get(delta.index, "") + delta.arguments
 
-    if call.message is None:
+    if call.answer is None:
         assert call.error is not None
         assert said["text"] + said["refusal"] == call.error.partial_text
         return
     (message,) = [part for part in parts if isinstance(part, AssistantMessage)]
-    assert call.message == message
+    assert call.answer == message
     for kind, text in said.items():
         parts_of_kind = [part for part in message.parts if part.kind == kind]
         assert text == "".join(part.text for part in parts_of_kind)  # type: ignore[union-attr]
@@ -156,7 +156,7 @@ def kept_by(recovery: Recovery) -> tuple[str, str, str]:
 
 def outcome_of(call: LlmCall) -> Any:
     """Return how a call ended, without what differs from one recording to the next."""
-    told = call.message or call.error
+    told = call.answer or call.error
     assert told is not None
     own = {"llm_call_id": None, "duration_ms": None, "first_token_ms": None}
     update = {name: value for name, value in own.items() if name in type(told).model_fields}

@@ -55,6 +55,7 @@ class World:
         self.mortal = kill is not None
         self._kill = kill or Kill()
         self._chunks = self._effects = self._appends = 0
+        self._death: threading.Timer | None = None
 
     def acknowledged(self, done: Appended) -> None:
         """Note which events the store has called durable, and die if it is time."""
@@ -83,7 +84,13 @@ class World:
     def _die_soon(self) -> None:
         if self._kill.delay_s is None:
             die()
-        threading.Timer(self._kill.delay_s or 0.0, die).start()
+        self._death = threading.Timer(self._kill.delay_s or 0.0, die)
+        self._death.start()
+
+    def await_death(self) -> None:
+        """Die of what was begun, if an agent has come to its end before that."""
+        if self._death is not None:
+            self._death.join()
 
     @property
     def acknowledged_appends(self) -> list[Any]:

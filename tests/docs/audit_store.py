@@ -7,12 +7,17 @@ were denied, got no answer or left their outcome unknown, and a run with artifac
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from conversations.importers import load, read_transcripts
+from conversations.importers.transcript import Transcript, canonical
 from eventstore import EventStore, Meta, NewEvent, events
+from eventstore.errors import ImportFailed
 from eventstore.events import (
     Artifact,
     AssistantMessage,
@@ -51,12 +56,24 @@ Story = list[tuple[str, Payload]]
 
 def fill(store: EventStore) -> None:
     """Import the transcripts, append the conversations of the week, and catch up every view."""
-    report = load(store, read_transcripts(TRANSCRIPTS))
+    report = load(store, _transcripts())
     assert (100, []) == (report.conversations, report.failures)
     _append(store, "refund", "ada", _refund(), turn=1)
     _append(store, "account", "bert", _account(), agent_id="helper", actor="bert")
     _append(store, "report", "ada", _report(), run_id="run-7", mode="run")
     worker.run(store, once=True)
+
+
+def _transcripts() -> Iterator[Transcript | ImportFailed]:
+    """Return the transcripts with ids that are the same in every run, for the pages to name."""
+    for found in read_transcripts(TRANSCRIPTS):
+        if isinstance(found, ImportFailed):
+            yield found
+        else:
+            said = "\n".join(map(canonical, found.origin.content))
+            digest = hashlib.sha256(said.encode()).hexdigest()
+            known = derived_id("conversation", "openai", "content", digest)
+            yield replace(found, conversation_id=known)
 
 
 def _append(store: EventStore, name: str, user_id: str, story: Story, **where: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.docs.document import ROOT
+from tests.integration.chatting import answer
 from tests.integration.replay_server import (
     Answer,
     Refused,
@@ -44,11 +45,16 @@ CALLED = {
         }
     ],
 }
+SUNNY_WHOLE = answer("It is 18 degrees and sunny.")
 ANSWERS: dict[str, list[Answer]] = {
     "In three lines": [SUNNY],
+    "In a web server": [SUNNY, SUNNY],
     "The loop, call by call": [TOOL, SUNNY],
+    "Another SDK": [],
     "With an event loop": [SUNNY],
     "Tool calls": [TOOL],
+    "Tools that a framework runs": [Whole(CALLED), SUNNY_WHOLE],
+    "Which tools may be used": [],
     "Errors and retries": [
         Refused(429, {"error": {"message": "slowly"}}),
         Streamed("openai-chat-text", "short", after=3),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +14,7 @@ from eventstore.errors import NotWritable
 from projections import Views, worker
 from projections.rebuild import rebuild
 from tests.contract.facade import say, texts
+from tests.failures.forking import forked
 from tests.projections.support import converse
 
 
@@ -75,3 +78,27 @@ def test_worker_and_rebuild(store: EventStore, refusing: EventStore) -> None:
         worker.run(refusing, once=True)
     with pytest.raises(NotWritable):
         rebuild(refusing)
+
+
+def test_unwritable_directory() -> None:
+    """A backup on a read-only mount is read; SQLite alone says that it cannot open the file."""
+    with tempfile.TemporaryDirectory() as place:
+        url = f"sqlite:///{place}/store.db"
+        with EventStore.open(url) as store:
+            cid = converse(store, 1)
+            said = [event.version for event in store.read(cid)]
+        os.chmod(f"{place}/store.db", 0o444)
+        os.chmod(place, 0o555)  # noqa: S103
+
+        def read() -> list[object]:
+            if os.getuid() == 0:  # who may write everywhere
+                os.setuid(65534)
+            with EventStore.open(url, read_only=True) as reader:
+                assert reader.verify().ok
+                seen = len(Views(reader).timeline(cid))
+                return [[event.version for event in reader.read(cid)], seen > 0]
+
+        found = forked(read)
+        os.chmod(place, 0o755)  # noqa: S103
+
+    assert [said, True] == found

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 
 from eventstore import EventStore, new_id
 from eventstore.errors import DatabaseBusy, NotADatabase, NotWritable
+from eventstore.events import UserMessage
 from tests.contract.facade import say, texts
 
 
@@ -121,3 +125,34 @@ def test_file_without_write_permission(
         with pytest.raises(NotWritable, match="read-only"):
             write(store, cid)
         assert ["1"] == texts(store.read(cid))
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}?uri=true"])
+def test_files_are_their_owners_alone(tmp_path: Path, form: str) -> None:
+    """The database, its log and its index are read by nobody else; an older file keeps its mode."""
+    path = tmp_path / "store.db"
+    before = os.umask(0o022)
+    try:
+        with EventStore.open(f"sqlite:///{form.format(path)}") as store:
+            store.append(new_id(), [UserMessage.text("x")])
+            modes = {each.name: oct(each.stat().st_mode & 0o777) for each in tmp_path.iterdir()}
+        path.chmod(0o640)
+        with EventStore.open(f"sqlite:///{form.format(path)}") as store:
+            store.append(new_id(), [UserMessage.text("x")])
+            kept = {oct(each.stat().st_mode & 0o777) for each in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert dict.fromkeys(("store.db", "store.db-wal", "store.db-shm"), "0o600") == modes
+    assert {"0o640"} == kept
+
+
+def test_opening_a_file_again_keeps_the_locks_of_this_process(tmp_path: Path) -> None:
+    """Closing a file beside SQLite ends its locks: another process then takes the log away."""
+    path = tmp_path / "store.db"
+    with EventStore.open(f"sqlite:///{path}") as store:
+        first = store.append(new_id(), say("kept")).conversation_id
+        EventStore.open(store.url, migrate=False).close()
+        other = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM events')"
+        subprocess.run([sys.executable, "-c", other, str(path)], check=True)
+        assert Path(f"{path}-wal").exists()
+        assert ["kept"] == texts(store.read(first))

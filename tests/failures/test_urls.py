@@ -9,6 +9,7 @@ import pytest
 
 from eventstore import AsyncEventStore, EventStore
 from eventstore.errors import InvalidUrl, NotWritable, StoreUnavailable
+from eventstore.sql.engines import open_engine
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,51 @@ def test_unknown_database(url: str) -> None:
     """The error names what was asked for and what there is."""
     with pytest.raises(InvalidUrl, match="use sqlite or postgresql"):
         EventStore.open(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "instead"),
+    [
+        ("postgresql+asyncpg://ada:pw@h/d?sslmode=require", "postgresql+psycopg://ada:"),
+        ("postgresql+psycopg2://h/d", "write postgresql+psycopg://h/d"),
+        ("postgres+asyncpg://h/d", "write postgresql+psycopg://h/d"),
+        ("sqlite+aiosqlite:///file.db", "write sqlite:///file.db"),
+    ],
+)
+def test_another_driver(url: str, instead: str) -> None:
+    """A driver that is not used here is answered with the URL to write."""
+    with pytest.raises(InvalidUrl) as caught:
+        EventStore.open(url)
+    assert instead in str(caught.value)
+    assert "AsyncEventStore alike" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///agent.db?mode=ro",
+        "sqlite:///agent.db?timeout=soon",
+        "sqlite://agent.db",
+        "sqlite:///agent\0.db",
+        "sqlite:///\udcff.db",
+        "postgresql://h/d?nonsense=1",
+        "postgresql://h/d?connect_timeout=soon",
+        "postgresql://h/d?sslmode=require&sslmode=disable",
+        "postgresql://h/d?plugin=nonsense",
+        "postgresql://h:65536/d",
+        "postgresql://h/d\0",
+    ],
+)
+def test_what_a_driver_would_misread(url: str) -> None:
+    """Unknown options and the like are refused at once; SQLite's were passed over in silence."""
+    with pytest.raises(InvalidUrl):
+        EventStore.open(url)
+
+
+def test_password_with_special_characters() -> None:
+    """Written as they are, all but the "@" may stand in a password."""
+    for password in ("a/b", "a#b", "a%zz", "a:b", "a?b", "a b"):
+        assert password == open_engine(f"postgresql://ada:{password}@h/d").url.password
 
 
 @pytest.mark.parametrize("url", ["", "agent.db", "/var/lib/agent.db", "sqlite", "http:/x", "::"])

@@ -17,7 +17,7 @@ import pytest
 from openai import OpenAI
 from sqlalchemy import make_url
 
-from conversations.clients import record
+from conversations.clients import record, unrecorded
 from conversations.conversation import Conversation
 from eventstore import EventStore
 from projections import Views
@@ -82,6 +82,12 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventStor
     path = tmp_path_factory.mktemp("clients") / "store.db"
     with EventStore.open(f"sqlite:///{path}", synchronous="NORMAL") as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test be told of calls that are not recorded, wherever they are made."""
+    monkeypatch.setattr(unrecorded, "_told", set())
 
 
 @pytest.fixture

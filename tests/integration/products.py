@@ -10,7 +10,9 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from inspect import isawaitable
+from itertools import islice
+from typing import Any, cast
 from uuid import UUID
 
 import httpx2
@@ -80,6 +82,7 @@ class ThreadProduct:
     def __init__(self, store: EventStore, server: ReplayServer, surface: Surface) -> None:
         self.surface = surface
         self.options: dict[str, Any] = {"api_key": "test", "max_retries": 0}
+        self.recorded: dict[str, Any] = {}
         self.chunks: list[Any] = []
         self.store = store
         self._session = Conversation.start(store)
@@ -95,6 +98,15 @@ class ThreadProduct:
         return self._in_turn(
             lambda client: self.surface.of(client).create(**self.surface.request, **options)
         )
+
+    def several(self, *requests: dict[str, Any]) -> None:
+        """Ask several times in one turn."""
+
+        def work(client: Any) -> None:
+            for request in requests:
+                self.surface.of(client).create(**self.surface.request | request)
+
+        self._in_turn(work)
 
     def insistent(self) -> Any:
         """Ask once more if the first answer is an error, in the same turn."""
@@ -132,6 +144,28 @@ class ThreadProduct:
 
         return self._in_turn(work)
 
+    def raw(self, **options: Any) -> tuple[Any, Any]:
+        """Take the SDK's raw response; return it and what it parses to, a stream as its chunks."""
+
+        def work(client: Any) -> Any:
+            response = self.surface.of(client).with_raw_response.create(
+                **self.surface.request, **options
+            )
+            parsed = response.parse()
+            return response, list(parsed) if "stream" in options else parsed
+
+        return cast(tuple[Any, Any], self._in_turn(work))
+
+    def piped(self, take: int | None = None, **options: Any) -> list[str]:
+        """Read lines of the response as they come, all or some of them."""
+
+        def work(client: Any) -> Any:
+            resource = self.surface.of(client).with_streaming_response
+            with resource.create(**self.surface.request, **options) as response:
+                return list(islice(response.iter_lines(), take))
+
+        return cast(list[str], self._in_turn(work))
+
     def _in_turn(self, work: Callable[[Any], Any]) -> Any:
         with self._client() as client, self._session.turn("hello"):
             return work(client)
@@ -139,8 +173,10 @@ class ThreadProduct:
     def _client(self) -> Any:
         http = httpx2.Client(verify=TLS)
         if self.surface.specification == "anthropic_messages":
-            return clients.record(Anthropic(base_url=self._url, http_client=http, **self.options))
-        return clients.record(OpenAI(base_url=self._url, http_client=http, **self.options))
+            own = Anthropic(base_url=self._url, http_client=http, **self.options)
+            return clients.record(own, **self.recorded)
+        openai = OpenAI(base_url=self._url, http_client=http, **self.options)
+        return clients.record(openai, **self.recorded)
 
 
 class AsyncProduct:
@@ -149,6 +185,7 @@ class AsyncProduct:
     def __init__(self, store: EventStore, server: ReplayServer, surface: Surface) -> None:
         self.surface = surface
         self.options: dict[str, Any] = {"api_key": "test", "max_retries": 0}
+        self.recorded: dict[str, Any] = {}
         self.chunks: list[Any] = []
         self.store = store
         self._session = Conversation.start(store)
@@ -163,6 +200,15 @@ class AsyncProduct:
         """Take an answer that is not streamed."""
         request = {**self.surface.request, **options}
         return self._in_turn(lambda client: self.surface.of(client).create(**request))
+
+    def several(self, *requests: dict[str, Any]) -> None:
+        """Ask several times in one turn."""
+
+        async def work(client: Any) -> None:
+            for request in requests:
+                await self.surface.of(client).create(**self.surface.request | request)
+
+        self._in_turn(work)
 
     def insistent(self) -> Any:
         """Ask once more if the first answer is an error, in the same turn."""
@@ -200,6 +246,36 @@ class AsyncProduct:
 
         return self._in_turn(work)
 
+    def raw(self, **options: Any) -> tuple[Any, Any]:
+        """Take the SDK's raw response; return it and what it parses to, a stream as its chunks."""
+
+        async def work(client: Any) -> Any:
+            response = await self.surface.of(client).with_raw_response.create(
+                **self.surface.request, **options
+            )
+            parsed = response.parse()
+            parsed = await parsed if isawaitable(parsed) else parsed
+            return response, [chunk async for chunk in parsed] if "stream" in options else parsed
+
+        return cast(tuple[Any, Any], self._in_turn(work))
+
+    def piped(self, take: int | None = None, **options: Any) -> list[str]:
+        """Read lines of the response as they come, all or some of them."""
+
+        async def work(client: Any) -> Any:
+            lines: list[str] = []
+            resource = self.surface.of(client).with_streaming_response
+            async with resource.create(**self.surface.request, **options) as response:
+                passing = response.iter_lines()
+                while len(lines) != take:
+                    try:
+                        lines.append(await anext(passing))
+                    except StopAsyncIteration:
+                        break
+            return lines
+
+        return cast(list[str], self._in_turn(work))
+
     def _in_turn(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         async def run() -> Any:
             opening = AsyncEventStore.open(self.store.url, migrate=False)
@@ -214,8 +290,9 @@ class AsyncProduct:
         http = httpx2.AsyncClient(verify=TLS)
         if self.surface.specification == "anthropic_messages":
             own = AsyncAnthropic(base_url=self._url, http_client=http, **self.options)
-            return clients.record(own)
-        return clients.record(AsyncOpenAI(base_url=self._url, http_client=http, **self.options))
+            return clients.record(own, **self.recorded)
+        openai = AsyncOpenAI(base_url=self._url, http_client=http, **self.options)
+        return clients.record(openai, **self.recorded)
 
 
 Product = ThreadProduct | AsyncProduct

@@ -34,7 +34,8 @@ class Blocking:
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self.inner, name)
-        return self._wrapped(member) if callable(member) else member
+        bound = callable(member) and not isinstance(member, str)
+        return self._wrapped(member) if bound else member
 
     def __enter__(self) -> Any:
         self._loop.run_until_complete(self.inner.__aenter__())

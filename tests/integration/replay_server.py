@@ -20,7 +20,7 @@ from tests.unit.streams.recorded import chunks_of
 
 __all__ = ["Asked", "Refused", "ReplayServer", "Spoken", "Streamed", "Whole", "sse"]
 
-Ending = Literal["complete", "cut", "short", "stall"]
+Ending = Literal["complete", "cut", "pause", "short", "stall"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class Streamed:
 
     ``after`` chunks of it, an ending other than ``complete`` comes: ``cut`` breaks the connection
     in the middle of the next chunk, ``short`` ends the response as if it were all, ``stall`` sends
-    nothing more until the client gives up.
+    nothing more until the client gives up, ``pause`` sends the rest once the server's ``released``
+    is set.
     """
 
     name: str
@@ -43,13 +44,13 @@ class Spoken:
 
     text: str
 
-    def chunks(self) -> list[dict[str, Any]]:
-        """Return the chunks."""
+    def chunks(self, *, usage: bool = False) -> list[dict[str, Any]]:
+        """Return the chunks; with usage, as OpenAI sends it, in a last one without choices."""
         words = re.findall(r"\S+\s*", self.text)
         told: list[tuple[dict[str, str], str | None]] = [({"content": w}, None) for w in words]
         told.append(({}, "stop"))
         common = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1}
-        return [
+        chunks: list[dict[str, Any]] = [
             {
                 **common,
                 "model": "gpt-4o",
@@ -57,6 +58,11 @@ class Spoken:
             }
             for delta, reason in told
         ]
+        if usage:
+            counts = {"prompt_tokens": 9, "completion_tokens": len(words)}
+            total = {**counts, "total_tokens": 9 + len(words)}
+            chunks.append({**common, "model": "gpt-4o", "choices": [], "usage": total})
+        return chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +160,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._stream(sse(answer.name), answer)
             case Spoken():
                 done = b"data: [DONE]\n\n"
-                self._stream([*map(_data, answer.chunks()), done], Streamed(""))
+                wanted = self.replay.asked[-1].body.get("stream_options") or {}
+                chunks = answer.chunks(usage=bool(wanted.get("include_usage")))
+                self._stream([*map(_data, chunks), done], Streamed(""))
             case Whole(body):
                 self._send(200, body)
             case Refused(status, body):
@@ -184,8 +192,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._chunk(rest[: len(rest) // 2])
             self.connection.shutdown(socket.SHUT_RDWR)
             return
-        if answer.ending == "stall":
+        if answer.ending in ("pause", "stall"):
             self.replay.released.wait(30)
+        if answer.ending == "pause":
+            for message in messages[answer.after or 0 :]:
+                self._chunk(message)
         self.wfile.write(b"0\r\n\r\n")
 
     def _chunk(self, content: bytes) -> None:

@@ -12,9 +12,11 @@ import httpx2
 import openai
 import pytest
 
+from conversations.clients.unrecorded import UnrecordedCall
 from conversations.requests import digest_of
 from eventstore import EventStore
 from eventstore import events as e
+from tests.integration.frameworks import WIRES, Call
 from tests.integration.products import SURFACES, AsyncProduct, Product, Surface, ThreadProduct
 from tests.integration.replay_server import Refused, ReplayServer, Streamed, Whole
 from tests.unit.streams.recorded import as_sdk_object, chunks_of, fed
@@ -163,6 +165,37 @@ def test_request(server: ReplayServer, surface: Surface, product: Product) -> No
     )
     assert (tool,) == asked.tools
     assert digest_of(sent.body.get("messages", sent.body.get("input"))) == asked.digest
+
+
+@pytest.mark.parametrize("taken", [True, False], ids=["by-default", "off"])
+def test_tools_that_a_framework_runs(
+    server: ReplayServer, surface: Surface, product: Product, taken: bool
+) -> None:
+    """Results that only a later request holds are recorded, unless the product says otherwise."""
+    wire, call = WIRES[surface.specification], Call("call_1")
+    server.will(Whole(wire.answer(call)), Whole(wire.answer(text=SAID)))
+    if not taken:
+        product.recorded["tools_from_messages"] = False
+    prompt = "input" if "input" in surface.request else "messages"
+    sent = [*wire.said, *wire.repeated(call), wire.result(call, "18 degrees")]
+    product.several({}, {prompt: sent})
+    results = [data for data in Log(product).data if isinstance(data, e.ToolResult)]
+
+    assert ([("success", "18 degrees")] if taken else []) == [
+        (result.status, result.content) for result in results
+    ]
+
+
+def test_answer_of_an_unknown_shape(server: ReplayServer, product: Product) -> None:
+    """It reaches the product, which is warned; the log has what came, and no empty answer."""
+    server.will(Whole({"generations": [{"text": SAID}]}))
+    with pytest.warns(UnrecordedCall, match="a shape that nobody knows"):
+        product.whole()
+    log = Log(product)
+
+    assert ["llm_request", "llm_error"] == log.types
+    assert ("invalid", False) == (log.error().kind, log.error().retryable)
+    assert SAID in str(log.error().raw)
 
 
 def test_stream(server: ReplayServer, surface: Surface, product: Product) -> None:

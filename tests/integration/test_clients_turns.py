@@ -10,7 +10,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from conversations.aio import AsyncConversation
-from conversations.clients import record, recorded
+from conversations.clients import UnrecordedCall, record, recorded
 from conversations.conversation import Conversation
 from conversations.current import current_turn
 from eventstore import AsyncEventStore, EventStore
@@ -23,12 +23,13 @@ from tests.unit.streams.recorded import chunks_of, fed
 def test_call_outside_of_a_turn(
     shared_store: EventStore, conversation: Conversation, server: ReplayServer, client: OpenAI
 ) -> None:
-    """Where no turn is open the call is passed on, and nothing is recorded."""
+    """Where no turn is open the call is passed on, and that nothing is recorded is said."""
     server.will(answer(), answer())
     with conversation.turn("hello"):
         pass
     before = conversation.version
-    ask(client)
+    with pytest.warns(UnrecordedCall, match="no turn is open"):
+        ask(client)
 
     assert (1, before) == (len(server.asked), shared_store.get(conversation.id).version)
 
@@ -170,7 +171,8 @@ def test_abandoned_turn(conversation: Conversation, server: ReplayServer, client
     server.will(answer())
     conversation.turn("hello").__enter__()
     before = conversation.version
-    ask(client)
+    with pytest.warns(UnrecordedCall, match="no turn is open"):
+        ask(client)
 
     assert before == conversation.version
 

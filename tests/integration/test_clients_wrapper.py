@@ -85,7 +85,7 @@ def test_failed_response_that_is_not_streamed(
 def test_credentials_stay_out(
     shared_store: EventStore, conversation: Conversation, server: ReplayServer, client: OpenAI
 ) -> None:
-    """Headers and the keys of remote tool servers are not recorded."""
+    """Headers and the keys of remote tool servers are not recorded, and marks say so."""
     server.will(answer())
     remote = {
         "type": "mcp",
@@ -100,8 +100,14 @@ def test_credentials_stay_out(
     [asked] = payloads(shared_store, conversation, e.LlmRequest)
 
     assert "secret" in str(server.asked)
-    assert ({"type": "mcp", "server_url": "u"}, function) == asked.tools
-    assert {} == asked.parameters
+    marked = {
+        "type": "mcp",
+        "server_url": "u",
+        "authorization": "[redacted: authorization]",
+        "headers": {"k": "[redacted: headers]"},
+    }
+    assert (marked, function) == asked.tools
+    assert {"extra_headers": {"Authorization": "[redacted: authorization]"}} == asked.parameters
 
 
 def test_messages_that_can_be_read_once(

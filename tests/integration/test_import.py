@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from conversations.importers import ImportReport, Transcript, load, read_transcr
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound, ImportFailed
+from projections import Views
 
 TAU_BENCH = (
     Path(__file__).parents[2].parent / "shared" / "data" / "tau-bench" / "airline-even-tasks.json"
@@ -46,9 +48,8 @@ def _real_transcripts() -> list[Transcript]:
 
 
 def _import(store: EventStore, path: Path) -> tuple[ImportReport, list[UUID]]:
-    transcripts = list(read_transcripts(path))
-    ids = [item.conversation_id for item in transcripts if not isinstance(item, ImportFailed)]
-    return load(store, transcripts), ids
+    report = load(store, read_transcripts(path))
+    return report, report.ids
 
 
 class TestRealTranscripts:
@@ -58,17 +59,15 @@ class TestRealTranscripts:
         """Export gives back what was imported, and a second import adds nothing."""
         originals = [record["traj"] for record in json.loads(TAU_BENCH.read_text("utf-8"))]
         first = load(store, _real_transcripts())
-        ids = [transcript.conversation_id for transcript in _real_transcripts()]
         assert ImportReport(conversations=100, events_added=2_626) == first
-        assert originals == [export_openai(store, cid) for cid in ids]
+        assert originals == [export_openai(store, cid) for cid in first.ids]
         again, _ = _import(store, TAU_BENCH)
         assert ImportReport(unchanged=100) == again
 
     def test_session_jsonl_carries_everything(self, store: EventStore, tmp_path: Path) -> None:
         """Exported to session JSONL and imported again, messages and lines are the same."""
         transcripts = _real_transcripts()[:20]
-        load(store, transcripts)
-        ids = [transcript.conversation_id for transcript in transcripts]
+        ids = load(store, transcripts).ids
         lines = [list(export_session_jsonl(store, cid)) for cid in ids]
         path = _write_lines(tmp_path / "all.jsonl", [line for each in lines for line in each])
         report, copies = _import(store, path)
@@ -93,8 +92,8 @@ class TestLoading:
         self, store: EventStore, tmp_path: Path
     ) -> None:
         """The conversation in the store stays as it is."""
-        _import(store, _write(tmp_path / "a", {"id": "c", "messages": [HELLO]}))
-        report, ids = _import(store, _write(tmp_path / "b", {"id": "c", "messages": [ANSWER]}))
+        _, ids = _import(store, _write(tmp_path / "a", {"id": "c", "messages": [HELLO]}))
+        report, _ = _import(store, _write(tmp_path / "b", {"id": "c", "messages": [ANSWER]}))
         assert (0, [1]) == (report.events_added, [failure.line for failure in report.failures])
         assert [HELLO] == export_openai(store, ids[0])
 
@@ -114,17 +113,19 @@ class TestLoading:
         path = _write(tmp_path / "a", [HELLO] * 1_200)
         (transcript,) = read_transcripts(path)
         assert not isinstance(transcript, ImportFailed)
-        store.append(transcript.conversation_id, transcript.events[:500], expected_version=0)
+        load(store, [replace(transcript, events=transcript.events[:500])])
         report = load(store, [transcript])
         assert ImportReport(conversations=1, events_added=701) == report
-        assert [HELLO] * 1_200 == export_openai(store, transcript.conversation_id)
+        assert [HELLO] * 1_200 == export_openai(store, report.ids[0])
 
     def test_an_erased_conversation_stays_erased(self, store: EventStore, tmp_path: Path) -> None:
-        """Importing its file again brings nothing back."""
-        path = _write(tmp_path / "a", [HELLO])
+        """Importing its file again brings nothing back, and says so."""
+        path = _write(tmp_path / "a", {"id": "c", "messages": [HELLO]})
         _, ids = _import(store, path)
         store.erase(ids[0], reason="asked for")
-        assert ImportReport(unchanged=1) == _import(store, path)[0]
+        report, _ = _import(store, path)
+        assert (0, 1) == (report.events_added, len(report.failures))
+        assert "was erased here" in str(report.failures[0])
         assert [] == export_openai(store, ids[0])
 
     def test_bad_records_are_reported_and_the_rest_loaded(
@@ -252,3 +253,36 @@ def _outline(store: EventStore, conversation_id: UUID) -> list[Any]:
             told += [data.title]
         outline.append(told)
     return outline
+
+
+class TestBounds:
+    """A number, a name or a depth beyond what is kept is told with its line; the rest comes in."""
+
+    @pytest.mark.parametrize(
+        ("meta", "said"),
+        [
+            ({"turn": 2**63}, "turn is a larger number; at most 2,147,483,647"),
+            ({"turn": 10**3_500}, "turn is a larger number; at most 2,147,483,647"),
+            ({"session_id": "s" * 5_000}, "session_id is 5,000 characters long; at most 512"),
+        ],
+    )
+    def test_a_record_beyond_a_bound(
+        self, store: EventStore, tmp_path: Path, meta: dict[str, Any], said: str
+    ) -> None:
+        """``"turn": 2**63`` in one line stopped lists, worker and rebuild for every tenant."""
+        good = {"ts": "2024-05-10T12:00:00Z", "session_id": "good", "turn": 1, "step": 0}
+        bad = {**good, "session_id": "bad", **meta}
+        for name, told in (("good", good), ("bad", bad)):
+            lines = [{**told, "type": "turn_start", "content": "hello"}]
+            report, _ = _import(store, _write_lines(tmp_path / f"{name}.jsonl", lines))
+        [failure] = report.failures
+        assert said in str(failure)
+        assert "bad.jsonl:1: " in str(failure)
+        assert [1] == [row.turn_count for row in Views(store).conversations()]
+
+    def test_a_late_record_leaves_nothing_behind(self, store: EventStore, tmp_path: Path) -> None:
+        """Of a conversation of many batches nothing is appended if its last event cannot be."""
+        messages = [HELLO, ANSWER] * 400 + [{**HELLO, "name": "n" * 600}]
+        report, _ = _import(store, _write(tmp_path / "a.json", {"messages": messages}))
+        assert "name is 600 characters long" in str(report.failures[0])
+        assert [] == store.list()

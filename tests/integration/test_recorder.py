@@ -224,7 +224,7 @@ def test_stream_that_ends_unfinished(recording: Recorder) -> None:
             for chunk in answer(["Half"], finish=False):
                 call.feed(chunk)
 
-    assert (None, ()) == (call.message, call.tool_calls)
+    assert (None, ()) == (call.answer, call.tool_calls)
     (error,) = data_of(recording.store, conversation, "llm_error")
     assert ("network", "Half") == (error.kind, error.partial_text)
 

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from eventstore.errors import UnknownAlias
+from eventstore.events import Ui, UserMessage
+from eventstore.previews import preview_of
+from projections import Views
 from tests.checkers import check_openai_messages
+from tests.crash.stand_in import answer
 from tests.integration.recording import (
     Recorder,
     ask,
@@ -98,10 +102,10 @@ def test_large_output_is_previewed_and_resolved(recording: Recorder, tmp_path: P
         (result,) = data_of(recording.store, conversation, "tool_result")
         assert text == conversation.resolve(result.alias)
 
-    assert f"@state/logs/tool-results/{tool.call_id}.json" == result.alias
-    assert text.startswith(result.preview)
+    assert f"@state/logs/tool-results/{tool.call_id}.txt" == result.alias
+    assert preview_of(text) == result.preview
     assert len(result.preview) < len(text)
-    written = tmp_path / "logs" / "tool-results" / f"{tool.call_id}.json"
+    written = tmp_path / str(conversation.id) / "logs" / "tool-results" / f"{tool.call_id}.txt"
     assert text == written.read_text(encoding="utf-8")
     assert [written] == [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -111,7 +115,7 @@ def test_small_output_has_an_alias_but_no_file(recording: Recorder, tmp_path: Pa
     with recording.start(state_directory=tmp_path) as conversation:
         with conversation.turn("list") as turn, turn.tool(ask_for_tool(turn)) as tool:
             tool.result("short")
-        alias = f"@state/logs/tool-results/{tool.call_id}.json"
+        alias = f"@state/logs/tool-results/{tool.call_id}.txt"
         assert "short" == conversation.resolve(alias)
 
     assert [] == [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -177,3 +181,22 @@ def test_parallel_tools_in_threads(recorded_url: str) -> None:
         assert {f"done {n}" for n in range(8)} == {result.content for result in results}
         assert conversation.version == recording.store.get(conversation.id).version
         assert recording.store.verify(conversation.id).ok
+
+
+def test_what_a_user_interface_shows_is_recorded_and_not_sent(recording: Recorder) -> None:
+    """Of the input, the answer and the tool's result, on the timeline and not in messages[]."""
+    ui = Ui(part_type="chart", collapsed=False, widget={"kind": "bar"})
+    said = UserMessage.text("hello", ui=ui)
+    with recording.start() as conversation, conversation.turn(said) as turn:
+        with turn.llm_call() as call:
+            call.show(ui)
+            for chunk in answer((), [("search", {})]):
+                call.feed(chunk)
+        with turn.tool(call.tool_calls[0]) as tool:
+            tool.result("found", ui=ui)
+        messages = turn.context().messages
+
+    shown = Views(recording.store).timeline(conversation.id)
+    found = [(i.kind, i.collapsed, i.widget) for i in shown if i.part_type == "chart"]
+    assert [("user", False, {"kind": "bar"}), ("tool", False, {"kind": "bar"})] == found
+    assert "bar" not in str(messages)

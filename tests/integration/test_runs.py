@@ -186,7 +186,8 @@ class TestInjections:
         run = conversation.start_run("report", nodes=NODES)
         with run.step("plan"), run.turn("go") as turn:
             turn.context()
-        assert ["Be brief.", "go"] == said(conversation.views.context(conversation.id).messages)
+        later = conversation.views.context(conversation.id, mode=None)
+        assert ["Be brief.", "go"] == said(later.messages)
 
 
 class TestResuming:

@@ -23,7 +23,8 @@ def insert_0001(connection: Connection) -> None:
     """Insert a conversation of two user messages, with its chain."""
     sqlite = connection.dialect.name == "sqlite"
     at = "2025-01-02T03:04:05.678901Z" if sqlite else _RECORDED_AT
-    chain = hashlib.sha256(b"agent-eventstore chain 1" + CONVERSATION.bytes).digest()
+    start = b"agent-eventstore chain 2" + CONVERSATION.bytes
+    chain = hashlib.sha256(start + b'["acme", "ada", null, null]').digest()
     extra = ("", "") if sqlite else (", epoch, tx_id", ", 1, pg_current_xact_id()")
     for version, words in enumerate(TEXTS, start=1):
         event_id = UUID(int=CONVERSATION.int + version)

@@ -36,7 +36,7 @@ def damaged(store: EventStore, views: Views) -> EventStore:
     store.append(
         new_id(),
         [
-            e.ConversationStart(title="t"),
+            e.ConversationStart(title="t", mode="run", tool_policy=e.ToolPolicy(denied=("x",))),
             e.RunStart(run_id="r1", workflow_id="w", nodes=(node,)),
             e.RunStepStart(run_id="r1", node_id="n1"),
             *turn(3, "x"),

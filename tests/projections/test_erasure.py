@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
+import pytest
 from sqlalchemy import make_url
 
 from eventstore import EventStore, erasure
@@ -133,3 +134,24 @@ def test_a_catch_up_waits_for_an_erasure(postgres_url: str, cid: UUID) -> None:
         assert [] == problems
         assert [] == holding(store)
         assert compare(store).ok
+
+
+@pytest.mark.parametrize("versions", [None, range(1, 50)])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_process_forgets_what_another_erased(
+    store: EventStore, cid: UUID, again: bool, versions: range | None
+) -> None:
+    """What a living process has in memory of a conversation is not shown any more."""
+    views = Views(store)
+    marked(store, cid)
+    store.append(cid, [e.UserMessage.text(f"who was in {MARKER}?")])
+    assert MARKER in repr(read_all_views(views, cid))
+    assert MARKER in repr(views.context(cid, max_tokens=2_000).messages)
+    with EventStore.open(store.engine.url) as other:
+        other.erase(cid, reason="asked for", versions=versions)
+        if again:
+            other.append(cid, [e.UserMessage.text("again")])
+            Views(other).context(cid)
+    assert MARKER not in repr(views.context(cid, max_tokens=2_000).messages)
+    assert MARKER not in repr(read_all_views(views, cid))
+    assert MARKER not in repr(views.context(cid).messages)

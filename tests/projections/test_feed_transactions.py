@@ -76,7 +76,8 @@ def test_the_cursor_of_a_projection_waits_too(store: EventStore) -> None:
     assert 1 == catch_up_behind(store, PROJECTIONS)
 
 
-def test_a_restore_into_another_cluster_begins_an_epoch(store: EventStore) -> None:
+@pytest.mark.parametrize("migrate", [True, False])
+def test_a_restore_into_another_cluster_begins_an_epoch(store: EventStore, migrate: bool) -> None:
     """Transaction ids begin anew there; order and cursors of before hold all the same."""
     Views(store)
     say(store, "one")
@@ -90,7 +91,7 @@ def test_a_restore_into_another_cluster_begins_an_epoch(store: EventStore) -> No
         )
         connection.execute(text("ALTER TABLE events ENABLE TRIGGER USER"))
         connection.execute(text("UPDATE store_epochs SET system_identifier = 'elsewhere'"))
-    with EventStore.open(store.engine.url) as restored:
+    with EventStore.open(store.engine.url, migrate=migrate) as restored:
         with restored.reading() as connection:
             epochs = connection.execute(text("SELECT epoch FROM store_epochs")).scalars().all()
         assert 2 == len(epochs)

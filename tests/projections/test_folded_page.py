@@ -11,7 +11,7 @@ import pytest
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.sql.dialect import dialect_of
-from projections import Views, generations, row_statements, tables
+from projections import Views, engine, generations, row_statements, tables
 from projections import rebuild as rebuilding
 from projections.catalogue import PROJECTIONS
 from projections.engine import catch_up
@@ -87,7 +87,7 @@ def test_a_long_conversation_is_folded_by_pages(
 ) -> None:
     """It goes on after the pages that an earlier start has written."""
     monkeypatch.setattr(rebuilding, "_PAGE_EVENTS", 10)
-    monkeypatch.setattr(rebuilding, "PIECE", 2)
+    monkeypatch.setattr(engine, "PIECE", 2)
     cid, short = converse(store, 5), converse(store, 1)
     with store.writing() as connection:
         catch_up(connection, targets, cid, before=21)
@@ -123,7 +123,7 @@ def test_rebuilds_of_several_machines_share_the_work(
 ) -> None:
     """Two that run at once go on with one generation, and neither makes it live too early."""
     monkeypatch.setattr(rebuilding, "_PAGE_EVENTS", 10)
-    monkeypatch.setattr(rebuilding, "PIECE", 2)
+    monkeypatch.setattr(engine, "PIECE", 2)
     cids = [converse(store, 2) for _ in range(12)]
     url = store.engine.url.render_as_string(hide_password=False)
     with ThreadPoolExecutor(2) as machines, EventStore.open(url) as another:

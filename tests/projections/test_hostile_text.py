@@ -76,7 +76,8 @@ def test_what_must_be_a_name_is_refused(
     word = HOSTILE[number]
     refusals: list[tuple[type[Exception], Callable[[], object]]] = [
         (InvalidCursor, lambda: store.read_all(after=word)),
-        (InvalidCursor, lambda: store.read_all(after=f"s1:{word}")),
+        (InvalidCursor, lambda: store.read_all(after=f"s2:{word}")),
+        (InvalidCursor, lambda: store.read_all(after=f"s2:1:{word}")),
         (InvalidEvent, lambda: store.get(word)),
         (BlobNotFound, lambda: store.blob(plain, word)),
         (UnknownProjection, lambda: rebuild(store, [word])),

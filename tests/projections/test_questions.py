@@ -112,7 +112,14 @@ def explained(store: EventStore, views: Views, cid: UUID) -> list[tuple[str, str
             "part": 0,
         }
         made = source._queries
-        for each in (made.newest, made.older, made.apart, made.oldest_user, made.newest_user):
+        for each in (
+            made.newest,
+            made.older,
+            made.apart,
+            made.oldest_user,
+            made.newest_users,
+            made.newest_error,
+        ):
             sql = each.on(source._dialect)
             source._cursor.execute(prefix + sql, bound)
             rows = source._cursor.fetchall()
@@ -247,13 +254,13 @@ def test_a_request_is_built_from_one_version(
         views, theirs = Views(store), Views(other)
         before = Views(store).context(cid)
 
-        def interfere(source: SqlRowSource) -> ContextRow | None:
+        def interfere(source: SqlRowSource) -> list[ContextRow]:
             monkeypatch.undo()
             other.append(cid, [e.UserMessage.text("two")])
             theirs.context(cid)
-            return source.latest_user()
+            return source.latest_users()
 
-        monkeypatch.setattr(SqlRowSource, "latest_user", interfere)
+        monkeypatch.setattr(SqlRowSource, "latest_users", interfere)
         during = views.context(cid)
         assert before == during
         assert 2 == len(views.context(cid).messages)

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import ProjectionFailed, UnknownProjection
-from projections import Views, catalogue, generations, reading
+from projections import Views, catalogue, engine, generations, reading
 from projections import rebuild as rebuilding
 from projections.catalogue import PROJECTIONS
 from projections.diff import compare
@@ -78,7 +78,7 @@ def test_progress_counts_up_to_all_events(
 ) -> None:
     """Progress is told after each page, in events, and ends at the total."""
     monkeypatch.setattr(rebuilding, "_PAGE_EVENTS", 10)
-    monkeypatch.setattr(rebuilding, "PIECE", 2)
+    monkeypatch.setattr(engine, "PIECE", 2)
     for _ in range(3):
         converse(store, 2)
     told: list[tuple[int, int]] = []
@@ -115,8 +115,8 @@ def test_a_read_that_meets_the_cut_over_is_not_stale(
     real = catch_up_behind
     cut_over: list[Any] = []
 
-    def then_cut_over(*arguments: Any) -> int:
-        count = real(*arguments)
+    def then_cut_over(*arguments: Any, **options: Any) -> int:
+        count = real(*arguments, **options)
         if cut_over:
             rebuilding._finish(store, cut_over.pop())
         return count

@@ -101,7 +101,8 @@ def test_old_code_goes_on_after_a_newer_version_took_over(
     with store.writing() as connection:
         target = generations.start_building(connection, newer, None)
         generations.cut_over(connection, target)
-        generations.drop_dead(connection)
+        while generations.drop_dead(connection):
+            pass
         assert generations.find_live(connection, TIMELINE) is None
     assert before == views.timeline(cid)
     assert compare(store, ["timeline"]).ok
@@ -115,7 +116,8 @@ def test_a_cut_over_that_comes_too_late_changes_nothing(store: EventStore) -> No
         newest = generations.start_building(connection, OLD, None)
         generations.cut_over(connection, newest)
         generations.cut_over(connection, shared)
-        generations.drop_dead(connection)
+        while generations.drop_dead(connection):
+            pass
         generations.cut_over(connection, shared)
     assert newest == live_of(store, OLD)
     assert [] == texts(store)

@@ -11,7 +11,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-__all__ = ["HOSTILE", "changed_bytes", "changed_json", "jsons", "places_in"]
+__all__ = [
+    "HOSTILE",
+    "NUMBERS",
+    "PIECES",
+    "WORDS",
+    "changed_bytes",
+    "changed_json",
+    "jsons",
+    "places_in",
+]
 
 _DEEP = 100_000
 _MILLION = 1_000_000
@@ -44,38 +53,44 @@ HOSTILE: tuple[bytes, ...] = (
 )
 """Whole files, most of them no transcript."""
 
-_PIECES = st.sampled_from(
-    [
-        *(b"\x00", b"\xed\xa0\x80", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r\n", b"\xe2\x80\xa8"),
-        *(
-            b"NaN",
-            b"1e999",
-            b"-1",
-            b"1" * 30,
-            b"null",
-            b"true",
-            b'"',
-            b"\\",
-            b"\\ud800",
-            b"\\u0000",
-        ),
-        *(b"[", b"]", b"{", b"}", b",", b":", b"[" * 300, b"]" * 300, b'"content": [', b"{}"),
-    ]
+PIECES: tuple[bytes, ...] = (
+    *(b"\x00", b"\xed\xa0\x80", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r\n", b"\xe2\x80\xa8"),
+    *(
+        b"NaN",
+        b"1e999",
+        b"-1",
+        b"1" * 30,
+        b"null",
+        b"true",
+        b'"',
+        b"\\",
+        b"\\ud800",
+        b"\\u0000",
+    ),
+    *(b"[", b"]", b"{", b"}", b",", b":", b"[" * 300, b"]" * 300, b'"content": [', b"{}"),
 )
-_WORDS = st.sampled_from(
-    [
-        *("role", "content", "type", "text", "tool_calls", "function", "name", "arguments", "id"),
-        *("meta", "session_id", "turn", "step", "ts", "createdAt", "messages", "traj", "tool"),
-        *("user", "assistant", "tool", "system", "session_start", "observation", "action", "final"),
-        *("conversationId", "version", "call_id", "data", "message", "event", "tokens", "raw"),
-        *("1.0", "2024-05-10T12:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"),
-        *("\ud800", "\x00", "{", '{"a": 1e999}', "[" * 150 + "]" * 150, '{"a": NaN}', "SUMMARY"),
-    ]
+"""What is put between the bytes of a file."""
+
+WORDS: tuple[str, ...] = (
+    *("role", "content", "type", "text", "tool_calls", "function", "name", "arguments", "id"),
+    *("meta", "session_id", "turn", "step", "ts", "createdAt", "messages", "traj", "tool"),
+    *("user", "assistant", "tool", "system", "session_start", "observation", "action", "final"),
+    *("conversationId", "version", "call_id", "data", "message", "event", "tokens", "raw"),
+    *("1.0", "2024-05-10T12:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"),
+    *("\ud800", "\x00", "{", '{"a": 1e999}', "[" * 150 + "]" * 150, '{"a": NaN}', "SUMMARY"),
 )
+"""Names and texts that importers look for, and some that nobody means."""
+
+NUMBERS: tuple[Any, ...] = (
+    *(2**53, 2**63, 2**64, -(2**63) - 1, 10**20, 10**400, -0.0, 1e308, 5e-324),
+)
+"""Numbers at the ends of what there is."""
+
+_PIECES, _WORDS = st.sampled_from(PIECES), st.sampled_from(WORDS)
 _NUMBERS = st.one_of(
     st.integers(),
     st.floats(),
-    st.sampled_from([2**53, 2**63, 2**64, -(2**63) - 1, 10**20, 10**400, -0.0, 1e308, 5e-324]),
+    st.sampled_from(NUMBERS),
 )
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
+
 from eventstore.errors import BudgetInfeasible
 from eventstore.tokens import count_messages, tokenizer_for
 from projections.compression import strategies, strategy_of
@@ -90,10 +92,14 @@ def assert_first_four(rows: Sequence[ContextRow], request: Request) -> ContextVi
 
 
 def assert_never_less(rows: Sequence[ContextRow], request: Request, budgets: Iterable[int]) -> None:
-    """Check that no budget keeps less than a smaller one (6), of levels and of facts."""
+    """Check that no budget keeps less than a smaller one (6), of levels and of facts.
+
+    From the budget on of which no group is more than half: below it, a group that a smaller budget
+    could not hold takes the room of others.
+    """
     levels: dict[tuple[int, int], int] | None = None
     facts: set[str] = set()
-    for budget in sorted(budgets):
+    for budget in sorted(each for each in budgets if each >= _ordinary(rows, request)):
         view = ask(rows, replace(request, max_tokens=budget))
         if view is None:
             assert levels is None
@@ -102,6 +108,17 @@ def assert_never_less(rows: Sequence[ContextRow], request: Request, budgets: Ite
         assert all(level <= levels.get(key, 0) for key, level in before.items())
         if request.format == "openai_chat":
             assert facts <= (facts := facts_in(rows, view))
+
+
+def _ordinary(rows: Sequence[ContextRow], request: Request) -> int:
+    """Return a budget that can hold each group beside what must be sent, and is twice as large."""
+    with pytest.raises(BudgetInfeasible) as refusal:
+        replace(request, max_tokens=0).build(rows)
+    whole = replace(request, max_tokens=None).build(rows)
+    groups = [entry for entry in whole.ledger if not entry.reason.startswith("mandatory")]
+    largest = max((entry.tokens_before or 0 for entry in groups), default=0)
+    header = count_messages([{"role": "system", "content": DIGEST_HEADER}], tokenizer_for("gpt-4o"))
+    return max(sum(refusal.value.mandatory.values()) + largest, 2 * (largest + 2 * header.tokens))
 
 
 def tokens_of(rows: Sequence[ContextRow]) -> int:

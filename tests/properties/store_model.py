@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from eventstore import ANY, NewEvent, RecordedEvent
+from eventstore.blobs import alias_of
 from eventstore.errors import (
     EventIdConflict,
     EventStoreError,
@@ -128,7 +129,12 @@ class Model:
             and (wanted is None or event.version in wanted)
         )
         for version in gone:
-            stream.events[version - 1] = replace(stream.events[version - 1], data=None)
+            event = stream.events[version - 1]
+            # Who caused an event is erased with what it says.
+            meta = event.meta.model_copy(
+                update={"actor": None, "causation_id": None, "correlation_id": None}
+            )
+            stream.events[version - 1] = replace(event, data=None, meta=meta)
             stream.blobs.pop(version, None)
         return gone, before.keys() - dict(stream.blobs.values()).keys()
 
@@ -149,8 +155,8 @@ def _kept(data: EventData) -> EventData:
         update={
             "content": None,
             "blob": BlobRef(digest=hashlib.sha256(raw).hexdigest(), size_bytes=len(raw)),
-            "preview": data.content[:2_000],
-            "alias": f"@state/logs/tool-results/{data.call_id}.json",
+            "preview": f"{data.content[:1_497]}\n…\n{data.content[-500:]}",
+            "alias": alias_of(data.call_id, data.content),
         }
     )
     return short if _fits(short) else data

@@ -81,10 +81,10 @@ def _documents() -> dict[str, list[Any]]:
     return {**found, "openai": shortest}
 
 
-_DOCUMENTS = _documents()
+DOCUMENTS = _documents()
 _TEXTS = {
     name: "\n".join(map(json.dumps, document)) if "jsonl" in name else json.dumps(document)
-    for name, document in _DOCUMENTS.items()
+    for name, document in DOCUMENTS.items()
 }
 
 
@@ -140,10 +140,10 @@ def test_damaged_bytes_never_break_a_reader(name: str, data: st.DataObject) -> N
         _read(path, data.draw(st.sampled_from([None, name])))
 
 
-@given(st.sampled_from(sorted(_DOCUMENTS)), st.data())
+@given(st.sampled_from(sorted(DOCUMENTS)), st.data())
 def test_damaged_values_never_break_a_reader(name: str, data: st.DataObject) -> None:
     """Any value of a real transcript may be any other JSON."""
-    document = data.draw(changed_json(_DOCUMENTS[name]))
+    document = data.draw(changed_json(DOCUMENTS[name]))
     values = document if isinstance(document, list) else [document]
     text = "\n".join(map(json.dumps, values)) if "jsonl" in name else json.dumps(document)
     with _written(text.encode()) as path:
@@ -170,13 +170,13 @@ def test_large_things_are_read_or_reported(number: int) -> None:
 
 
 @settings(max_examples=20)
-@given(st.lists(st.sampled_from(sorted(_DOCUMENTS)), min_size=1, max_size=3), st.data())
+@given(st.lists(st.sampled_from(sorted(DOCUMENTS)), min_size=1, max_size=3), st.data())
 def test_loading_never_breaks_the_store(names: list[str], data: st.DataObject) -> None:
     """What can be loaded is whole, and loading it again adds nothing; the rest is in the report."""
     with tempfile.TemporaryDirectory() as directory:
         with EventStore.open(f"sqlite:///{directory}/store.db", synchronous="OFF") as store:
             for name in names:
-                content = json.dumps(data.draw(changed_json(_DOCUMENTS[name]))).encode()
+                content = json.dumps(data.draw(changed_json(DOCUMENTS[name]))).encode()
                 content = data.draw(st.just(content) | changed_bytes(content))
                 with _written(content) as path:
                     first = load(store, read_transcripts(path))

@@ -20,6 +20,15 @@ from eventstore.events.codec import decode, encode
 from eventstore.events.records import EventData
 
 texts = st.text(st.characters(), max_size=8) | st.sampled_from(["", "\x00", "\ud800", '{"a": 1}'])
+SYSTEM_TEXTS = (
+    "SUMMARY",
+    "SUMMARY: short",
+    "CONVERSATION_SUMMARY\n\n short",
+    " SUMMARY of it",
+    "SUMMARIZE it",
+    "so\n\nLLM_ERROR\n- kind: timeout\n- attempt: 1\n- message: slow",
+    "LLM_ERROR\n- kind: dream\n- attempt: 0\n- message: ",
+)
 keys = texts | st.sampled_from(["type", "content"])
 values = st.recursive(
     st.none()
@@ -51,7 +60,10 @@ messages = st.fixed_dictionaries(
     optional={
         "role": st.sampled_from(["system", "developer", "user", "assistant", "tool", "function"])
         | values,
-        "content": texts | st.lists(parts | values, max_size=3) | values,
+        "content": texts
+        | st.sampled_from(SYSTEM_TEXTS)
+        | st.lists(parts | values, max_size=3)
+        | values,
         "name": texts | values,
         "tool_calls": st.lists(tool_calls | values, max_size=3) | values,
         "tool_call_id": st.sampled_from(["a", "b"]) | values,
@@ -59,6 +71,12 @@ messages = st.fixed_dictionaries(
         "refusal": texts | values,
         "reasoning_content": texts | values,
         "odd": values,
+        "partType": st.just("chart") | values,
+        "isCollapsed": values,
+        "widget": st.just({"a": "x" * 40_000}) | values,
+        "status": st.sampled_from(["failed", "ok"]) | values,
+        "summarises": st.lists(st.sampled_from(["a", "b"]) | values, max_size=3) | values,
+        "id": st.sampled_from(["a", "b"]) | values,
     },
 )
 session_lines = st.fixed_dictionaries(
@@ -127,11 +145,17 @@ def test_a_conversation_comes_back_as_it_was(conversation: list[dict[str, Any]])
 
 @given(st.lists(messages, min_size=1, max_size=4))
 def test_a_projects_messages_are_never_refused(conversation: list[dict[str, Any]]) -> None:
-    """Whatever a field holds, each message is one event that the store can keep."""
+    """Whatever a field holds, each message is one event that keeps it as it came."""
     transcript = _read(json.dumps(conversation), "messages-json")
     stored = [_stored(event.data) for event in transcript.events]
     assert [event.data for event in transcript.events] == stored
     assert len(conversation) + 1 == len(stored)
+    kept: list[Any] = [getattr(data, "raw", None) for data in stored[1:]]
+    got = [
+        restored(raw.get("project_message", raw.get("openai_message")), data)
+        for raw, data in zip(kept, stored[1:], strict=True)
+    ]
+    assert canonical(conversation) == canonical(got)
 
 
 @given(st.lists(messages, min_size=1, max_size=4))

@@ -165,7 +165,10 @@ class TestMoreBudgetKeepsMore:
     def test_no_level_falls(
         self, format: str, entries: list[NewEvent], request: Request, budgets: list[int]
     ) -> None:
-        """What a budget holds, every larger one holds at no less detail, and refuses no more."""
+        """What a budget holds, every larger one holds at no less detail, and refuses no more.
+
+        A group that is larger than half of the smaller one may cost others their place.
+        """
         rows, request = Log(entries).rows(), replace(request, format=format, steps=False)
         assert_never_less(rows, request, [tokens_of(rows) * share // 100 for share in budgets])
 

@@ -114,7 +114,7 @@ class Machine(RuleBasedStateMachine):
             return
         receipt = chosen.erase(cid, reason="asked for", versions=versions)
         gone, digests = self.model.erase(cid, versions)
-        assert (gone, digests) == (receipt.versions, {blob.digest for blob in receipt.blobs})
+        assert (gone, len(digests)) == (receipt.versions, receipt.blob_count)
         [event] = chosen.read(cid, after=stream.version)
         assert isinstance(event.data, e.Erasure)
         assert (gone, receipt.version) == (event.data.versions, event.version)

@@ -42,5 +42,7 @@ def test_every_preview_is_short_and_parses(value: Any) -> None:
 
 @pytest.mark.parametrize("text", ["plain text " * 900, "[1, 2" * 900, "{" * 9_000, ""])
 def test_what_is_no_json_is_cut(text: str) -> None:
-    """The start of it, as it is."""
-    assert text[:PREVIEW_CHARS] == preview_of(text)
+    """Its start and its end, as they are: what went wrong often stands in the last lines."""
+    shown = preview_of(text)
+    assert len(shown) <= PREVIEW_CHARS
+    assert (text[:1_000], text[-400:]) == (shown[:1_000], shown[-400:])

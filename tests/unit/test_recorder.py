@@ -21,6 +21,7 @@ from eventstore.errors import CannotConnect, InvalidEvent, UnknownAlias
 from eventstore.events import UserMessage
 from tests.crash.stand_in import answer
 
+CID = UUID(int=7)
 PATIENCE_S = 30.0
 
 
@@ -227,14 +228,14 @@ def test_file_is_written_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the last step fails there is no file, and no remains of one."""
-    outputs = ToolOutputs(tmp_path)
+    outputs = ToolOutputs(tmp_path, CID)
     outputs.write("1.0", "old")
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
         outputs.write("1.0", "new")
 
-    (file,) = (tmp_path / "logs" / "tool-results").iterdir()
-    assert ("1.0.json", "old") == (file.name, file.read_text())
+    (file,) = (tmp_path / str(CID) / "logs" / "tool-results").iterdir()
+    assert ("1.0.txt", "old") == (file.name, file.read_text())
 
 
 @pytest.mark.parametrize("call_id", ["../../1.0", "/1.0", "1.0/../../x", "1", "", "1.0\n"])
@@ -242,7 +243,7 @@ def test_no_file_leaves_the_directory(tmp_path: Path, call_id: str) -> None:
     """Only the store's own call ids make file names."""
     state = tmp_path / "state"
     with pytest.raises(UnknownAlias):
-        ToolOutputs(state).write(call_id, "text")
+        ToolOutputs(state, CID).write(call_id, "text")
 
     assert [] == list(tmp_path.rglob("*.json*"))
 
@@ -252,11 +253,11 @@ def test_no_link_leads_out_of_the_directory(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     state = tmp_path / "state"
     outside.mkdir()
-    (state / "logs").mkdir(parents=True)
-    (state / "logs" / "tool-results").symlink_to(outside)
+    (state / str(CID) / "logs").mkdir(parents=True)
+    (state / str(CID) / "logs" / "tool-results").symlink_to(outside)
 
     with pytest.raises(OSError, match="leads out of"):
-        ToolOutputs(state).write("1.0", "text")
+        ToolOutputs(state, CID).write("1.0", "text")
     assert [] == list(outside.iterdir())
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from conversations.aio import AsyncConversation
-from conversations.journal import finish
+from conversations.finishing import finish
 from eventstore import AsyncEventStore, EventStore
 from tests.crash.stand_in import answer
 

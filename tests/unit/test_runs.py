@@ -78,7 +78,7 @@ class TestSteps:
         [
             (None, "completed", None),
             (ValueError("no"), "failed", "ValueError: no"),
-            (KeyboardInterrupt(), "cancelled", "KeyboardInterrupt"),
+            (KeyboardInterrupt(), "cancelled", "stopped by the user"),
         ],
     )
     def test_the_status_tells_how_the_block_was_left(

@@ -3,7 +3,7 @@
 Each message is a dict with these keys, always all of them and in this order:
 
 - ``role``: system, user, assistant or tool; ``kind``: what row it was made of (user, assistant,
-  tool, summary, error, system, notebook);
+  tool, summary, error, system, notebook, aside);
 - ``versions``: the events that it was made of; ``name``: who spoke, or None;
 - ``parts``: ``{"type": "text", "text"}``, ``{"type": "refusal", "text"}``, ``{"type": "image",
   "url", "detail"}``, ``{"type": "file", "name", "file_id", "url"}``, ``{"type": "other", "raw"}``;

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from projections.compression.shortening import LONGEST, shorten, shorten_json, shorten_text
+from projections.compression.shortening import (
+    LONGEST,
+    Preview,
+    shorten,
+    shorten_json,
+    shorten_text,
+)
 from tests.unit.compression.example import AIRLINE_FLIGHTS, RETAIL_ORDER, said
 
 
@@ -76,7 +82,7 @@ def test_the_cut_of_a_long_list_says_how_much_is_missing() -> None:
     """The number is right after several cuts."""
     rows = json.loads(shorten_json([f"row number {number}" for number in range(2_000)]))
 
-    assert rows[-1] == f"… {2_000 - len(rows) + 1} more"
+    assert rows[-2:] == [f"… {2_000 - len(rows) + 1} more", "row number 1999"]
 
 
 def test_not_a_number_stays_what_it_was() -> None:
@@ -135,3 +141,52 @@ def test_a_megabyte_of_small_lists_is_shortened() -> None:
     value = {str(number): [1, 2, 3, number] for number in range(50_000)}
 
     assert len(shorten_json(value)) <= LONGEST
+
+
+FILLING = "It is what it is and so on. " * 40
+
+
+def prose(role: str, text: str, preview: Preview | None = None) -> str:
+    """Return a text of a role at less detail."""
+    shorter = shorten({"role": role, "content": text}, preview)
+    assert shorter is not None
+    return str(shorter["content"])
+
+
+def test_of_a_long_user_message_the_first_paragraph_and_the_bullets_stay() -> None:
+    """Document 000 asks for these; once only sentences with facts stayed."""
+    bullets = "- with a handle\n- for children"
+    text = f"Make it blue. Then make it round.\n\n{FILLING}\n{bullets}\n{FILLING}"
+    shorter = prose("user", text)
+    for kept in ("Make it blue.", "Then make it round.", "- with a handle", "- for children"):
+        assert kept in shorter
+    assert "what it is" not in shorter
+
+
+@pytest.mark.parametrize("end", ["In short the shoe fits.", "The shoe fits."])
+def test_of_a_long_answer_the_first_and_the_conclusion_stay(end: str) -> None:
+    """Where no sentence says that it concludes, the last one does."""
+    shorter = prose("assistant", f"Here is why. {FILLING}{end}")
+    assert ["Here is why.", end] == shorter.split("\n")
+
+
+def test_of_a_long_output_tool_status_and_both_ends_stay() -> None:
+    """The last lines of a build say what became of it; once only the first one was sure to stay."""
+    lines = ["make all", "compiling", *["so it goes on and on"] * 90, "linking", "no rule to go on"]
+    shorter = prose("tool", "\n".join(lines), Preview("build", "failed", "@state/x"))
+    assert shorter.split("\n") == [
+        "TOOL_RESULT_PREVIEW",
+        "- tool: build",
+        "- status: failed",
+        *lines[:2],
+        *lines[-2:],
+        "Full output: @state/x",
+    ]
+
+
+def test_of_long_json_tool_status_and_both_ends_stay() -> None:
+    """It stays JSON."""
+    rows = [f"row number {number}" for number in range(2_000)]
+    shorter = json.loads(prose("tool", json.dumps(rows), Preview("list", "success", "@state/x")))
+    assert ("list", "success", "@state/x") == tuple(shorter.values())[:3]
+    assert [rows[0], rows[-1]] == [shorter["shortened"][0], shorter["shortened"][-1]]

@@ -22,6 +22,7 @@ from projections.compression import (
     strategy_of,
 )
 from projections.compression import strategy as registry
+from projections.compression.scoring import last_rounds
 from tests.unit.compression.example import called, identifiers, item, items, said, user
 
 
@@ -97,6 +98,21 @@ def test_key_messages_forget_identifiers_last() -> None:
     found = [each for each in KeyMessages().reductions(history, "") if each.fact is not None]
 
     assert [history[each.item].facts[each.fact or 0].text for each in found] == ["open", "W_123"]
+
+
+def test_the_last_rounds_outlive_the_digest() -> None:
+    """Once, the last four rounds went before the facts of what was older: document 000, 4.3."""
+    items = a_dialogue()
+    last = last_rounds(items, 4)
+    assert last > 0
+    reductions = [*KeyMessages().reductions(items, "")]
+    of_old = [place for place, each in enumerate(reductions) if each.item < last]
+    leaves = [
+        place
+        for place, each in enumerate(reductions)
+        if each.item >= last and each.to in ("gist", "dropped") and "last rounds" in each.why
+    ]
+    assert max(of_old) < min(leaves)
 
 
 def test_key_messages_say_their_score() -> None:

@@ -43,7 +43,8 @@ class Log:
         state, changes = self.projection.fold(state, event)
         self.state = json.dumps(state)
         for change in changes:
-            self._apply(change)
+            if change.table == CONTEXT_MESSAGES.name:
+                self._apply(change)
         return self.version
 
     def rows(self) -> list[ContextRow]:

@@ -167,8 +167,10 @@ def test_a_long_result_is_a_preview_with_the_path_of_the_whole() -> None:
         preview="line 1",
         alias="@state/logs/1.0.json",
     )
-    expected = "TOOL_RESULT_PREVIEW of 9000 bytes\nline 1\nFull output: @state/logs/1.0.json"
-    assert content.tool(result)["content"] == expected
+    assert content.tool(result, "build")["content"] == (
+        "TOOL_RESULT_PREVIEW of 9000 bytes\n- tool: build\n- status: success\n"
+        "line 1\nFull output: @state/logs/1.0.json"
+    )
 
 
 def test_a_failed_call_keeps_its_partial_text_before_the_error() -> None:

@@ -20,12 +20,13 @@ from eventstore.events import (
     ToolCall,
     ToolCallRequest,
     ToolResult,
+    Ui,
     UnknownEvent,
     UserMessage,
     VersionRange,
 )
 from eventstore.tokens import count_message, tokenizer_for
-from projections.context import ContextProjection, prompts
+from projections.context import ContextProjection, ListRowSource, build, prompts
 from tests.checkers import check_openai_messages
 from tests.unit.context.log import Log, recorded
 
@@ -146,12 +147,25 @@ def test_only_the_last_of_repeated_failures_shows() -> None:
     assert "no 3" in contents(log)[0]
 
 
-def test_partial_text_outlives_the_retry() -> None:
-    """What had streamed may be what the retry goes on from."""
+def test_partial_text_leaves_once_its_repetition_has_answered() -> None:
+    """Once, half of an answer stood before the whole of it, with an error, for ever."""
+    log = Log([LlmError(llm_call_id="a", kind="network", message="cut", partial_text="Once upon")])
+    for before, call in ("ab", "bc"):
+        log.add(LlmRequest(llm_call_id=call, retry_of=before))
+        assert contents(log)[0].startswith("Once upon")
+        log.add(LlmError(llm_call_id=call, kind="network", message="cut", partial_text="Once"))
+    log.add(LlmRequest(llm_call_id="d", retry_of="c"))
+    assert len(contents(log)) == 3
+    log.add(AssistantMessage.of("Once upon a time", llm_call_id="d"))
+    assert ["Once upon a time"] == contents(log)
+    assert ["superseded"] * 3 == [log.row(version).hidden for version in (1, 3, 5)]
+
+
+def test_partial_text_that_nobody_repeated_stays() -> None:
+    """Whoever says "continue" goes on from it."""
     error = LlmError(llm_call_id="a", kind="network", message="cut", partial_text="Once upon")
-    retry = LlmRequest(llm_call_id="b", retry_of="a")
-    log = Log([error, retry, AssistantMessage.of(" a time", llm_call_id="b")])
-    assert [text[:9] for text in contents(log)] == ["Once upon", " a time"]
+    log = Log([error, UserMessage.text("continue"), AssistantMessage.of(" a time")])
+    assert ["Once upon", "continue", " a time"] == [text[:9] for text in contents(log)]
 
 
 def test_an_answer_supersedes_the_failure_of_the_same_call() -> None:
@@ -205,6 +219,45 @@ def test_what_is_kept_out_of_the_context_is_not_sent() -> None:
     log.add(NewEvent(result("2.0", "secret"), meta=out))
     assert contents(log) == [None, prompts.EXCLUDED_RESULT]
     assert log.row(1).hidden == "excluded"
+
+
+def test_instructions_that_continue_each_other_are_all_sent() -> None:
+    """Of several leading system messages only the last reached the model."""
+    log = Log([SystemInstruction(text=t, continues=t != "a") for t in "abc"])
+    assert contents(log) == ["a", "b", "c"]
+    log.add(SystemInstruction(text="new"))
+    assert contents(log) == ["new"]
+    log.add(Retraction(versions=span(4)))
+    assert contents(log) == ["a", "b", "c"]
+    log.add(Retraction(versions=span(2)))
+    assert contents(log) == ["a", "c"]
+
+
+def test_what_a_transcript_once_told_the_model_is_no_instruction() -> None:
+    """It replaces none, and stands at its place where a request asks for what was kept out."""
+    log = Log([SystemInstruction(text="rules"), UserMessage.text("go")])
+    log.add(NewEvent(SystemInstruction(text="be brief"), meta=Meta(in_context=False)))
+    log.add(AssistantMessage.of("gone"))
+    assert contents(log) == ["rules", "go", "gone"]
+    everything = build(ListRowSource(log.rows(), excluded=True))
+    assert ["rules", "go", "be brief", "gone"] == [m["content"] for m in everything.messages]
+
+
+def test_folded_events_of_the_user_interface_are_not_sent() -> None:
+    """What a user folded away of the conversation itself is."""
+
+    def shown(part_type: str | None, **fields: Any) -> AssistantMessage:
+        ui = Ui(part_type=part_type, collapsed=True)
+        return AssistantMessage.of(part_type or "plain", ui=ui, **fields)
+
+    log = Log([UserMessage.text("go", ui=Ui(part_type="chart", collapsed=True))])
+    for part_type in ("progress", "text", None, "error"):
+        log.add(shown(part_type))
+    log.add(calls(ui=Ui(part_type="tool", collapsed=True)))
+    log.add(result("6.0", ui=Ui(part_type="tool", collapsed=True)))
+    assert contents(log) == ["go", "text", "plain", "error", None, "done"]
+    everything = build(ListRowSource(log.rows(), excluded=True))
+    assert "progress" in [message["content"] for message in everything.messages]
 
 
 def test_a_summary_stands_where_what_it_covers_stood() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from eventstore.events import AssistantMessage, UserMessage
 from projections.context import ContextRow
 from projections.context.budget import Budget, Group
-from projections.context.past import Past, within
+from projections.context.limits import within
+from projections.context.past import Past
 from tests.unit.context.log import Log
 
 ROWS: list[ContextRow] = Log(
@@ -60,18 +61,16 @@ def test_a_request_in_the_past_knew_nothing_newer() -> None:
 def test_without_limits_the_groups_are_passed_on() -> None:
     """Nothing is read, and nothing ended it."""
     read: list[int] = []
-    groups, ended = within(newest(read), (), (), Budget(max_tokens=5))
-    assert ([], []) == (read, ended)
-    assert 10 == len(list(groups))
+    window = within(newest(read), (), (), Budget(max_tokens=500))
+    assert ([], []) == (read, window.ended)
+    assert 10 == len(list(window.groups))
 
 
 def test_a_limit_says_that_it_ended_the_history() -> None:
     """Once something older has not passed it."""
-    groups, ended = within(
-        newest([]), (), (group(1, "first user message"),), Budget(max_messages=3)
-    )
-    assert [10, 9] == [each.key[0] for each in groups]
-    assert ["max_messages"] == ended
+    window = within(newest([]), (), (group(1, "first user message"),), Budget(max_messages=3))
+    assert [10, 9] == [each.key[0] for each in window.groups]
+    assert ["max_messages"] == window.ended
 
 
 def test_what_a_step_came_to_does_not_depend_on_what_was_said_since() -> None:

@@ -156,7 +156,7 @@ class TestOtherLimits:
         log = talk(30)
         firsts = []
         for _ in range(8):
-            firsts.append(versions(log.view(max_messages=16))[1])
+            firsts.append(versions(log.view(max_messages=64))[1])
             log.add(AssistantMessage.of("more"))
         assert 3 >= len(set(firsts))
         assert sorted(firsts) == firsts

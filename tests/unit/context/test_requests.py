@@ -42,6 +42,7 @@ def test_what_is_not_recorded_is_the_default(store: EventStore) -> None:
         "max_messages": None,
         "format": "openai_chat",
         "provider": None,
+        "paths": True,
         "tools": (),
         "settings": ContextSettings(),
     }

@@ -68,7 +68,7 @@ def test_text_stays_readable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "version"), [("telepathy", 1), ("user_message", 2), ("user_message", 99)]
+    ("name", "version"), [("telepathy", 1), ("user_message", 3), ("user_message", 99)]
 )
 def test_the_future_is_unknown(name: str, version: int) -> None:
     """A type or version that this code does not know is kept, and is nobody's fault."""
@@ -93,6 +93,12 @@ def test_what_does_not_fit_is_unknown_for_a_reason(text: str, raw: Any) -> None:
     assert isinstance(event, UnknownEvent)
     assert raw == event.raw
     assert event.reason
+
+
+def test_an_older_version_of_another_shape_is_unknown() -> None:
+    """What upcasts it may count on nothing; a text in place of a receipt was an AttributeError."""
+    for text in ('"x"', "[]", '{"blobs": 1}', '{"blobs": [1]}'):
+        assert isinstance(decode("erasure", 1, text), UnknownEvent)
 
 
 def test_endless_nesting_is_unknown() -> None:

@@ -92,7 +92,7 @@ class TestMapping:
         got = payloads(only(write(messages)))
         assert [
             SystemInstruction(text="S"),
-            SystemInstruction(text="D", role="developer", name="n"),
+            SystemInstruction(text="D", role="developer", name="n", continues=True),
             UserMessage.text("hello"),
             ToolResult(call_id="5.0", content="R", name="search", provider_id="x"),
         ] == [got[0], got[1], got[2], got[4]]
@@ -235,34 +235,32 @@ class TestNothingIsLost:
             assert sorted(calls) == sorted(results)
 
 
-class TestIds:
-    """The same content gives the same ids."""
+class TestOrigins:
+    """The same content is the same conversation."""
 
     def test_the_files_name_does_not_matter(self, write: Write) -> None:
         """A file that was renamed holds the same events."""
         one, two = (only(write([HELLO], name)) for name in ("one.json", "sub/two.txt"))
-        assert [event.event_id for event in one.events] == [event.event_id for event in two.events]
-        assert one.conversation_id == two.conversation_id
+        assert (one.events, one.origin) == (two.events, two.origin)
 
     def test_the_files_layout_does_not_matter(self, write: Write) -> None:
         """Whitespace and key order are no content."""
         one = only(write('[{"role":"user","content":"hello"}]', "one"))
         two = only(write('[\n {"content": "hello", "role": "user"}\n]', "two"))
-        assert one.events == two.events
+        assert (one.events, one.origin) == (two.events, two.origin)
 
     def test_equal_records_of_a_file_are_different_conversations(self, write: Write) -> None:
         """Two conversations that say the same are told apart by their place."""
         one, two = found(write([[HELLO], [HELLO]]))[0]
-        assert one.conversation_id != two.conversation_id
+        assert one.origin.digest(None, None) != two.origin.digest(None, None)
 
     @pytest.mark.parametrize("key", ["conversationId", "session_id", "id"])
     def test_a_record_that_states_its_id_may_grow(self, write: Write, key: str) -> None:
         """With an id of its own, a longer record begins with the events of the shorter one."""
         short = only(write({key: "c1", "messages": [HELLO], "updated": 1}, "one"))
         long = only(write({key: "c1", "messages": [HELLO, ANSWER], "updated": 2}, "two"))
-        assert short.conversation_id == long.conversation_id
-        ids = [event.event_id for event in long.events]
-        assert ids[:2] == [event.event_id for event in short.events]
+        assert short.origin == long.origin
+        assert payloads(short) == payloads(long)[:1]
 
 
 class TestBadRecords:

@@ -287,3 +287,46 @@ class TestColumns:
             item.text,
             item.started_at,
         )
+
+
+class TestUi:
+    """What a product wishes for its user interface is shown, and overrules the defaults."""
+
+    UI = e.Ui(part_type="chart", collapsed=False, widget={"kind": "bar"})
+
+    def told(self, *entries: Entry) -> list[tuple[Any, ...]]:
+        """Return kind and wishes of each item."""
+        return [
+            (row["kind"], row.get("part_type"), row["collapsed"], row.get("widget"))
+            for row in items(*entries)
+        ]
+
+    def test_of_each_kind_of_message(self) -> None:
+        """One mechanism serves them all."""
+        found = self.told(
+            e.UserMessage.text("hi", ui=self.UI),
+            e.AssistantMessage.of("hi", ui=self.UI),
+            e.SystemInstruction(text="hi", ui=self.UI),
+            e.Summary(text="hi", versions=(), ui=self.UI),
+            e.LlmError(kind="network", message="hi", ui=self.UI),
+            e.ToolResult(call_id="9.0", content="hi", ui=self.UI),
+        )
+        shown = ("chart", False, {"kind": "bar"})
+        kinds = ("user", "assistant", "system", "summary", "error", "tool")
+        assert [(kind, *shown) for kind in kinds] == found
+
+    def test_what_is_left_open_stays_as_it_is(self) -> None:
+        """A part type alone folds nothing and unfolds nothing."""
+        found = self.told(
+            e.SystemInstruction(text="hi", ui=e.Ui(part_type="p")), e.UserMessage.text("hi")
+        )
+        assert [("system", "p", True, None), ("user", None, False, None)] == found
+
+    def test_a_message_that_only_calls_tools_shows_on_them(self) -> None:
+        """Until their results have wishes of their own."""
+        ask = e.AssistantMessage(tool_calls=(SEARCH, SEARCH), ui=self.UI)
+        done = e.ToolResult(call_id="1.0", content="x", ui=e.Ui(collapsed=True))
+        widget = {"kind": "bar"}
+        assert [("tool", "chart", True, widget), ("tool", "chart", False, widget)] == self.told(
+            ask, done
+        )

@@ -1,0 +1,249 @@
+"""Checkpoints: what every conversation's chain had come to, signed, to be kept outside.
+
+A log cannot tell from within that its last events were cut off, that a conversation was deleted
+with all its rows, or that an older copy was put back: what is left is as it was written. Whoever
+holds a checkpoint can. It is a file of JSON Lines, written and read with bounded memory: a header
+with the store's identity, an array for each conversation (id, version, chain value), and at the end
+their number, the SHA-256 of all lines before, and the Ed25519 signature of that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+from uuid import UUID
+
+from eventstore import signing
+from eventstore.errors import CheckpointRefused, ConversationNotFound
+from eventstore.integrity import Problem, Verification
+from eventstore.sql.marks import Mark, differences, next_marks, store_id_of
+from eventstore.sql.transactions import Transactions
+from eventstore.sql.verify import Progress, verify
+
+__all__ = ["Checkpoint", "read_checkpoint", "save_checkpoint", "verify_against", "write_checkpoint"]
+
+_FORMAT = 1
+_PURPOSE = b"agent-eventstore checkpoint 1\n"
+_PAGE = 1_000
+_LONGEST_LINE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a checkpoint's file says of itself; ``signed_by`` is a public key's 32 bytes."""
+
+    store_id: UUID
+    made_at: datetime
+    conversations: int
+    events: int
+    sha256: bytes
+    signed_by: bytes | None
+
+
+def save_checkpoint(
+    transactions: Transactions, path: str | PathLike[str], key: bytes | None, now: datetime
+) -> Checkpoint:
+    """Write a checkpoint to a new file; one that is not whole is deleted.
+
+    Raises:
+        FileExistsError: There is such a file: checkpoints are kept, and none is replaced.
+        KeyRefused: As `write_checkpoint` does.
+    """
+    with Path(path).open("xb") as file:
+        try:
+            return write_checkpoint(transactions, file, key, now)
+        except BaseException:
+            with suppress(OSError):
+                Path(path).unlink()
+            raise
+
+
+def write_checkpoint(
+    transactions: Transactions, file: IO[bytes], key: bytes | None, now: datetime
+) -> Checkpoint:
+    """Write where every conversation stands, in short transactions, in order of id.
+
+    Args:
+        transactions: The store.
+        file: Where to.
+        key: A private Ed25519 key in PEM; without one nobody vouches for the checkpoint.
+        now: When it is made.
+
+    Raises:
+        KeyRefused: The key cannot be used; nothing was written.
+        ConversationDamaged: A conversation's own row holds what no append has written.
+    """
+    if key is not None:
+        signing.sign(key, b"")
+    digest, conversations, events = sha256(), 0, 0
+
+    def write(line: Any) -> None:
+        text = _line(line)
+        digest.update(text)
+        file.write(text)
+
+    with transactions.reading() as connection:
+        store_id = store_id_of(connection)
+    made_at = now.isoformat()
+    write({"checkpoint": _FORMAT, "store_id": str(store_id), "made_at": made_at})
+    for mark in _marks(transactions):
+        write([str(mark.conversation_id), mark.version, mark.chain.hex()])
+        conversations, events = conversations + 1, events + mark.version
+    end: dict[str, Any] = {"conversations": conversations, "events": events}
+    end["sha256"] = digest.hexdigest()
+    public = None
+    if key is not None:
+        public, signature = signing.sign(key, _PURPOSE + digest.digest())
+        end |= {"public_key": public.hex(), "signature": signature.hex()}
+    file.write(_line(end))
+    return Checkpoint(store_id, now, conversations, events, digest.digest(), public)
+
+
+def read_checkpoint(path: str | PathLike[str], public_key: bytes | None = None) -> Checkpoint:
+    """Return what a checkpoint says of itself, after checking all of it.
+
+    Args:
+        path: Its file.
+        public_key: The public key in PEM of whom it must be signed by. Without one a signature is
+            compared with the key that the file itself names, which only tells of damage.
+
+    Raises:
+        CheckpointRefused: It is no checkpoint, was altered, or is not signed by the key.
+        KeyRefused: The key cannot be used.
+    """
+    reader = _Reader(path, public_key)
+    deque(reader, maxlen=0)
+    return reader.checkpoint
+
+
+def verify_against(
+    transactions: Transactions,
+    path: str | PathLike[str],
+    *,
+    public_key: bytes | None = None,
+    conversation_id: UUID | None = None,
+    progress: Progress | None = None,
+) -> Verification:
+    """Verify what the store holds, and that it holds all that the checkpoint has seen.
+
+    Raises:
+        CheckpointRefused: See `read_checkpoint`; or it was made of another store.
+        KeyRefused: The key cannot be used.
+        ConversationNotFound: There is none of this id, neither here nor in the checkpoint.
+    """
+    known = read_checkpoint(path, public_key)
+    with transactions.reading() as connection:
+        store_id = store_id_of(connection)
+    if known.store_id != store_id:
+        reason = f"it was made of another store: of {known.store_id}, and this one is {store_id}"
+        raise CheckpointRefused(str(path), reason)
+    reader = _Reader(path, public_key)
+    wanted = (mark for mark in reader if conversation_id in (None, mark.conversation_id))
+    missing = list(_missing(transactions, wanted))
+    if reader.checkpoint != known:
+        raise CheckpointRefused(str(path), "it was changed while it was being read")
+    try:
+        found = verify(transactions, conversation_id, progress)
+    except ConversationNotFound:
+        if not missing:
+            raise
+        found = Verification(0, 0, ())
+    return Verification(found.conversations, found.events, (*found.problems, *missing))
+
+
+def _marks(transactions: Transactions) -> Iterator[Mark]:
+    after: UUID | None = None
+    while True:
+        with transactions.reading() as connection:
+            page = next_marks(connection, after, _PAGE)
+        if not page:
+            return
+        yield from page
+        after = page[-1].conversation_id
+
+
+def _missing(transactions: Transactions, marks: Iterator[Mark]) -> Iterator[Problem]:
+    while page := list(islice(marks, _PAGE)):
+        with transactions.reading() as connection:
+            found = list(differences(connection, page))
+        yield from found
+
+
+class _Reader:
+    """The marks of a file; ``checkpoint`` is set once all of them have been read and checked."""
+
+    checkpoint: Checkpoint
+
+    def __init__(self, path: str | PathLike[str], public_key: bytes | None) -> None:
+        self._path = Path(path)
+        self._wanted = None if public_key is None else signing.public_key(public_key)
+
+    def __iter__(self) -> Iterator[Mark]:
+        digest, conversations, events = sha256(), 0, 0
+        with self._path.open("rb") as file:
+            try:
+                line = file.readline(_LONGEST_LINE)
+                store_id, made_at = _header(line)
+                digest.update(line)
+                while (line := file.readline(_LONGEST_LINE)).startswith(b"["):
+                    mark = _mark(line)
+                    digest.update(line)
+                    conversations, events = conversations + 1, events + mark.version
+                    yield mark
+                counts = {"conversations": conversations, "events": events}
+                signed_by = self._signer(_end(line, counts, digest.digest()), digest.digest())
+                if file.read(1):
+                    raise ValueError
+            except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+                raise self._refused("it is no checkpoint, was altered or was cut off") from error
+        if self._wanted not in (None, signed_by):
+            said = "it is not signed" if signed_by is None else "it is signed by another key"
+            raise self._refused(said)
+        self.checkpoint = Checkpoint(
+            store_id, made_at, conversations, events, digest.digest(), signed_by
+        )
+
+    def _signer(self, end: dict[str, Any], digest: bytes) -> bytes | None:
+        if "signature" not in end:
+            return None
+        public, signature = bytes.fromhex(end["public_key"]), bytes.fromhex(end["signature"])
+        if not signing.is_signed(public, signature, _PURPOSE + digest):
+            raise ValueError
+        return public
+
+    def _refused(self, reason: str) -> CheckpointRefused:
+        return CheckpointRefused(str(self._path), reason)
+
+
+def _header(line: bytes) -> tuple[UUID, datetime]:
+    header = json.loads(line)
+    if header["checkpoint"] != _FORMAT:
+        raise ValueError
+    return UUID(header["store_id"]), datetime.fromisoformat(header["made_at"])
+
+
+def _mark(line: bytes) -> Mark:
+    conversation_id, version, chain = json.loads(line)
+    return Mark(UUID(conversation_id), int(version), bytes.fromhex(chain))
+
+
+def _end(line: bytes, counts: dict[str, int], digest: bytes) -> dict[str, Any]:
+    end: dict[str, Any] = json.loads(line)
+    if any(end[name] != count for name, count in counts.items()):
+        raise ValueError
+    if bytes.fromhex(end["sha256"]) != digest:
+        raise ValueError
+    return end
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,267 @@
+"""How large what stands in an event may be: numbers, names, and the depth of JSON.
+
+The types of payloads say it with `Most`, and every `Any` or JSON object nests at most `DEEPEST`
+levels. An append refuses what lies beyond (`excesses`). What must not be lost for that, such as a
+model's answer, is `fitted` first: numbers come to the bound, names keep their start and a digest,
+and JSON becomes its own text. Numbers that were stored without bounds are `clamped` when they are
+read. Sums of four billion counts fit 64 bits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, Field
+
+__all__ = [
+    "DEEPEST",
+    "LONGEST_NAME",
+    "Count",
+    "Excess",
+    "Handle",
+    "Most",
+    "Name",
+    "Ordinal",
+    "Size",
+    "Whole",
+    "clamped",
+    "excess_of",
+    "excesses",
+    "fitted",
+    "read_json",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    """The largest absolute value of a number, or the largest length of a text in characters."""
+
+    limit: int
+
+
+LONGEST_NAME = 512
+DEEPEST = 100
+"""Levels that the JSON of one field may nest. Readers take 200, and what holds it has some too."""
+
+Count = Annotated[int, Field(ge=0), Most(2**31 - 1)]
+"""A number of things, or an index that counts from 0."""
+Ordinal = Annotated[int, Field(ge=1), Most(2**31 - 1)]
+"""A version, or another number that counts from 1."""
+Whole = Annotated[int, Most(2**31 - 1)]
+"""Any other whole number."""
+Size = Annotated[int, Field(ge=0), Most(2**40 - 1)]
+"""Bytes or milliseconds: a terabyte, or 34 years."""
+Name = Annotated[str, Most(LONGEST_NAME)]
+"""An id or a name that a product gives or looks for."""
+Handle = Annotated[str, Most(65_536)]
+"""An id of a provider's, which wants it back as it was; some carry a signature in it."""
+
+_MOST_DIGITS = 4_000  # of a whole number within JSON; Python reads 4,300
+_MOST_BITS = 13_000
+_FAR = 10**18  # what stands for a number of more digits, until it is clamped
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What lies beyond a bound: the path of the field, what it has, and what it may have."""
+
+    field: str
+    found: str
+    limit: str
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.found}; at most {self.limit} can be kept"
+
+
+V = TypeVar("V", bound=BaseModel)
+_Told = Callable[[Excess], None]
+_Fit = Callable[[Any, str, _Told], Any]
+_Plan = tuple[tuple[str, int | None, _Fit], ...]
+"""Of a class: its fields with bounds, the limit of a number or a name, and what else they need."""
+
+
+def excesses(value: BaseModel) -> list[Excess]:
+    """Return what of a payload or metadata lies beyond its bound."""
+    found: list[Excess] = []
+    _fit(value, "", found.append, _plan(type(value), False))
+    return found
+
+
+def excess_of(kind: Any, field: str, value: Any) -> list[Excess]:
+    """Return the excess of a value that stands in no payload, such as a tenant's `Name`."""
+    found: list[Excess] = []
+    if (fit := _fit_of(kind, False)) is not None and value is not None:
+        fit(value, field, found.append)
+    return found
+
+
+def fitted(value: V, told: _Told) -> V:
+    """Return a payload or metadata within all bounds; the same one where nothing lies beyond."""
+    return _fit(value, "", told, _plan(type(value), False))
+
+
+def clamped(value: V) -> V:
+    """Return a payload or metadata whose numbers are within their bounds."""
+    return _fit(value, "", _silent, _plan(type(value), True))
+
+
+def read_json(text: str) -> Any:
+    """Return the value of a JSON text, whatever the length of its numbers.
+
+    Raises:
+        ValueError: The text is no JSON.
+        RecursionError: It is nested too deeply.
+    """
+    return _LENIENT.decode(text)
+
+
+def _fit(value: V, path: str, told: _Told, plan: _Plan) -> V:
+    changed: dict[str, Any] = {}
+    held = value.__dict__
+    for name, limit, fit in plan:
+        before = held.get(name)
+        if before is None or before == ():
+            continue
+        # Looked at here, since every append and every read comes through.
+        if limit is None or (len(before) if type(before) is str else abs(before)) > limit:
+            after = fit(before, f"{path}{name}", told)
+            if after is not before:
+                changed[name] = after
+    return value.model_copy(update=changed) if changed else value
+
+
+@cache
+def _plan(cls: type[BaseModel], numbers_alone: bool) -> _Plan:
+    hints = get_type_hints(cls, include_extras=True)
+    found = (
+        (name, _limit_of(hints[name]), _fit_of(hints[name], numbers_alone))
+        for name in cls.model_fields
+    )
+    return tuple((name, limit, fit) for name, limit, fit in found if fit is not None)
+
+
+def _limit_of(kind: Any) -> int | None:
+    """Return the limit of a number or a name, which may be None; None for any other type."""
+    if get_origin(kind) is tuple:
+        return None
+    if get_origin(kind) is Annotated:
+        return next((mark.limit for mark in get_args(kind) if isinstance(mark, Most)), None)
+    limits = [_limit_of(each) for each in get_args(kind) if each is not type(None)]
+    return limits[0] if len(limits) == 1 else None
+
+
+def _fit_of(kind: Any, numbers_alone: bool) -> _Fit | None:
+    """Return what brings a value of this type within its bounds; None if it has none."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return _value if numbers_alone is False else _value_of_numbers
+    if kind is Any or get_origin(kind) is dict:
+        return None if numbers_alone else _json
+    if get_origin(kind) is not Annotated:
+        inner = [fit for each in get_args(kind) if (fit := _fit_of(each, numbers_alone))]
+        if not inner:
+            return None
+        # All members of a union are of one sort: values, or a text beside parts of a message.
+        return _each(inner[0]) if get_origin(kind) is tuple else inner[0]
+    of, *marks = get_args(kind)
+    most = next((mark.limit for mark in marks if isinstance(mark, Most)), None)
+    if most is None:
+        return _fit_of(of, numbers_alone)
+    if of is int:
+        return _number(most)
+    return None if numbers_alone else _name(most)
+
+
+def _number(most: int) -> _Fit:
+    def fit(value: int, path: str, told: _Told) -> int:
+        if -most <= value <= most:
+            return value
+        told(Excess(path, "is a larger number", f"{most:,}"))
+        return most if value > 0 else -most
+
+    return fit
+
+
+def _name(most: int) -> _Fit:
+    def fit(value: str, path: str, told: _Told) -> str:
+        if len(value) <= most:
+            return value
+        told(Excess(path, f"is {len(value):,} characters long", f"{most:,}"))
+        digest = sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return f"{value[: most - 33]}…{digest}"
+
+    return fit
+
+
+def _each(fit: _Fit) -> _Fit:
+    def each(value: Any, path: str, told: _Told) -> Any:
+        if not isinstance(value, tuple):
+            return value
+        after = tuple(fit(one, f"{path}[{place}]", told) for place, one in enumerate(value))
+        same = all(one is other for one, other in zip(value, after, strict=True))
+        return value if same else after
+
+    return each
+
+
+def _value(value: Any, path: str, told: _Told) -> Any:
+    if not isinstance(value, BaseModel):
+        return value
+    return _fit(value, f"{path}.", told, _plan(type(value), False))
+
+
+def _value_of_numbers(value: Any, path: str, told: _Told) -> Any:
+    if not isinstance(value, BaseModel):
+        return value
+    return _fit(value, f"{path}.", told, _plan(type(value), True))
+
+
+def _json(value: Any, path: str, told: _Told) -> Any:
+    """Return JSON that is too deep, or holds too long a number, as a text; other as it is."""
+    level, depth, excess = [value], 0, None
+    while level and excess is None:
+        if depth > DEEPEST:
+            excess = Excess(path, "is nested more deeply", f"{DEEPEST} levels")
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list | tuple):
+                inner.extend(item)
+            elif isinstance(item, int) and item.bit_length() > _MOST_BITS:
+                excess = Excess(path, "holds a longer number", f"{_MOST_DIGITS:,} digits")
+        level, depth = inner, depth + 1
+    if excess is None:
+        return value
+    told(excess)
+    return _as_text(value)
+
+
+def _as_text(value: Any) -> Any:
+    text = _text_of(value)
+    # An object stays one, where the field takes nothing else.
+    return {"$text": text} if isinstance(value, dict) else text
+
+
+def _text_of(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError, TypeError):
+        return f"(a value that cannot be written as JSON: {type(value).__name__})"
+
+
+def _silent(_: Excess) -> None:
+    """Tell nobody: it was stored before there were bounds."""
+
+
+def _int(token: str) -> int:
+    if len(token) <= _MOST_DIGITS:
+        return int(token)
+    return -_FAR if token.startswith("-") else _FAR
+
+
+_LENIENT = json.JSONDecoder(parse_int=_int)

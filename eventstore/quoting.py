@@ -1,0 +1,197 @@
+"""Which events hold the words of others: what erasing a message has to take along.
+
+Copies that the recorder makes are known by their place: a turn's input, the pieces of an answer,
+the arguments of a call, the requests and summaries that a message went into. Whatever else repeats
+a text, word for word, is found by looking, and is for the caller to judge.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from eventstore.events import (
+    AssistantChunk,
+    AssistantMessage,
+    Erasure,
+    LlmError,
+    LlmRequest,
+    Notebook,
+    ReasoningPart,
+    Summary,
+    SystemInstruction,
+    TaskEnd,
+    TextPart,
+    ToolCall,
+    ToolResult,
+    TurnStart,
+    UserMessage,
+)
+from eventstore.events.codec import dumps, encode
+from eventstore.events.records import EventData, RecordedEvent
+from eventstore.events.values import Quoting, VersionRange
+
+__all__ = ["copies_of", "quotations_of", "ranges", "told"]
+
+_LEAST = 20  # characters of a text that nobody says twice by chance
+
+
+def copies_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[int, str]:
+    """Return the versions that copy those chosen, or a copy of them, each with what they are."""
+    kept = {event.version: event for event in events if event.data is not None}
+    near: dict[tuple[str, object], list[int]] = defaultdict(list)
+    for event in kept.values():
+        for key in _keys(event):
+            near[key].append(event.version)
+    found: dict[int, str] = {}
+    waiting = [version for version in chosen if version in kept]
+    seen = set(waiting)
+    while waiting:
+        for source in [kept[version] for version in waiting]:
+            for key in _keys(source):
+                for version in near[key]:
+                    if version not in seen and _copies(key, source, kept[version]):
+                        found.setdefault(version, key[0])
+        found.update(_covering(kept, Summary, seen.union(found), "summary"))
+        waiting = [version for version in found if version not in seen]
+        seen.update(waiting)
+    # A request has no words of its own, but tells by its digest what was in it.
+    found.update(_covering(kept, LlmRequest, seen, "request"))
+    return found
+
+
+def quotations_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[int, str]:
+    """Return the other versions that repeat a text of those chosen, word for word."""
+    starts: dict[str, set[str]] = defaultdict(set)
+    for event in events:
+        if event.version in chosen and event.data is not None:
+            for text in _texts(event.data):
+                if len(text) >= _LEAST:
+                    starts[dumps(text)[1 : _LEAST + 1]].add(dumps(text)[1:-1])
+    return {
+        event.version: "request" if event.type == LlmRequest.type else "quotation"
+        for event in events
+        if event.version not in chosen
+        and not isinstance(event.data, Erasure | None)
+        and _holds(encode(event.data), starts)
+    }
+
+
+def told(found: Mapping[int, str]) -> tuple[Quoting, ...]:
+    """Return versions as a receipt has them: by what they are."""
+    names = sorted(set(found.values()))
+    return tuple(
+        Quoting(
+            what=name,
+            versions=tuple(
+                VersionRange(first=first, last=last)
+                for first, last in ranges(sorted(v for v, each in found.items() if each == name))
+            ),
+        )
+        for name in names
+    )
+
+
+def ranges(versions: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last of each run of versions, which are in order."""
+    for _, run in groupby(enumerate(versions), lambda each: each[1] - each[0]):
+        found = [version for _, version in run]
+        yield found[0], found[-1]
+
+
+def _holds(said: str, starts: Mapping[str, Collection[str]]) -> bool:
+    places = range(len(said) - _LEAST + 1) if starts else ()
+    return any(
+        said.startswith(text, at)
+        for at in places
+        for text in starts.get(said[at : at + _LEAST], ())
+    )
+
+
+def _keys(event: RecordedEvent) -> Iterator[tuple[str, object]]:
+    """Yield what an event has in common with those that may have the same words."""
+    data = event.data
+    if isinstance(data, UserMessage | TurnStart):
+        yield "input", event.meta.turn
+    if isinstance(data, AssistantChunk | AssistantMessage | LlmError | Summary):
+        if data.llm_call_id is not None:
+            yield "answer", data.llm_call_id
+    if isinstance(data, AssistantMessage):
+        yield "call", str(event.version)
+        yield from (("task", text) for text in _texts(data) if text)
+    elif isinstance(data, ToolCall):
+        yield "call", data.call_id.partition(".")[0]
+    elif isinstance(data, TaskEnd):
+        yield "task", data.last_assistant_message
+
+
+def _copies(key: tuple[str, object], source: RecordedEvent, event: RecordedEvent) -> bool:
+    """Whether an event with the same key has the words of the source."""
+    if key[0] == "answer":  # What a summary was made of is its own text, and not the other way.
+        return not isinstance(event.data, Summary)
+    if key[0] != "input":
+        return type(source.data) is not type(event.data)
+    start, said = sorted((source.data, event.data), key=lambda data: isinstance(data, UserMessage))
+    if not isinstance(start, TurnStart) or not isinstance(said, UserMessage) or not start.input:
+        return False
+    return any(text in start.input or start.input in text for text in _texts(said) if text)
+
+
+def _covering(
+    kept: Mapping[int, RecordedEvent],
+    kind: type[Summary | LlmRequest],
+    versions: Collection[int],
+    what: str,
+) -> dict[int, str]:
+    """Return the summaries or requests that stand for any of these versions."""
+    ordered = sorted(versions)
+    return {
+        version: what
+        for version, event in kept.items()
+        if isinstance(event.data, kind)
+        and version not in versions
+        and any(
+            bisect_left(ordered, each.first) < bisect_right(ordered, each.last)
+            for each in event.data.versions
+        )
+    }
+
+
+def _texts(data: EventData) -> Iterator[str]:
+    """Yield what was said, without names and ids."""
+    if isinstance(data, UserMessage | AssistantMessage):
+        yield from _of_parts(data.parts)
+        for call in data.tool_calls if isinstance(data, AssistantMessage) else ():
+            yield from _strings(call.arguments)
+    elif isinstance(data, Summary | Notebook | SystemInstruction | AssistantChunk):
+        yield data.text
+    elif isinstance(data, TurnStart):
+        yield data.input or ""
+    elif isinstance(data, ToolCall):
+        yield from _strings(data.arguments)
+    elif isinstance(data, ToolResult):
+        yield data.preview or ""
+        if isinstance(data.content, tuple):
+            yield from _of_parts(data.content)
+        else:
+            yield data.content or ""
+
+
+def _of_parts(parts: Iterable[Any]) -> Iterator[str]:
+    for part in parts:
+        if isinstance(part, TextPart | ReasoningPart):
+            yield part.text or ""
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _strings(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _strings(each)

@@ -1,0 +1,155 @@
+"""What must not be stored, taken out of payloads before they are encoded.
+
+A `Redactor` is asked about each text and each JSON value of a payload, from the outside in, and
+returns what is stored in its place. Ids, names, numbers and statuses of the catalogue are not asked
+about: without them an event would not be the one that happened. `redact_secrets` is one that knows
+keys and passwords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+
+from eventstore.errors import RedactionFailed
+from eventstore.events.bounds import Most
+from eventstore.events.records import EventData
+from eventstore.events.registry import UnknownEvent
+
+__all__ = ["UNREDACTED", "Path", "Redactor", "hidden", "redacted"]
+
+Path = tuple[str | int, ...]
+"""Where a value stands: the event's type, then fields, keys and places, as in
+``("user_message", "parts", 0, "text")``."""
+
+Redactor = Callable[[Path, Any], Any]
+"""Returns what is stored in place of a value: the value itself, or another one of JSON.
+
+A text is replaced by a text, an object of the catalogue's by an object. What is returned for an
+object or a list is not asked about further, unless it is the one that was handed in.
+"""
+
+UNREDACTED = "[redacted: the redactor failed]"
+"""What stands in place of a text of which nobody knows whether it may be stored."""
+
+_HIDDEN = {"redacted": UNREDACTED}
+
+
+def redacted(
+    payload: EventData,
+    redact: Redactor,
+    *,
+    only: Collection[str] | None = None,
+    index: int | None = None,
+) -> EventData:
+    """Return a payload as it may be stored; the same one where nothing is taken out.
+
+    Args:
+        payload: What is to be stored.
+        redact: The redactor.
+        only: The fields to ask about; by default all.
+        index: The event's place in its append, for the error.
+
+    Raises:
+        RedactionFailed: The redactor raised, or returned something that cannot stand there.
+    """
+    path: Path = (payload.type,)
+    try:
+        if isinstance(payload, UnknownEvent):
+            raw = _json(payload.raw, path, redact)
+            if raw is payload.raw:
+                return payload
+            return UnknownEvent(payload.type, payload.schema_version, raw, payload.reason)
+        kept: EventData = _value(payload, path, redact, only)
+        return kept
+    except Exception as error:
+        # Not the error's text, in which the redactor may quote what it was to take out.
+        said = f"the redactor failed at a {payload.type} event ({type(error).__name__})"
+        raise RedactionFailed(f"{said}: nothing was stored", index=index) from error
+
+
+def hidden(payload: EventData, redact: Redactor | None) -> EventData:
+    """Return a payload with `UNREDACTED` where a redactor fails; without one, at every text."""
+
+    def safe(path: Path, value: Any) -> Any:
+        try:
+            if redact is None:
+                raise ValueError(path)
+            kept = redact(path, value)
+            _check(value, kept, path)
+        except Exception:
+            if isinstance(value, dict):
+                return _HIDDEN
+            return UNREDACTED if isinstance(value, str | list) else value
+        return kept
+
+    return redacted(payload, safe)
+
+
+def _value(
+    value: BaseModel, path: Path, redact: Redactor, only: Collection[str] | None = None
+) -> Any:
+    changed: dict[str, Any] = {}
+    held = value.__dict__
+    for name in _asked(type(value)):
+        before = held.get(name)
+        if before is not None and (only is None or name in only):
+            after = _content(before, (*path, name), redact)
+            if after is not before:
+                changed[name] = after
+    return value.model_copy(update=changed) if changed else value
+
+
+def _content(value: Any, path: Path, redact: Redactor) -> Any:
+    if isinstance(value, BaseModel):
+        return _value(value, path, redact)
+    if isinstance(value, tuple):
+        after = tuple(_content(one, (*path, at), redact) for at, one in enumerate(value))
+        return value if all(map(_is, value, after)) else after
+    kept = _json(value, path, redact)
+    _check(value, kept, path)
+    return kept
+
+
+def _json(value: Any, path: Path, redact: Redactor) -> Any:
+    if value in (UNREDACTED, _HIDDEN):
+        return value
+    kept = redact(path, value)
+    if kept is not value or not isinstance(value, dict | list):
+        return kept
+    if isinstance(value, dict):
+        items = {key: _json(one, (*path, key), redact) for key, one in value.items()}
+        return value if all(items[key] is one for key, one in value.items()) else items
+    listed = [_json(one, (*path, at), redact) for at, one in enumerate(value)]
+    return value if all(map(_is, value, listed)) else listed
+
+
+def _check(value: Any, kept: Any, path: Path) -> None:
+    for kind in (str, dict):
+        if isinstance(value, kind) and not isinstance(kept, kind):
+            raise TypeError(f"{path} must stay a {kind.__name__}")
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
+
+
+@cache
+def _asked(cls: type[BaseModel]) -> tuple[str, ...]:
+    """Return the fields of a payload or value that a redactor is asked about."""
+    hints = get_type_hints(cls, include_extras=True)
+    return tuple(name for name in cls.model_fields if _has_content(hints[name]))
+
+
+def _has_content(kind: Any) -> bool:
+    if kind is str or kind is Any or get_origin(kind) is dict:
+        return True
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return True
+    if get_origin(kind) is Annotated:
+        of, *marks = get_args(kind)
+        return not any(isinstance(mark, Most) for mark in marks) and _has_content(of)
+    return any(map(_has_content, get_args(kind)))

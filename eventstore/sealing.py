@@ -1,0 +1,255 @@
+"""Crypto-shredding: what a conversation says is sealed with a key of its own, kept elsewhere.
+
+Payloads, metadata and blobs are encrypted with AES-256-GCM before they are written; what is stored
+names the key, and the chain covers it as it is stored. Keys are a `KeyProvider`'s, outside of the
+database, so that destroying one leaves nothing readable in backups, logs and replicas of it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+from binascii import Error as NotBase64
+from binascii import a2b_base64, b2a_base64
+from typing import Protocol
+from uuid import UUID
+
+from eventstore.errors import EventStoreError, KeyUnavailable
+from eventstore.sql.dialect import AnyConnection, DriverConnection
+
+__all__ = [
+    "DATA",
+    "META",
+    "OPTION",
+    "SEALED",
+    "KeyProvider",
+    "Keyring",
+    "SealingKey",
+    "key_of",
+    "keys_of",
+    "opened",
+]
+
+DATA, META, _BLOB = b"data", b"meta", b"blob"
+"""What a sealed text is: one cannot be passed off as another."""
+
+SEALED = '{"$sealed":"'
+"""How a sealed text begins; it is JSON, as every payload and all metadata."""
+
+OPTION = "eventstore_keys"
+"""The execution option of an engine that has its store's keyring."""
+
+KEY_BYTES = 32
+_KEY_ID_BYTES = 8
+_NONCE_BYTES = 12
+_FORMAT = b"\x01"
+_START = len(_FORMAT) + _KEY_ID_BYTES
+_MOST_KEYS = 8_192
+_KEY_ID = re.compile("[0-9a-f]{16}")
+
+
+class KeyProvider(Protocol):
+    """Where the keys of conversations live: outside of the database, and of its backups.
+
+    A key is 32 random bytes, named by its conversation and an id of 16 hexadecimal digits that the
+    store chooses. The methods are called from any thread, `create` and the first `get` of a
+    conversation in a transaction that holds its lock. What they raise reaches the caller as
+    `KeyUnavailable`: a `LookupError` as lasting, anything else as what may pass. A rebuild with
+    several processes hands each a copy of it, by `pickle`.
+    """
+
+    def create(self, conversation_id: UUID, key_id: str) -> bytes:
+        """Return a new key, once it is as durable as the database."""
+
+    def get(self, conversation_id: UUID, key_id: str) -> bytes | None:
+        """Return a key, or None if it has been destroyed.
+
+        Raises:
+            LookupError: It has never been here.
+        """
+
+    def destroy(self, conversation_id: UUID, key_id: str) -> None:
+        """Destroy a key for good, and remember that it is; return once both are durable.
+
+        Destroying it again, or one that was never here, does nothing else.
+        """
+
+
+class SealingKey:
+    """A conversation's key: seals and opens what belongs to that conversation alone."""
+
+    __slots__ = ("_cipher", "_names", "_prefix", "conversation_id", "key_id")
+
+    def __init__(self, conversation_id: UUID, key_id: str, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self.conversation_id = conversation_id
+        self.key_id = key_id
+        self._cipher = AESGCM(key)
+        self._names = hmac.digest(key, b"agent-eventstore names of blobs", "sha256")
+        self._prefix = _FORMAT + bytes.fromhex(key_id)
+
+    def seal(self, part: bytes, name: str, raw: bytes) -> bytes:
+        """Encrypt bytes; they open as this part, of this event or blob, and as nothing else."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return self._prefix + nonce + self._cipher.encrypt(nonce, raw, self._about(part, name))
+
+    def open(self, part: bytes, name: str, sealed: bytes) -> bytes:
+        """Decrypt bytes.
+
+        Raises:
+            ValueError: They are not what this key has sealed under that name.
+        """
+        from cryptography.exceptions import InvalidTag
+
+        nonce, rest = sealed[_START : _START + _NONCE_BYTES], sealed[_START + _NONCE_BYTES :]
+        try:
+            return self._cipher.decrypt(nonce, rest, self._about(part, name))
+        except InvalidTag as error:
+            raise ValueError(f"the {part.decode()} of {name} was not sealed as it is") from error
+
+    def seal_text(self, part: bytes, name: str, text: str) -> str:
+        """Return a JSON text as the sealed one that is stored in its place."""
+        sealed = b2a_base64(self.seal(part, name, text.encode()), newline=False)
+        return f'{SEALED}{sealed.decode()}"}}'
+
+    def seal_blob(self, name: str, content: bytes) -> bytes:
+        """Encrypt a blob's bytes."""
+        return self.seal(_BLOB, name, content)
+
+    def open_blob(self, name: str, sealed: bytes) -> bytes:
+        """Decrypt a blob's bytes.
+
+        Raises:
+            ValueError: They are not those that were kept.
+        """
+        return self.open(_BLOB, name, sealed)
+
+    def name_of(self, digest: str) -> str:
+        """Return under which name a blob is kept: a digest alone would let its bytes be guessed."""
+        return hmac.digest(self._names, digest.encode(), "sha256").hex()
+
+    def _about(self, part: bytes, name: str) -> bytes:
+        return b"%b|%b|%b" % (part, self.conversation_id.bytes, name.encode())
+
+
+class Keyring:
+    """A provider's keys as a store uses them, the latest remembered; safe to share by threads."""
+
+    def __init__(self, provider: KeyProvider) -> None:
+        try:
+            import cryptography  # noqa: F401 - to fail here, and not at the first append
+        except ImportError as error:
+            needed = "keys need the package cryptography: pip install agent-eventstore[encryption]"
+            raise ImportError(needed) from error
+        self.provider = provider
+        self._known: dict[tuple[int, str], SealingKey | None] = {}
+
+    def create(self, conversation_id: UUID) -> SealingKey:
+        """Return a new key of a conversation, which the provider has made durable.
+
+        Raises:
+            KeyUnavailable: The provider has none.
+        """
+        key_id = os.urandom(_KEY_ID_BYTES).hex()
+        try:
+            made = self.provider.create(conversation_id, key_id)
+        except Exception as error:
+            raise _unavailable(conversation_id, error) from error
+        key = self._remember(conversation_id, key_id, made)
+        assert key is not None  # noqa: S101 - the provider has made it
+        return key
+
+    def find(self, conversation_id: UUID, key_id: str) -> SealingKey | None:
+        """Return a key of a conversation, or None if it has been destroyed.
+
+        Raises:
+            KeyUnavailable: The provider has never had it, or cannot be reached.
+        """
+        try:
+            return self._known[conversation_id.int, key_id]
+        except KeyError:
+            pass
+        _check(conversation_id, key_id)
+        try:
+            found = self.provider.get(conversation_id, key_id)
+        except Exception as error:
+            raise _unavailable(conversation_id, error) from error
+        return self._remember(conversation_id, key_id, found)
+
+    def destroy(self, conversation_id: UUID, key_id: str) -> None:
+        """Destroy a key for good.
+
+        Raises:
+            KeyUnavailable: The provider could not.
+        """
+        _check(conversation_id, key_id)
+        self._known.pop((conversation_id.int, key_id), None)
+        try:
+            self.provider.destroy(conversation_id, key_id)
+        except Exception as error:
+            raise _unavailable(conversation_id, error) from error
+
+    def _remember(self, conversation_id: UUID, key_id: str, key: bytes | None) -> SealingKey | None:
+        if key is not None and len(key) != KEY_BYTES:
+            reason = f"the provider's key has {len(key)} bytes in place of {KEY_BYTES}"
+            raise KeyUnavailable(conversation_id, reason, lasting=True)
+        if len(self._known) >= _MOST_KEYS:
+            self._known.clear()
+        made = None if key is None else SealingKey(conversation_id, key_id, key)
+        self._known[conversation_id.int, key_id] = made
+        return made
+
+
+def keys_of(connection: AnyConnection) -> Keyring | None:
+    """Return the keyring of the store that a connection belongs to, if it has one."""
+    if isinstance(connection, DriverConnection):
+        return connection.keys
+    found: Keyring | None = connection.get_execution_options().get(OPTION)
+    return found
+
+
+def key_of(keys: Keyring | None, conversation_id: UUID, text: str) -> SealingKey | None:
+    """Return the key of a sealed text, or None if it has been destroyed.
+
+    Raises:
+        KeyUnavailable: There are no keys, or the provider has never had this one.
+        ValueError: The text is not as any was sealed.
+    """
+    head = _bytes_of(text, _START)
+    if head[:1] != _FORMAT or len(head) < _START:
+        raise ValueError("the text was not sealed by this library")
+    if keys is None:
+        raise KeyUnavailable(conversation_id, "the store was opened without keys")
+    return keys.find(conversation_id, head[1:].hex())
+
+
+def opened(key: SealingKey | None, part: bytes, name: str, text: str) -> str | None:
+    """Return the JSON text that was sealed, or None if its key has been destroyed.
+
+    Raises:
+        ValueError: It was not sealed under that name.
+    """
+    return None if key is None else key.open(part, name, _bytes_of(text)).decode()
+
+
+def _bytes_of(text: str, first: int | None = None) -> bytes:
+    base64 = text[len(SEALED) : -2 if first is None else len(SEALED) + first // 3 * 4]
+    try:
+        return a2b_base64(base64, strict_mode=True)
+    except NotBase64 as error:
+        raise ValueError("the sealed text is no base64") from error
+
+
+def _check(conversation_id: UUID, key_id: str) -> None:
+    """Refuse what stands in the database and is no key's id: a provider may make a path of it."""
+    if not _KEY_ID.fullmatch(key_id):
+        raise KeyUnavailable(conversation_id, f"{key_id!r:.80} is no key's id", lasting=True)
+
+
+def _unavailable(conversation_id: UUID, error: Exception) -> EventStoreError:
+    if isinstance(error, EventStoreError):
+        return error
+    reason = str(error) or type(error).__name__
+    return KeyUnavailable(conversation_id, reason, lasting=isinstance(error, LookupError))

@@ -1,0 +1,120 @@
+"""Which database a URL names: told before anything is opened, in words and without its password.
+
+What SQLAlchemy or a driver would misread in silence is refused: a password whose "@" ends it too
+early, an option that nobody knows, a control character.
+"""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+from psycopg.conninfo import make_conninfo, timeout_from_conninfo
+from sqlalchemy import URL, make_url
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.exc import ArgumentError
+
+from eventstore.errors import InvalidUrl
+from eventstore.masking import HIGHEST_PORT, MaskedUrl, masked
+
+__all__ = ["parse"]
+
+_DRIVERS = {
+    "sqlite": "sqlite+pysqlite",
+    "sqlite+pysqlite": "sqlite+pysqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+_EXAMPLES = "write sqlite:///file.db or postgresql://user@host/database"
+_QUOTE = "more than one @: write those of user name and password as %40 (and / as %2F, ? as %3F)"
+_USER = re.compile(r"\w[\w+]*://(?:[^:/]*(?::[^@]*)?@)?")  # as SQLAlchemy reads it
+_QUERY = re.compile(r"\?\w+=")
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
+_SQLITE_OPTIONS = frozenset(
+    ("cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri")
+)
+
+
+def parse(url: str | URL) -> URL:
+    """Return a URL with the name of the driver that is used for its database.
+
+    Raises:
+        InvalidUrl: It names no database that is supported, or cannot be meant so.
+    """
+    said = masked(url)
+    try:
+        parsed = MaskedUrl._make(make_url(url))
+        str(parsed.render_as_string(hide_password=False)).encode()
+    except (ArgumentError, ValueError) as error:
+        raise InvalidUrl(repr(said), f"no database URL; {_EXAMPLES}") from error
+    driver = _DRIVERS.get(parsed.drivername)
+    if driver is None:
+        raise InvalidUrl(said, _instead(parsed.drivername, said))
+    if problem := _problem(url, parsed):
+        raise InvalidUrl(said, problem)
+    return parsed.set(drivername=driver)
+
+
+def _instead(drivername: str, said: str) -> str:
+    reason = f"unknown database {drivername!r}: use sqlite or postgresql"
+    backend = drivername.partition("+")[0]
+    if backend not in _DRIVERS:
+        return f"{reason}: {_EXAMPLES}"
+    # Its driver for asyncio, perhaps; here one driver serves both stores.
+    right = "sqlite" if backend == "sqlite" else _DRIVERS[backend]
+    return (
+        f"{reason}; for EventStore and AsyncEventStore alike write "
+        f"{right}{said.removeprefix(drivername)}"
+    )
+
+
+def _problem(raw: str | URL, url: URL) -> str | None:
+    """Return why a URL is refused of a database that is supported, if it is."""
+    if any(_CONTROL.search(str(part)) for part in url):
+        return "there is a control character in it"
+    if _ends_early(raw, url):
+        return _QUOTE
+    if url.port is not None and not 0 < url.port <= HIGHEST_PORT:
+        return f"the port must be from 1 to {HIGHEST_PORT}: {_EXAMPLES}"
+    on_sqlite = url.get_backend_name() == "sqlite"
+    problem = _of_sqlite(url) if on_sqlite else _of_options(url)
+    # Then what is taken for an option may be a part of the password, and is not told.
+    return _QUOTE if problem and "@" in str(raw).partition("?")[2] else problem
+
+
+def _ends_early(raw: str | URL, url: URL) -> bool:
+    """Whether SQLAlchemy took an "@" for the end of the password that is none."""
+    if "@" in (url.host or ""):
+        return True
+    if not isinstance(raw, str) or url.username is None:
+        return False
+    end = _USER.match(raw).end()  # type: ignore[union-attr]
+    if _QUERY.search(raw, 0, end):  # The "@" is one of an option, and the port was taken for it.
+        return True
+    path, _, query = raw[end:].partition("?")
+    return "@" in path or any("@" in each.partition("=")[0] for each in re.split("[&;]", query))
+
+
+def _of_sqlite(url: URL) -> str | None:
+    if url.host or url.username or url.port:
+        return "a file is named after three slashes, or four with its whole path: sqlite:///file.db"
+    if "uri" in url.query or (url.database or "").startswith("file:"):
+        return None
+    for name in url.query:
+        if name not in _SQLITE_OPTIONS:
+            return f"unknown option {name!r}; SQLite's own are for sqlite:///file:...?uri=true"
+    return None
+
+
+def _of_options(url: URL) -> str | None:
+    try:
+        _, options = PGDialect_psycopg().create_connect_args(url)  # type: ignore[no-untyped-call]
+        for name, value in options.items():
+            if not isinstance(value, str | int):
+                return f"the option {name!r} is given more than once"
+        make_conninfo(**options)
+        timeout_from_conninfo(options)
+    except (ArgumentError, psycopg.Error, ValueError) as error:
+        return str(error).strip().splitlines()[0]
+    return None

@@ -1,0 +1,72 @@
+"""Files of tool outputs in a product's state directory: whose they are, and their deletion.
+
+Below the directory each conversation has a folder of its id, which is what ``@state`` means in its
+aliases. The log has every text that stands in these files, so that they can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from eventstore.erasure import erasure_count
+from eventstore.events import ToolResult
+
+if TYPE_CHECKING:
+    from eventstore.store import EventStore
+
+__all__ = ["delete_erased", "outputs_directory"]
+
+# Its own name, or that of a file which was to become one when the process was killed.
+_OUTPUT = re.compile(r"\.?([0-9]{1,18}\.[0-9]{1,9})\..+")
+
+
+def outputs_directory(state: Path, conversation_id: UUID) -> Path:
+    """Return the directory of a conversation's outputs, whether it is there or not.
+
+    Raises:
+        OSError: A link leads out of the state directory: a tool may work there, and have put one
+            in the place of a folder.
+    """
+    own = Path(str(conversation_id), "logs", "tool-results")
+    if (state / own).resolve() != state.resolve() / own:
+        raise OSError(f"{state / own} leads out of the state directory")
+    return state / own
+
+
+def delete_erased(store: EventStore, conversation_id: UUID, state: Path) -> None:
+    """Delete a conversation's files whose texts the log no longer has, if anything was erased.
+
+    Raises:
+        OSError: As `outputs_directory`; or a file cannot be deleted.
+    """
+    if not (state / str(conversation_id)).exists():
+        return
+    with store.reading() as connection:
+        if not erasure_count(connection, [conversation_id]):
+            return
+    data = (event.data for event in store.read(conversation_id))
+    _delete(state, conversation_id, {each.call_id for each in data if isinstance(each, ToolResult)})
+
+
+def _files(state: Path, conversation_id: UUID) -> Iterator[tuple[str, Path]]:
+    """Yield the files of a conversation's outputs, each with the id of its call."""
+    directory = outputs_directory(state, conversation_id)
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if match := _OUTPUT.fullmatch(path.name):
+            yield match[1], path
+
+
+def _delete(state: Path, conversation_id: UUID, keep: Container[str]) -> None:
+    """Delete all files but those of the calls to ``keep``, and the folders that are empty then."""
+    for call_id, path in list(_files(state, conversation_id)):
+        if call_id not in keep:
+            path.unlink(missing_ok=True)
+    directory = outputs_directory(state, conversation_id)
+    for folder in (directory, *directory.parents[:2]):
+        if not folder.is_dir() or any(folder.iterdir()):
+            return
+        folder.rmdir()

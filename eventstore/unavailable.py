@@ -1,0 +1,71 @@
+"""The root of the tree of errors, and the branch of those that say that a database cannot be used.
+
+The whole tree is drawn in `eventstore.errors`, from which all of them are imported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "CannotConnect",
+    "DatabaseBusy",
+    "DatabaseReplaced",
+    "EventStoreError",
+    "ForkedStore",
+    "InvalidUrl",
+    "NotADatabase",
+    "NotWritable",
+    "SchemaOutdated",
+    "SchemaTooNew",
+    "StoreUnavailable",
+]
+
+
+class EventStoreError(Exception):
+    """The root of the tree."""
+
+
+class StoreUnavailable(EventStoreError):
+    """The database cannot be opened or used; ``url`` has its password masked."""
+
+    def __init__(self, url: str, reason: str, **details: Any) -> None:
+        self.url = url
+        self.details = details
+        super().__init__(f"{url}: {reason}")
+
+
+class InvalidUrl(StoreUnavailable, ValueError):
+    """The URL names no database that this project supports."""
+
+
+class CannotConnect(StoreUnavailable):
+    """The server does not answer, or refuses the login."""
+
+
+class NotWritable(StoreUnavailable):
+    """The file or its directory cannot be written."""
+
+
+class NotADatabase(StoreUnavailable):
+    """The file is no SQLite database, or is damaged."""
+
+
+class DatabaseReplaced(StoreUnavailable):
+    """The database's file was deleted, or another one has its place: open the store again."""
+
+
+class ForkedStore(StoreUnavailable):
+    """This process was forked while its parent used the SQLite database."""
+
+
+class DatabaseBusy(StoreUnavailable):
+    """Another writer held the lock for longer than the timeout."""
+
+
+class SchemaOutdated(StoreUnavailable):
+    """The schema is older than the code: run ``eventstore db upgrade``."""
+
+
+class SchemaTooNew(StoreUnavailable):
+    """The schema is newer than the code: upgrade the package."""

@@ -1,0 +1,268 @@
+"""What of a history the limits let through: the newest groups, and no group that is too large.
+
+A group that alone is over a limit, with what must be sent paid, is sent in its shorter form; if
+that is over it too, it is left out, and the history goes on behind it. Limits on messages and
+characters end the history at the first group for which nothing is left, once half of the limit is
+used; up to there, such a group gives way as one that is too large does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+from eventstore.errors import BudgetInfeasible
+from projections.context.budget import Budget, Group
+
+__all__ = ["Window", "chars_of", "within"]
+
+Shorten = Callable[[Group], Group | None]
+"""Returns a group in its shorter form; None if it has none."""
+
+_LEAST_MESSAGES = 32
+_ID = 24  # characters for the id of a call, which only a request settles
+_MOST_LEFT_OUT = 128  # of a history that goes on behind them
+
+
+@dataclass(slots=True)
+class Window:
+    """What the limits let through.
+
+    Attributes:
+        groups: Newest first. Those that are left out are among them; they have no tokens.
+        summaries: Of the standing summaries, those that are sent in any case.
+        error: As it is sent, if there is one.
+        form: Returns any group in the form in which it can be sent, if only by itself.
+        ended: The limit that ended the history, once it has.
+    """
+
+    groups: Iterator[Group]
+    summaries: tuple[Group, ...]
+    error: Group | None
+    form: Callable[[Group], Group]
+    ended: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Limit:
+    """A limit, and what is left of it."""
+
+    name: str
+    most: int
+    left: int
+    measure: Callable[[Group], int]
+
+    @property
+    def half_used(self) -> bool:
+        return 2 * self.left <= self.most
+
+    def fits(self, group: Group) -> bool:
+        return self.measure(group) <= self.left
+
+    def pay(self, group: Group) -> None:
+        self.left -= self.measure(group)
+
+
+def within(
+    newest: Iterator[Group],
+    front: Sequence[Group],
+    users: Sequence[Group],
+    budget: Budget,
+    *,
+    fixed: int = 0,
+    shorten: Shorten = lambda group: None,
+    summaries: Sequence[Group] = (),
+    error: Group | None = None,
+) -> Window:
+    """Return what the limits let through of a history.
+
+    While the history is trimmed in steps, what messages and characters let through begins at the
+    same group for some requests: up to a quarter of a limit is given up for that, unless fewer
+    than 32 messages may be sent.
+
+    Args:
+        newest: All groups, newest first.
+        front: The system part.
+        users: The first and the latest user message, which are sent whole.
+        budget: The limits.
+        fixed: Tokens of what is sent besides.
+        shorten: Makes the shorter form of a group.
+        summaries: Those that stand: sent if there is room beside the newest group.
+        error: Sent in any case, but in its shorter form if it takes more than half of the rest.
+
+    Raises:
+        BudgetInfeasible: What must be sent is over a limit on messages or characters.
+    """
+    limits = _limits(budget)
+    for limit in limits:
+        for group in chain(front, users):
+            limit.pay(group)
+    if error is not None:
+        error = _yielding(error, limits, shorten)
+    must = (*front, *users, *(() if error is None else (error,)))
+    for limit in limits:
+        if limit.left < 0:
+            raise _infeasible(limit, must)
+    # Without the latest user message, which is another at every turn: what is too large stays so.
+    tokens = None if budget.max_tokens is None else budget.max_tokens - fixed - _tokens(users[:1])
+    window = _Walk(limits, tokens, shorten, {group.key for group in must[len(front) :]})
+    if not limits:
+        return Window(map(window.alone, newest), tuple(summaries), error, window.alone)
+    found = window.walk(newest, summaries)
+    if window.ended and budget.thresholds is not None:
+        if budget.max_messages is None or budget.max_messages >= _LEAST_MESSAGES:
+            found = window.begun_later(found)
+    return Window(iter(found), tuple(window.summaries), error, window.alone, window.ended)
+
+
+class _Walk:
+    """One walk back through a history, as far as the limits allow."""
+
+    def __init__(
+        self,
+        limits: Sequence[_Limit],
+        tokens: int | None,
+        shorten: Shorten,
+        paid: set[tuple[int, int]],
+    ) -> None:
+        self.ended: list[str] = []
+        self.summaries: list[Group] = []
+        self._limits = limits
+        self._shorten = shorten
+        self._paid = paid
+        # What a group may come to if nothing else is sent that need not be.
+        self._alone = [replace(limit) for limit in limits]
+        if tokens is not None:
+            self._alone.append(_Limit("max_tokens", tokens, tokens, lambda group: group.tokens))
+
+    def alone(self, group: Group) -> Group:
+        """Return a group in the form in which it can be sent, if only by itself."""
+        return group if group.key in self._paid else self._form(group, self._alone, "alone over")
+
+    def walk(self, newest: Iterator[Group], summaries: Sequence[Group]) -> list[Group]:
+        """Return the groups up to the one that ends the history, newest first."""
+        found: list[Group] = []
+        left_out, sent = 0, False
+        for group in newest:
+            form = self.alone(group)
+            if not form.left_out and group.key not in self._paid:
+                over = next((limit for limit in self._limits if not limit.fits(form)), None)
+                if over is not None and over.half_used:
+                    self.ended.append(over.name)
+                    break
+                form = self._form(form, self._limits, "with what is newer over")
+                if not form.left_out:
+                    self._pay(form)
+                    if not sent:
+                        self._pay_summaries(each for each in summaries if each.key != form.key)
+                    sent = True
+            if form.left_out:
+                left_out += 1
+                if left_out > _MOST_LEFT_OUT:
+                    self.ended.append(form.why.rpartition(" ")[2])
+                    break
+            found.append(form)
+        return found
+
+    def begun_later(self, found: list[Group]) -> list[Group]:
+        """Return the groups without some of the oldest, such that the rest soon begins there again.
+
+        Of the groups at which it may begin, it does at the one whose number is the multiple of the
+        highest power of two: no other has it, until one comes with a higher power.
+        """
+        begin, rank = len(found), 0
+        room = {limit.name: _to_give_up(limit) for limit in self._limits}
+        first = next((place for place, group in enumerate(found) if self._counts(group)), 0)
+        for place in range(len(found) - 1, first, -1):
+            group = found[place]
+            number = group.rows[0].ordinal
+            if self._counts(group):
+                if number is not None and number & -number > rank:
+                    begin, rank = place + 1, number & -number
+                for limit in self._limits:
+                    room[limit.name] -= limit.measure(group)
+            if min(room.values()) < 0:
+                break
+        return found[:begin]
+
+    def _counts(self, group: Group) -> bool:
+        return group.key not in self._paid and not group.left_out
+
+    def _form(self, group: Group, limits: Sequence[_Limit], how: str) -> Group:
+        over = next((limit for limit in limits if not limit.fits(group)), None)
+        if over is None:
+            return group
+        whole = group.whole or group
+        shorter = self._shorten(whole)
+        if shorter is not None and all(limit.fits(shorter) for limit in limits):
+            return replace(shorter, whole=whole, why=f"shortened: whole it is {how} {over.name}")
+        rows = (shorter or group).rows
+        return Group(rows, 0, whole=whole, why=f"{how} {over.name}")
+
+    def _pay(self, group: Group) -> None:
+        for limit in self._limits:
+            limit.pay(group)
+
+    def _pay_summaries(self, summaries: Iterable[Group]) -> None:
+        for group in reversed([*summaries]):
+            if all(limit.fits(group) for limit in self._limits):
+                self._pay(group)
+                self._paid.add(group.key)
+                self.summaries.insert(0, group)
+
+
+def chars_of(message: dict[str, Any]) -> int:
+    """Return the characters of a message, as ``max_chars`` counts them: its content and calls."""
+    content, calls = message.get("content"), message.get("tool_calls") or ()
+    said = len(content) if isinstance(content, str) else len(str(content or ""))
+    return said + sum(len(str(call)) + _ID for call in calls)
+
+
+def _limits(budget: Budget) -> list[_Limit]:
+    told = (
+        ("max_messages", budget.max_messages, lambda group: len(group.rows)),
+        ("max_chars", budget.max_chars, _chars),
+    )
+    return [_Limit(name, most, most, measure) for name, most, measure in told if most is not None]
+
+
+def _yielding(error: Group, limits: Sequence[_Limit], shorten: Shorten) -> Group:
+    """Return a mandatory error, paid: whole, or in its shorter form if it would take too much."""
+    over = next((limit for limit in limits if 2 * limit.measure(error) > limit.left), None)
+    shorter = None if over is None else shorten(error)
+    if over is not None and shorter is not None:
+        why = f"shortened: whole it is over half of {over.name}"
+        error = replace(shorter, label=error.label, yields=True, whole=error, why=why)
+    for limit in limits:
+        limit.pay(error)
+    return error
+
+
+def _to_give_up(limit: _Limit) -> int:
+    """Return what may be given up: a quarter, and nothing of the half that is used."""
+    used, half = limit.most - limit.left, (limit.most + 1) // 2
+    quarter = limit.most // 4
+    return min(quarter, used - half) if used >= half else quarter
+
+
+def _tokens(groups: Sequence[Group]) -> int:
+    return sum(group.tokens for group in groups)
+
+
+def _chars(group: Group) -> int:
+    return sum(chars_of(row.message) for row in group.rows)
+
+
+def _infeasible(limit: _Limit, must: Sequence[Group]) -> BudgetInfeasible:
+    sizes = {
+        f"{group.label or group.kind} (version {group.rows[0].version})": limit.measure(group)
+        for group in must
+    }
+    error = BudgetInfeasible(limit.most, sizes)
+    # The class speaks of tokens; these limits are others.
+    unit = limit.name.removeprefix("max_")
+    need = f"the {sum(sizes.values())} {unit} that must be sent ({', '.join(sizes)})"
+    error.args = (f"{limit.name}={limit.most} cannot hold {need}: raise it",)
+    return error

@@ -1,0 +1,317 @@
+"""The database goes back to an older state, by a restored backup, under a process that lives on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import text
+
+from conversations import AsyncConversation, Conversation
+from eventstore import AsyncEventStore, EventStore, new_id
+from eventstore import events as e
+from eventstore.errors import (
+    ConversationNotFound,
+    InvalidCursor,
+    LogWentBack,
+    WrongExpectedVersion,
+)
+from projections import Views
+from tests.contract.facade import say, texts
+from tests.going_back import Backup
+from tests.integration.recording import ask, ask_for_tool
+from tests.postgres import PostgresServer, fresh_database
+from tests.projections.support import converse
+from tests.settling import settled
+
+
+@pytest.fixture(scope="session")
+def begin_upgraded() -> bool:
+    """Have databases begin with the schema."""
+    return True
+
+
+@pytest.fixture
+def postgres_url(postgres_server_url: str, upgraded_database: str) -> Iterator[str]:
+    """URL of a PostgreSQL database that belongs to this test, and may be dropped."""
+    with fresh_database(postgres_server_url, template=upgraded_database) as url:
+        yield url
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[EventStore]:
+    """Give the store of the process that lives on."""
+    with EventStore.open(database_url) as store:
+        yield store
+
+
+@contextmanager
+def backed_up(store: EventStore) -> Iterator[Callable[[], None]]:
+    """Make a backup; give a function that restores it."""
+
+    def restore() -> None:
+        backup.restore()
+        store.close()  # Its connections to PostgreSQL have ended; what it remembers stays.
+
+    with Backup(store.engine.url.render_as_string(hide_password=False)) as backup:
+        store.close()
+        yield restore
+
+
+class TestCursors:
+    """A feed that is read on from a cursor skips nothing, or says that it cannot."""
+
+    def test_a_cursor_ahead_of_the_log_is_refused(self, store: EventStore) -> None:
+        """At the moment of the restore there is nothing after the cursor, and nothing at it."""
+        cid = new_id()
+        store.append(cid, say("kept"))
+        with backed_up(store) as restore:
+            store.append(cid, say("lost"))
+            cursor = settled(store).read_all().cursor
+            restore()
+            with pytest.raises(InvalidCursor):
+                store.read_all(after=cursor)
+
+    def test_a_cursor_at_another_event_is_refused(self, store: EventStore) -> None:
+        """Where new events take the places of the lost ones, they would have been skipped."""
+        cid = new_id()
+        store.append(cid, say("kept"))
+        with backed_up(store) as restore:
+            store.append(cid, say("lost 1", "lost 2"))
+            cursor = settled(store).read_all().cursor
+            restore()
+            store.append(cid, say("new 1", "new 2", "new 3"))
+            settled(store)
+            with pytest.raises(InvalidCursor):
+                store.read_all(after=cursor)
+
+    def test_a_cursor_within_the_backup_holds(self, store: EventStore) -> None:
+        """A reader that had not come further than the backup reads on."""
+        cid = new_id()
+        store.append(cid, say("kept 1", "kept 2"))
+        cursor = settled(store).read_all(limit=1).cursor
+        with backed_up(store) as restore:
+            store.append(cid, say("lost"))
+            restore()
+            store.append(cid, say("new"))
+            assert ["kept 2", "new"] == texts(settled(store).read_all(after=cursor))
+
+    def test_a_replica_that_lags_is_waited_for(self, private_postgres: PostgresServer) -> None:
+        """A cursor of the primary's may be ahead of it: the page is empty, and nothing is lost."""
+        cid = new_id()
+        with EventStore.open(private_postgres.url()) as store:
+            store.append(cid, say("first"))
+            ahead = settled(store).read_all().cursor.replace("p2:1:", "p2:1:9")
+            private_postgres.stop()
+            (private_postgres.directory / "data" / "standby.signal").touch()
+            private_postgres.start()
+        with EventStore.open(private_postgres.url(), read_only=True) as replica:
+            assert ((), ahead) == (
+                replica.read_all(after=ahead).events,
+                replica.read_all(after=ahead).cursor,
+            )
+            assert ["first"] == texts(replica.read_all())
+
+
+class TestViews:
+    """What a process remembers of a conversation is of the log that there was."""
+
+    @pytest.mark.parametrize("new", [1, 2, 3])
+    @pytest.mark.parametrize("read", ["now", "later"])
+    def test_a_request_holds_what_the_log_holds(
+        self, store: EventStore, new: int, read: str
+    ) -> None:
+        """Fewer new events than were lost, as many, or more: nothing lost goes to the model."""
+        views, cid = Views(store), converse(store, 6)
+        views.context(cid, max_tokens=300)
+        with backed_up(store) as restore:
+            store.append(cid, say("lost 1", "lost 2"))
+            assert "lost 2" in str(views.context(cid, max_tokens=300).messages)
+            restore()
+            if read == "now":
+                views.context(cid, max_tokens=300)
+            store.append(cid, say(*(f"new {number}" for number in range(new))))
+            expected = Views(store).context(cid, max_tokens=300)
+            assert expected == views.context(cid, max_tokens=300)
+            assert "lost" not in str(expected.messages)
+
+    def test_another_process_has_folded_on(self, store: EventStore) -> None:
+        """Where heads have moved past what was read last, the log itself is asked."""
+        views, cid = Views(store), converse(store, 6)
+        with backed_up(store) as restore:
+            store.append(cid, say("lost 1", "lost 2"))
+            views.context(cid)
+            restore()
+            store.append(cid, say("new 1", "new 2", "new 3"))
+            expected = Views(store).context(cid)
+            assert expected == views.context(cid)
+
+
+class TestRecorder:
+    """A session does not go on where what it has written is gone."""
+
+    def test_the_loss_is_named(self, store: EventStore) -> None:
+        """With the version, and the events that this process knows."""
+        conversation = Conversation.start(store)
+        with conversation.turn("kept") as turn:
+            ask(turn, ("yes",))
+        with backed_up(store) as restore:
+            before = store.get(conversation.id).version
+            with conversation.turn("lost") as turn:
+                ask(turn, ("no",))
+            version, lost = conversation.version, list(store.read(conversation.id, after=before))
+            restore()
+            with pytest.raises(LogWentBack) as caught, conversation.turn("more"):
+                pytest.fail("the block must not run")
+        error = caught.value
+        assert (conversation.id, version, before) == (
+            error.conversation_id,
+            error.version,
+            error.actual,
+        )
+        assert [event.event_id for event in lost] == [event.event_id for event in error.lost]
+        assert before == store.get(conversation.id).version
+
+    @pytest.mark.parametrize("new", [1, 20])
+    def test_other_events_in_its_place(self, store: EventStore, new: int) -> None:
+        """It does not matter how far the log has come since, nor that nobody has fenced it."""
+        conversation = Conversation.start(store)
+        with backed_up(store) as restore:
+            conversation.append(e.Notebook(text="lost"))
+            restore()
+            store.append(conversation.id, say(*("new" for _ in range(new))))
+            with pytest.raises(LogWentBack):
+                conversation.append(e.Notebook(text="more"))
+            with pytest.raises(WrongExpectedVersion):
+                conversation.write_again()
+
+    def test_the_conversation_itself_is_gone(self, store: EventStore) -> None:
+        """It is not begun anew in its midst."""
+        with backed_up(store) as restore:
+            conversation = Conversation.start(store)
+            restore()
+            with pytest.raises(LogWentBack) as caught:
+                conversation.append(e.Notebook(text="more"))
+            assert 0 == caught.value.actual
+        with pytest.raises(ConversationNotFound):
+            store.get(conversation.id)
+
+    def test_written_again(self, store: EventStore) -> None:
+        """The same events at the same versions, and what was kept meanwhile; then it goes on."""
+        conversation = Conversation.start(store)
+        with conversation.turn("find") as turn:
+            with backed_up(store) as restore:
+                asked = ask_for_tool(turn)
+                tool = turn.tool(asked).__enter__()
+                lost = [event.event_id for event in store.read(conversation.id)]
+                restore()
+                with pytest.raises(LogWentBack):
+                    tool.result("found")
+            done = conversation.write_again()
+            assert done is not None
+            assert lost == [event.event_id for event in store.read(conversation.id)][: len(lost)]
+            (result,) = [each.data for each in store.read(conversation.id, after=done.version)]
+            assert ("tool_result", asked.call_id) == (result.type, result.call_id)  # type: ignore[union-attr]
+            assert conversation.write_again() is None
+            ask(turn, ("there",))
+        assert store.verify(conversation.id).ok
+
+    def test_an_older_session_is_fenced(self, store: EventStore) -> None:
+        """Opened again, the lost events may be written by hand, or left."""
+        conversation = Conversation.start(store)
+        with backed_up(store) as restore:
+            conversation.append(e.Notebook(text="lost"))
+            restore()
+            with Conversation.open(store, conversation.id) as again:
+                with pytest.raises(LogWentBack):
+                    conversation.append(e.Notebook(text="more"))
+                again.append(e.Notebook(text="new"))
+
+    def test_async(self, store: EventStore) -> None:
+        """The twin does the same."""
+
+        async def write() -> LogWentBack:
+            conversation = await AsyncConversation.start(AsyncEventStore(store))
+            with backed_up(store) as restore:
+                await conversation.append(e.Notebook(text="lost"))
+                restore()
+                with pytest.raises(LogWentBack) as caught:
+                    await conversation.append(e.Notebook(text="more"))
+                assert await conversation.write_again() is not None
+                await conversation.append(e.Notebook(text="more"))
+            return caught.value
+
+        assert ["lost"] == [event.data.text for event in asyncio.run(write()).lost]  # type: ignore[union-attr]
+
+
+class TestIdempotencyKeys:
+    """A key is given out once, also where versions are given out again."""
+
+    def test_another_call_has_another_key(self, store: EventStore) -> None:
+        """A payment provider would take the second for a repetition of the first."""
+        cid = Conversation.start(store).id
+        with backed_up(store) as restore:
+            keys = []
+            for _ in range(2):
+                with (
+                    Conversation.open(store, cid) as conversation,
+                    conversation.turn("pay") as turn,
+                ):
+                    asked = ask_for_tool(turn, "pay")
+                    with turn.tool(asked) as tool:
+                        keys.append((asked.call_id, tool.idempotency_key))
+                        tool.result("paid")
+                restore()
+        assert (keys[0][0], 2) == (keys[1][0], len({key for _, key in keys}))
+
+
+class TestAnotherCluster:
+    """A dump is restored into another server, whose transaction ids have not come so far."""
+
+    @pytest.mark.parametrize("who", ["a process that lives on", "one that must not migrate"])
+    def test_the_feed_skips_nothing(self, private_postgres: PostgresServer, who: str) -> None:
+        """Whoever appends first begins an epoch, also if nobody migrates."""
+        url = private_postgres.url()
+        with EventStore.open(url) as store:
+            _burn_transaction_ids(store)
+            store.append(new_id(), say("one", "two"))
+            first, last = (settled(store).read_all(limit=limit).cursor for limit in (1, 2))
+            private_postgres.replace()
+            store.close()
+            if who == "a process that lives on":
+                store.append(new_id(), say("three"))
+            else:
+                with EventStore.open(url, migrate=False) as late:
+                    late.append(new_id(), say("three"))
+            assert ["three"] == texts(settled(store).read_all(after=last))
+        with EventStore.open(url, read_only=True) as reader:
+            assert ["two", "three"] == texts(reader.read_all(after=first))
+
+    def test_who_only_reads_changes_nothing(self, private_postgres: PostgresServer) -> None:
+        """The first that writes begins the epoch."""
+        with EventStore.open(private_postgres.url()) as store:
+            store.append(new_id(), say("one"))
+        private_postgres.replace()
+        with EventStore.open(private_postgres.url(), read_only=True) as reader:
+            assert 1 == _epochs(reader)
+        with EventStore.open(private_postgres.url()) as store:
+            assert 2 == _epochs(store)
+
+
+def _epochs(store: EventStore) -> int:
+    with store.reading() as connection:
+        return int(connection.execute(text("SELECT count(*) FROM store_epochs")).scalar_one())
+
+
+def _burn_transaction_ids(store: EventStore) -> None:
+    """Take a thousand of them, so that a new cluster has not come so far."""
+    with store.writing() as connection:
+        connection.execute(text("CREATE TEMP TABLE burnt (n INT)"))
+        connection.execute(
+            text(
+                "DO $$ BEGIN FOR n IN 1..1000 LOOP BEGIN INSERT INTO burnt VALUES (n); "
+                "EXCEPTION WHEN OTHERS THEN NULL; END; END LOOP; END $$"
+            )
+        )

@@ -1,0 +1,145 @@
+"""What mutants are let loose on: the importers, the Python API, and the command line.
+
+Each function does one thing with hostile values, and returns what it was. What it raises is judged
+by `tests.fuzz.runs`; a command that ends with a status of its own is judged here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+
+from conversations.cli import cli
+from conversations.cli.values import InputFile
+from conversations.importers import FORMATS, Transcript, load, read_transcripts
+from eventstore.errors import ImportFailed
+from tests.cli.program import run
+from tests.fuzz.api import OPERATIONS
+from tests.fuzz.mutation import Mutator
+from tests.fuzz.world import World, documents
+
+__all__ = ["SURFACES", "Broken"]
+
+_LOADED = 0.3
+_ENDLESS = frozenset({"demo", "torture"})
+_PROCESSES = frozenset({"workers", "verbose", "help"})
+_STATUSES = (0, 1, 2)
+_URLS = (
+    *("", "::", "sqlite:////dev/null", "sqlite:////dev/zero", "sqlite:////", "sqlite://"),
+    *("sqlite:///x?nonsense=1", "postgresql://h:999999/d", "postgresql://127.0.0.1:1/d?nonsense=1"),
+    *(
+        "mysql://h/d",
+        "sqlite:///file:x?mode=nonsense&uri=true",
+        "postgresql://u:p@ss@127.0.0.1:1/d",
+    ),
+)
+
+
+class Broken(Exception):
+    """A surface did what it should never do, though it raised nothing."""
+
+
+def importers(world: World, mutator: Mutator) -> str:
+    """Read a damaged file, and load what could be read of it."""
+    name, document = mutator.one_of(documents())
+    path = world.write("mutant", mutator.file(document, by_line="jsonl" in name))
+    format_name = mutator.one_of((None, name, name, mutator.one_of(FORMATS)))
+    found = list(read_transcripts(path, format_name))
+    if not all(isinstance(item, Transcript | ImportFailed) for item in found):
+        raise Broken(f"neither transcripts nor failures: {found!r:.200}")
+    if mutator.chance(_LOADED):
+        load(world.store, iter(found))
+    return f"{name} as {format_name}"
+
+
+def api(world: World, mutator: Mutator) -> str:
+    """Call a function of the library with values that nobody means."""
+    operation = mutator.one_of(OPERATIONS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        operation(world, mutator)
+    return operation.__name__
+
+
+def commands(world: World, mutator: Mutator) -> str:
+    """Run a command with some of its parameters given badly."""
+    path = mutator.one_of(_leaves())
+    words = [*path, *_words(_find(path), world, mutator)]
+    given = mutator.one_of(_URLS) if mutator.chance(0.05) else world.url
+    try:
+        done = run("--db", given, *words)
+    except Exception as error:
+        raise Broken(f"{words!r:.1000}") from error
+    if done.status not in _STATUSES or "Traceback" in done.err:
+        raise Broken(f"{words!r:.1000} ended with {done.status}: {done.err[-2_000:]}")
+    if done.status == 2 and len(done.err.splitlines()) != 1 and "Usage:" not in done.err:
+        raise Broken(f"{words!r:.1000} said more than a line: {done.err[:2_000]}")
+    return " ".join(path)
+
+
+SURFACES = (importers, importers, importers, api, api, api, api, api, api, commands)
+"""Each in the share in which it is drawn."""
+
+
+def _leaves() -> list[tuple[str, ...]]:
+    return [path for path in _walk(cli, ()) if path[0] not in _ENDLESS]
+
+
+def _walk(command: click.Command, path: tuple[str, ...]) -> list[tuple[str, ...]]:
+    if not isinstance(command, click.Group):
+        return [path]
+    return [leaf for name, each in command.commands.items() for leaf in _walk(each, (*path, name))]
+
+
+def _find(path: tuple[str, ...]) -> click.Command:
+    command: click.Command = cli
+    for name in path:
+        assert isinstance(command, click.Group)
+        command = command.commands[name]
+    return command
+
+
+def _words(command: click.Command, world: World, mutator: Mutator) -> list[str]:
+    words = ["--once"] if any(each.name == "once" for each in command.params) else []
+    for parameter in command.params:
+        wanted = parameter.required or isinstance(parameter, click.Argument)
+        if parameter.name in _PROCESSES or parameter.name in ("db", "once"):
+            continue
+        if not mutator.chance(0.95 if wanted else 0.3):
+            continue
+        value = _value(parameter, world, mutator)
+        if isinstance(parameter, click.Argument):
+            words.append(value)
+        else:
+            words += [parameter.opts[0]] if _is_flag(parameter) else [parameter.opts[0], value]
+    return words
+
+
+def _is_flag(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Option) and parameter.is_flag
+
+
+def _value(parameter: click.Parameter, world: World, mutator: Mutator) -> str:
+    kind: Any = parameter.type
+    if isinstance(kind, InputFile):
+        return str(_input(world, mutator))
+    if isinstance(kind, click.Path):  # written to, or deleted from: nowhere but here
+        return str(world.directory / mutator.one_of(("mutant", "new", "new/er", ".", "store.db/x")))
+    if isinstance(kind, click.Choice) and mutator.chance(0.8):
+        return str(mutator.one_of(tuple(kind.choices)))
+    if parameter.name == "conversation" and mutator.chance(0.8):
+        return str(mutator.one_of(world.ids))[: mutator.one_of((36, 36, 8, 1))]
+    return str(mutator.number()) if mutator.chance(0.4) else mutator.text()
+
+
+def _input(world: World, mutator: Mutator) -> Path | str:
+    if mutator.chance(0.1):
+        return mutator.one_of(("/dev/zero", "/dev/null", "/", "none", str(world.directory)))
+    if mutator.chance(0.2):
+        settings: dict[str, Any] = {"max_tokens": 1_000, "reserve": 10, "strategies": ["facts"]}
+        return world.write("settings.json", mutator.file(settings, by_line=False))
+    name, document = mutator.one_of(documents())
+    return world.write("mutant", mutator.file(document, by_line="jsonl" in name))

@@ -1,0 +1,1 @@
+"""How time grows with what is stored."""

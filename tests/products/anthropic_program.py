@@ -1,0 +1,33 @@
+"""A program of its own: the loop around Anthropic's SDK, with threads; told where its model is.
+
+It prints what the model says as it says it, and ends when it is told to stop.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from anthropic import Anthropic
+
+from conversations.conversation import Conversation
+from eventstore import EventStore
+
+
+def main(url: str, conversation_id: str, model: str) -> None:
+    """Hold one turn in a conversation."""
+    with (
+        EventStore.open(url, migrate=False) as store,
+        Anthropic(base_url=model, api_key="test") as client,
+        Conversation.open(store, conversation_id) as conversation,
+        conversation.turn("hello") as turn,
+        turn.client(client).messages.stream(
+            model="claude-test", max_tokens=100, messages=[{"role": "user", "content": "hello"}]
+        ) as stream,
+    ):
+        for text in stream.text_stream:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,172 @@
+"""Between reading and writing: nothing is held while texts are folded, and what came then counts.
+
+On SQLite everybody who writes waits for a lock that is held while a text is tokenized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from eventstore import EventStore, new_id
+from eventstore import events as e
+from projections import Views, context_reading, engine, heads, rebuild, token_counts, worker
+from projections.catalogue import PROJECTIONS
+from projections.engine import CatchUp, Fold
+from projections.following import catch_up_behind
+from projections.generations import find_all_live, install
+from projections.timeline import TIMELINE
+from tests.projections.support import converse, expected, live_of, stored
+from tests.projections.toys import Marked
+
+Catching = Callable[[EventStore, UUID], object]
+
+
+@pytest.fixture
+def other(store: EventStore) -> Iterator[EventStore]:
+    """Give the same database, opened once more."""
+    with EventStore.open(store.engine.url) as opened:
+        yield opened
+
+
+def appended_since(store: EventStore, cid: UUID) -> object:
+    """Read a request that this store has appended to: it is not looked whether there is more."""
+    views = Views(store)
+    views.context(cid, max_tokens=500)
+    store.append(cid, [e.UserMessage.text("and more")])
+    return views.context(cid, max_tokens=500)
+
+
+WAYS: dict[str, Catching] = {
+    "timeline": lambda store, cid: Views(store).timeline(cid),
+    "context": appended_since,
+    "context in run mode": lambda store, cid: Views(store).context(cid, mode="run"),
+    "worker": lambda store, _: worker.run(store, once=True),
+    "rebuild": lambda store, _: rebuild.rebuild(store),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_locks_are_free_while_a_text_is_looked_at(
+    store: EventStore, other: EventStore, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """A worker's round over a megabyte kept all writers of SQLite waiting for 0.1 s."""
+    Views(store)
+    cid, looks = converse(store, 2), []
+
+    def free() -> None:
+        looks.append(1)
+        with other.writing(patience_ms=20) as connection:
+            live = [each for each in find_all_live(connection, PROJECTIONS) if each is not None]
+            heads.lock(connection, live, cid)
+
+    for owner, name in (
+        (Fold, "feed"),
+        (token_counts, "count_message"),
+        (context_reading, "build"),
+    ):
+        real = getattr(owner, name)
+
+        def looked(*args: Any, real: Any = real, **options: Any) -> Any:
+            free()
+            return real(*args, **options)
+
+        monkeypatch.setattr(owner, name, looked)
+    WAYS[way](store, cid)
+    assert looks
+
+
+def test_a_broken_conversation_is_tried_without_a_lock(
+    store: EventStore, other: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is set aside is folded up to where it breaks each time that it gains an event."""
+    Views(store)
+    toy = Marked()
+    with store.writing() as connection:
+        install(connection, [toy])
+    cid, looks = new_id(), []
+    store.append(cid, [e.UserMessage.text("fine"), e.UserMessage.text("poison")])
+    real = Marked.fold
+
+    def looked(self: Marked, state: Any, event: Any) -> Any:
+        looks.append(1)
+        with other.writing(patience_ms=20) as connection:
+            heads.lock(connection, [live_of(store, toy)], cid)
+        return real(self, state, event)
+
+    monkeypatch.setattr(Marked, "fold", looked)
+    assert 0 == catch_up_behind(store, [toy])
+    assert looks
+
+
+def between(monkeypatch: pytest.MonkeyPatch, come: Callable[[], object], times: int) -> list[int]:
+    """Have somebody come after so many foldings; give the list of the places they came at."""
+    came: list[int] = []
+    busy: list[int] = []
+    real = CatchUp.fold
+
+    def fold(self: CatchUp, connection: Any, most: int = engine.PIECE) -> int:
+        count = real(self, connection, most)
+        if len(came) < times and not busy:
+            came.append(self.version)
+            busy.append(1)
+            come()
+            busy.clear()
+        return count
+
+    monkeypatch.setattr(CatchUp, "fold", fold)
+    return came
+
+
+@pytest.mark.parametrize("way", ["timeline", "worker"])
+def test_somebody_else_has_folded_it_meanwhile(
+    store: EventStore, other: EventStore, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Then it is folded from where that one came to, and no row is written twice."""
+    views = Views(store)
+    cid = converse(store, 2)
+
+    def come() -> None:
+        other.append(cid, [e.UserMessage.text("and more")])
+        views.timeline(cid)
+
+    between(monkeypatch, come, 1)
+    WAYS[way](other, cid)
+    assert expected(store.read(cid), [TIMELINE]) == stored(store, cid, [TIMELINE])
+
+
+def test_others_always_come_first(
+    store: EventStore, other: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After some attempts it is folded under the lock: it comes to an end all the same."""
+    Views(store)
+    cid = converse(store, 2)
+    second = Views(other)
+
+    def come() -> None:
+        other.append(cid, [e.UserMessage.text("and more")])
+        second.timeline(cid)
+        other.append(cid, [e.UserMessage.text("and so on")])
+
+    came = between(monkeypatch, come, engine._ATTEMPTS)
+    assert 1 == catch_up_behind(store, [TIMELINE])
+    assert engine._ATTEMPTS == len(came)
+    assert expected(store.read(cid), [TIMELINE]) == stored(store, cid, [TIMELINE])
+
+
+@pytest.mark.parametrize("way", ["timeline", "context", "worker"])
+def test_what_was_erased_meanwhile_is_not_written(
+    store: EventStore, other: EventStore, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Neither rows nor token counts of it."""
+    Views(store)
+    cid = new_id()
+    store.append(cid, [e.UserMessage.text("a secret")])
+    between(monkeypatch, lambda: other.erase(cid, reason="asked for"), 1)
+    WAYS[way](store, cid)
+    catch_up_behind(store, PROJECTIONS)
+    assert expected(store.read(cid)) == stored(store, cid)
+    assert "secret" not in repr(stored(store, cid))

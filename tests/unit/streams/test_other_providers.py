@@ -1,0 +1,140 @@
+"""Streams of Gemini, Ollama and Bedrock, in the forms that their documents show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conversations.streams import parser_for
+
+from .recorded import fed_deltas, text_of
+
+GEMINI: list[dict[str, Any]] = [
+    {"candidates": [{"content": {"parts": [{"text": "Let me ", "thought": True}]}}]},
+    {"candidates": [{"content": {"parts": [{"text": "It is "}], "role": "model"}, "index": 0}]},
+    {
+        "candidates": [
+            {
+                "content": {
+                    "parts": [
+                        {"text": "sunny."},
+                        {
+                            "functionCall": {"name": "weather", "args": {"city": "Rome"}},
+                            "thoughtSignature": "c2ln",
+                        },
+                    ]
+                },
+                "finishReason": "STOP",
+            }
+        ],
+        "usageMetadata": {
+            "promptTokenCount": 9,
+            "candidatesTokenCount": 3,
+            "thoughtsTokenCount": 2,
+            "totalTokenCount": 14,
+        },
+        "modelVersion": "gemini-2.5-pro",
+        "responseId": "r1",
+    },
+]
+OLLAMA: list[dict[str, Any]] = [
+    {"model": "qwen3", "message": {"role": "assistant", "thinking": "Let me "}, "done": False},
+    {"model": "qwen3", "message": {"role": "assistant", "content": "It is "}, "done": False},
+    {
+        "model": "qwen3",
+        "message": {
+            "role": "assistant",
+            "content": "sunny.",
+            "tool_calls": [{"function": {"name": "weather", "arguments": {"city": "Rome"}}}],
+        },
+        "done": False,
+    },
+    {
+        "model": "qwen3",
+        "message": {"role": "assistant", "content": ""},
+        "done": True,
+        "done_reason": "stop",
+        "prompt_eval_count": 9,
+        "eval_count": 5,
+    },
+]
+BEDROCK: list[dict[str, Any]] = [
+    {"messageStart": {"role": "assistant"}},
+    {
+        "contentBlockDelta": {
+            "delta": {"reasoningContent": {"text": "Let me "}},
+            "contentBlockIndex": 0,
+        }
+    },
+    {"contentBlockDelta": {"delta": {"text": "It is "}, "contentBlockIndex": 1}},
+    {"contentBlockDelta": {"delta": {"text": "sunny."}, "contentBlockIndex": 1}},
+    {"contentBlockStop": {"contentBlockIndex": 1}},
+    {
+        "contentBlockStart": {
+            "start": {"toolUse": {"toolUseId": "t1", "name": "weather"}},
+            "contentBlockIndex": 2,
+        }
+    },
+    {"contentBlockDelta": {"delta": {"toolUse": {"input": '{"city"'}}, "contentBlockIndex": 2}},
+    {"contentBlockDelta": {"delta": {"toolUse": {"input": ': "Rome"}'}}, "contentBlockIndex": 2}},
+    {"messageStop": {"stopReason": "tool_use"}},
+    {"metadata": {"usage": {"inputTokens": 9, "outputTokens": 5, "totalTokens": 14}}},
+]
+STREAMS: dict[str, list[dict[str, Any]]] = {
+    "gemini_generate_content": GEMINI,
+    "ollama_chat": OLLAMA,
+    "bedrock_converse": BEDROCK,
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_stream(name: str) -> None:
+    """Text, reasoning, call, tokens: and the deltas, put together, are the message."""
+    parser, deltas = fed_deltas(STREAMS[name])
+    message = parser.message()
+    assert message.usage is not None
+    assert message.invocation is not None
+
+    assert name == message.invocation.specification
+    assert parser.finished
+    assert "It is sunny." == text_of(parser) == "".join(delta.text for delta in deltas)
+    assert "Let me " == text_of(parser, "reasoning") == "".join(d.reasoning for d in deltas)
+    assert [("weather", {"city": "Rome"})] == [(c.name, c.arguments) for c in message.tool_calls]
+    assert (9, 5) == (message.usage.prompt_tokens, message.usage.completion_tokens)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("cut", [1, 2])
+def test_cut_stream(name: str, cut: int) -> None:
+    """A stream that ends too soon is not finished, and keeps what had arrived."""
+    parser, _ = fed_deltas(STREAMS[name][:cut])
+
+    assert not parser.finished
+    assert "Let me " == parser.partial().reasoning or cut == 1
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_any_chunk_tells(name: str) -> None:
+    """Whichever chunk comes first, the specification is known."""
+    for chunk in STREAMS[name]:
+        assert not parser_for(chunk).unknown
+
+
+def test_errors_in_the_stream() -> None:
+    """An event of Bedrock's that is an exception is an error of the call."""
+    parser, _ = fed_deltas([BEDROCK[2], {"throttlingException": {"message": "slowly"}}])
+    assert parser.error is not None
+
+    assert ("rate_limit", True, "slowly") == (
+        parser.error.kind,
+        parser.error.retryable,
+        parser.error.message,
+    )
+
+
+def test_what_gemini_wants_back_is_kept() -> None:
+    """The signature of a thought goes back with the call that it led to."""
+    [call] = fed_deltas(GEMINI)[0].message().tool_calls
+
+    assert {"thoughtSignature": "c2ln"} == call.raw
