@@ -4,7 +4,7 @@
 
     EventStoreError
     ├── WrongExpectedVersion      the stream is at another version than the writer thought
-    ├── WriterFenced              a newer writer has opened the conversation
+    ├── WriterFenced              another writer has opened the conversation
     ├── LogWentBack               what was acknowledged is no longer in the log
     ├── EventIdConflict           some of the event ids are already elsewhere in the stream
     ├── OwnerMismatch             the conversation belongs to another tenant or user
@@ -141,14 +141,14 @@ class WrongExpectedVersion(EventStoreError):
 
 
 class WriterFenced(EventStoreError):
-    """A newer writer has opened the conversation; this one may append no more."""
+    """Another writer has opened the conversation; this one may append no more."""
 
     def __init__(self, conversation_id: UUID, epoch: int, current_epoch: int) -> None:
         self.conversation_id = conversation_id
         self.epoch = epoch
         self.current_epoch = current_epoch
         super().__init__(
-            f"conversation {conversation_id} has been opened by a newer writer (epoch "
+            f"conversation {conversation_id} has been opened by another writer (epoch "
             f"{current_epoch}, this one has {epoch}): open it again to go on"
         )
 

@@ -203,7 +203,8 @@ class EventStore(Transactions):
             tenant_id: The conversation's tenant, recorded when it is created.
             user_id: The conversation's user, recorded when it is created.
             parent: Conversation and version that this one was forked from, recorded likewise.
-            writer_epoch: Refuse if a newer writer has opened the conversation.
+            writer_epoch: What `raise_writer_epoch` returned, or 0: refuse if another writer has
+                opened the conversation since.
             anchor: That of the result of an earlier append, which the log must still hold.
             connection: Append in the transaction that `transaction` has begun on it.
 
@@ -534,6 +535,9 @@ class EventStore(Transactions):
 
     def raise_writer_epoch(self, conversation_id: StreamId) -> int:
         """Fence all earlier writers of a conversation; return the epoch of the new one.
+
+        Its lower 32 bits are random, those above count: it is greater than the one before, and
+        names this writer alone, even if the database goes back to an older state.
 
         Raises:
             ConversationNotFound: There is none of this id.

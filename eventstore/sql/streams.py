@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from secrets import randbits
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ __all__ = [
 
 # What decoding a value raises that SQLite keeps in a column of another type.
 _UNREADABLE = (AttributeError, TypeError, ValueError)
+_RANDOM_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +124,19 @@ def without_row(connection: Connection) -> list[UUID]:
 def raise_writer_epoch(connection: Connection, conversation_id: UUID) -> int:
     """Fence every earlier writer of the conversation and return the new writer's epoch.
 
+    Its upper bits count the writers, its lower 32 bits are random: a count that is given out twice,
+    since the database went back to an older state, makes another epoch.
+
     Raises:
         ConversationNotFound: There is none of this id.
     """
     table = metadata_for(connection.dialect.name).tables["conversations"]
+    last, one = table.c.writer_epoch, 1 << _RANDOM_BITS
     epoch = connection.execute(
         update(table)
         .where(table.c.conversation_id == conversation_id)
-        .values(writer_epoch=table.c.writer_epoch + 1)
-        .returning(table.c.writer_epoch)
+        .values(writer_epoch=last - last % one + one + randbits(_RANDOM_BITS))
+        .returning(last)
     ).scalar()
     if epoch is None:
         raise ConversationNotFound(conversation_id)

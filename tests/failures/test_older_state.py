@@ -16,6 +16,7 @@ from eventstore.errors import (
     ConversationNotFound,
     InvalidCursor,
     LogWentBack,
+    WriterFenced,
     WrongExpectedVersion,
 )
 from projections import Views
@@ -244,6 +245,38 @@ class TestRecorder:
             return caught.value
 
         assert ["lost"] == [event.data.text for event in asyncio.run(write()).lost]  # type: ignore[union-attr]
+
+
+class TestWriters:
+    """A writer is fenced by whoever opened after it, also where epochs are counted again."""
+
+    def test_the_count_is_given_out_twice(self, store: EventStore) -> None:
+        """An old writer that has written nothing has nothing else to be known by."""
+        cid = new_id()
+        store.append(cid, say("kept"))
+        with backed_up(store) as restore:
+            old = store.raise_writer_epoch(cid)
+            restore()
+            new = store.raise_writer_epoch(cid)
+        assert old >> 32 == new >> 32
+        with pytest.raises(WriterFenced) as caught:
+            store.append(cid, say("late"), writer_epoch=old)
+        assert (old, new) == (caught.value.epoch, caught.value.current_epoch)
+        store.append(cid, say("new"), writer_epoch=new)
+        assert ["kept", "new"] == texts(store.read(cid))
+
+    def test_of_two_processes_that_open(self, store: EventStore) -> None:
+        """The one whose opening was lost does not write into the other's session."""
+        with Conversation.start(store) as conversation:
+            cid = conversation.id
+        with backed_up(store) as restore:
+            old = Conversation.open(store, cid)
+            restore()
+            new = Conversation.open(store, cid)
+            with pytest.raises((WriterFenced, LogWentBack)):
+                old.append(e.Notebook(text="late"))
+            new.append(e.Notebook(text="new"))
+        assert old.epoch != new.epoch
 
 
 class TestIdempotencyKeys:
