@@ -72,7 +72,9 @@ class ErasureReceipt:
 
     ``versions`` lost their payload; ``blob_count`` blobs of together ``blob_bytes`` bytes went;
     ``version`` is the receipt's own. ``derived`` are those of ``versions`` that went along, as they
-    held the words of those asked for; ``quoted_by`` hold such words still.
+    held the words of those asked for; ``quoted_by`` hold such words still. Without ``log_emptied`` a
+    reader keeps erased pages in SQLite's file or its write-ahead log, until both it has ended and
+    the log was emptied.
     """
 
     conversation_id: UUID
@@ -85,6 +87,7 @@ class ErasureReceipt:
     version: int
     derived: tuple[Quoting, ...] = ()
     quoted_by: tuple[Quoting, ...] = ()
+    log_emptied: bool = True
 
 
 def erasure_lock(connection: AnyConnection, *conversations: UUID, exclusive: bool = False) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from logging import INFO
 from os import PathLike
 from pathlib import Path
@@ -468,8 +469,9 @@ class EventStore(Transactions):
 
         One transaction takes payloads, blobs and all that projections made of them, and appends
         the receipt. `verify` still passes afterwards. On SQLite the freed pages are overwritten
-        and the write-ahead log is emptied; a reader that stays open beyond the busy timeout keeps
-        old pages in the log, which is logged as a warning and mended by the next `close`.
+        and the write-ahead log is emptied. A reader that stays in a transaction keeps it from that:
+        after half a second a warning is logged, and the receipt says ``log_emptied=False``. The
+        next erasure, `vacuum` or `close` tries again.
 
         With ``versions``, what holds the same words goes along: a turn's input, the pieces of an
         answer, the arguments of a call, the requests and summaries that they went into. The receipt
@@ -512,7 +514,7 @@ class EventStore(Transactions):
             if vacuum:
                 self.vacuum()
             erased.note(version=receipt.version, events=len(receipt.versions))
-        return receipt
+        return replace(receipt, log_emptied=not self._log_to_empty)
 
     def vacuum(self) -> None:
         """Rewrite all tables that hold what was said, without what was erased, and their indexes.
@@ -527,11 +529,12 @@ class EventStore(Transactions):
             with self.reading() as connection:
                 tables = erasure.tables_with_content(connection)
             traces.vacuum(self, tables)
+            self._empty_log()
 
     def _empty_log(self) -> None:
         self._log_to_empty = not empty_log(self)
         if self._log_to_empty:
-            _log.warning("erased pages are still in the write-ahead log: a reader holds it")
+            _log.warning("erased pages are still in the file or its log: a reader holds them")
 
     def raise_writer_epoch(self, conversation_id: StreamId) -> int:
         """Fence all earlier writers of a conversation; return the epoch of the new one.
@@ -549,5 +552,5 @@ class EventStore(Transactions):
         """Close every connection; the store can still be used, and opens new ones."""
         self._at_hand.close()
         if self._log_to_empty:
-            self._empty_log()
+            self._log_to_empty = not empty_log(self)
         super().close()

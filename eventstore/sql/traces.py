@@ -17,7 +17,7 @@ from sqlalchemy.exc import ProgrammingError
 from eventstore.errors import NotWritable
 from eventstore.log import get_logger
 from eventstore.sql.failures import translated
-from eventstore.sql.transactions import Transactions, empty_log
+from eventstore.sql.transactions import Transactions
 
 __all__ = ["clear_statistics", "vacuum", "without_statistics"]
 
@@ -106,8 +106,6 @@ def vacuum(transactions: Transactions, tables: Sequence[str]) -> None:
             with engine.connect() as connection:
                 alone = connection.execution_options(isolation_level="AUTOCOMMIT")
                 _rewrite(alone, transactions.url, tables)
-    if not empty_log(transactions):
-        _log.warning("erased pages are still in the write-ahead log: a reader holds it")
 
 
 def _rewrite(connection: Connection, url: str, tables: Sequence[str]) -> None:

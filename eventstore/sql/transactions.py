@@ -22,6 +22,8 @@ from eventstore.sql.failures import translated
 
 __all__ = ["Transactions", "empty_log"]
 
+_PATIENCE_MS = 500  # for readers that use the log which is to be emptied
+
 
 class Transactions:
     """The transactions of one database; safe to share between threads."""
@@ -119,10 +121,12 @@ class Transactions:
 def empty_log(transactions: Transactions) -> bool:
     """Have SQLite drop its write-ahead log, which still holds erased pages; tell whether it has.
 
-    It cannot while a reader uses the log.
+    It cannot while a reader uses the log. Nobody can write while it waits, so it waits little.
     """
     if transactions.engine.dialect.name != "sqlite":
         return True
     with translated(transactions.url), transactions.engine.connect() as connection:
-        alone = connection.execution_options(isolation_level="AUTOCOMMIT")
+        alone = connection.execution_options(
+            isolation_level="AUTOCOMMIT", patience_ms=_PATIENCE_MS
+        )
         return not alone.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]

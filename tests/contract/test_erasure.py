@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from uuid import UUID
 
@@ -58,6 +59,34 @@ def test_no_byte_stays_on_disk(sqlite_url: str, cid: UUID) -> None:
 
         store.erase(cid, reason="the user asked for it")
 
+        assert MARKER.encode() not in files_of(client)
+
+
+@pytest.mark.parametrize("then", ["close", "vacuum", "erase"])
+def test_a_reader_that_stays_is_waited_for_shortly(
+    sqlite_url: str, cid: UUID, caplog: pytest.LogCaptureFixture, then: str
+) -> None:
+    """It kept an erasure, and all writers, waiting for the busy timeout; it still can read on."""
+    with (
+        EventStore.open(sqlite_url) as reader,
+        EventStore.open(sqlite_url) as store,
+        PlainClient(sqlite_url) as client,
+    ):
+        store.append(cid, say(f"my word is {MARKER}"))
+        with reader.reading() as connection:
+            connection.exec_driver_sql("SELECT count(*) FROM events")
+            started = time.monotonic()
+            receipt = store.erase(cid, reason="the user asked for it")
+            assert time.monotonic() - started < 10
+            assert receipt.log_emptied is False
+            assert 1 == caplog.text.count("a reader holds them")
+            assert MARKER.encode() in files_of(client)
+            assert MARKER not in repr(list(store.read(cid)))
+
+        if then == "erase":
+            assert store.erase(cid, reason="once more").log_emptied is True
+        else:
+            {"close": store.close, "vacuum": store.vacuum}[then]()
         assert MARKER.encode() not in files_of(client)
 
 
