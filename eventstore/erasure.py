@@ -72,9 +72,8 @@ class ErasureReceipt:
 
     ``versions`` lost their payload; ``blob_count`` blobs of together ``blob_bytes`` bytes went;
     ``version`` is the receipt's own. ``derived`` are those of ``versions`` that went along, as they
-    held the words of those asked for; ``quoted_by`` hold such words still. Without ``log_emptied`` a
-    reader keeps erased pages in SQLite's file or its write-ahead log, until both it has ended and
-    the log was emptied.
+    held the words of those asked for; ``quoted_by`` hold such words still. Unless ``log_emptied``,
+    a reader has kept erased pages in SQLite's file or its write-ahead log.
     """
 
     conversation_id: UUID

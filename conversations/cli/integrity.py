@@ -1,8 +1,7 @@
-"""``eventstore verify`` and ``eventstore erase``: proof that nothing changed; deletion."""
+"""``eventstore verify``: proof that nothing changed."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from uuid import UUID
 
@@ -15,7 +14,6 @@ from conversations.cli.documents import print_document
 from conversations.cli.options import (
     Target,
     common,
-    conversation_argument,
     find_conversation,
     json_option,
     with_target,
@@ -26,7 +24,7 @@ from conversations.cli.text import plural
 from conversations.cli.values import InputFile
 from eventstore import EventStore, Verification
 
-__all__ = ["erase", "verify"]
+__all__ = ["said", "verify"]
 
 
 @click.command()
@@ -105,63 +103,3 @@ def _document(found: Verification) -> dict[str, object]:
         "events": found.events,
         "problems": found.problems,
     }
-
-
-@click.command()
-@conversation_argument
-@click.option("--reason", required=True, metavar="TEXT", help="Why; it stands in the receipt.")
-@click.option("--requested-by", metavar="WHO", help="Who asked for it; stands in the receipt.")
-@click.option(
-    "--state-directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Where the product has files of tool outputs: the conversation's are deleted.",
-)
-@click.option("--vacuum", is_flag=True, help="Rewrite all tables, so that no page holds it either.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@common
-@with_target
-def erase(
-    target: Target,
-    conversation: str,
-    reason: str,
-    requested_by: str | None,
-    state_directory: Path | None,
-    vacuum: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    """Erase what a conversation says, for good.
-
-    Payloads, blobs and everything derived from them go; the order of events, their types and a
-    receipt stay, and can be verified.
-    """
-    with target.open_to_write() as store:
-        stream = find_conversation(store, conversation)
-        if not yes:
-            _ask(stream, store.get(stream).version)
-        try:
-            receipt = store.erase(
-                stream,
-                reason=reason,
-                requested_by=requested_by,
-                state_directory=state_directory,
-                vacuum=vacuum,
-            )
-        except OSError as error:
-            raise Failed(f"erased, but for a file: {error}; erase again once it can go") from error
-    if as_json:
-        print_document(receipt)
-        return
-    blobs = f" and {plural(receipt.blob_count, 'blob')}" if receipt.blob_count else ""
-    done = f"erased {plural(len(receipt.versions), 'event')}{blobs} of {stream}"
-    say(f"{done}; the receipt is event {receipt.version}")
-
-
-def _ask(conversation_id: UUID, version: int) -> None:
-    if not sys.stdin.isatty():
-        raise Failed("nobody is there to be asked: give --yes to erase without being asked")
-    question = f"Erase the {plural(version, 'event')} of {conversation_id} for good?"
-    if not click.confirm(question, err=True):
-        raise Failed("nothing was erased")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-__all__ = ["InputFile", "Number", "Seconds"]
+__all__ = ["InputFile", "Number", "Seconds", "Versions"]
 
 _MOST = 2**53
 """Neither a version nor a limit is above it, and both databases can count further."""
@@ -23,6 +23,26 @@ class Number(click.IntRange):
         if abs(number) > _MOST:
             self.fail(f"the number is out of range: at most {_MOST:,}", param, ctx)
         return number
+
+
+class Versions(click.ParamType[range]):
+    """A version, or versions from one to another, both included, as in ``5-9``."""
+
+    name = "versions"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> range:
+        """Return the versions."""
+        if isinstance(value, range):
+            return value
+        first, dash, last = str(value).partition("-")
+        bounds = [
+            Number(min=1).convert(each, param, ctx) for each in (first, last if dash else first)
+        ]
+        if bounds[0] > bounds[1]:
+            self.fail(f"{value!r} ends before it begins", param, ctx)
+        return range(bounds[0], bounds[1] + 1)
 
 
 class Seconds(click.FloatRange):

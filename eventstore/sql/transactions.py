@@ -126,7 +126,5 @@ def empty_log(transactions: Transactions) -> bool:
     if transactions.engine.dialect.name != "sqlite":
         return True
     with translated(transactions.url), transactions.engine.connect() as connection:
-        alone = connection.execution_options(
-            isolation_level="AUTOCOMMIT", patience_ms=_PATIENCE_MS
-        )
+        alone = connection.execution_options(isolation_level="AUTOCOMMIT", patience_ms=_PATIENCE_MS)
         return not alone.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]

@@ -1,15 +1,13 @@
-"""``verify`` and ``erase``."""
+"""``verify``."""
 
 from __future__ import annotations
 
-import os
 import sqlite3
 
-import pytest
 from sqlalchemy import make_url
 
 from eventstore import EventStore, new_id
-from tests.cli.program import call, run
+from tests.cli.program import run
 from tests.cli.samples import conversation_with
 from tests.contract.plain import PlainClient
 
@@ -56,62 +54,6 @@ def test_verify_finds_one_byte_in_json(own: str) -> None:
         problem["version"],
         problem["kind"],
     )
-
-
-def test_erase_leaves_a_receipt(own_anywhere: str) -> None:
-    """Erased events show no text any more, and the store still verifies."""
-    cid = conversation_with(own_anywhere, "How is the weather")
-    arguments = ("--reason", "asked to", "--requested-by", "ada", "--yes", "--json")
-    receipt = run("erase", cid, *arguments, url=own_anywhere).document
-    events = run("events", cid, "--json", url=own_anywhere).document
-    assert (cid, "asked to", 10) == (
-        receipt["conversation_id"],
-        receipt["reason"],
-        receipt["version"],
-    )
-    assert {True, False} == {each["erased"] for each in events}
-    assert "(erased)" in run("events", cid, url=own_anywhere).out
-    assert "Oslo" not in run("timeline", cid, "--full", url=own_anywhere).out
-    assert 0 == run("verify", url=own_anywhere).status
-
-
-def test_erase_in_words(own: str) -> None:
-    """Without ``--json`` one sentence tells what was erased."""
-    cid = conversation_with(own, "How is the weather")
-    done = run("erase", cid, "--reason", "asked to", "--yes", url=own)
-    assert f"erased 9 events of {cid}; the receipt is event 10\n" == done.out
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--reason", "asked to"), ("--yes",), ("--reason", " ", "--yes")]
-)
-def test_erase_needs_a_reason_and_a_yes(own: str, arguments: tuple[str, ...]) -> None:
-    """Without a reason, or with nobody to say yes, nothing is erased."""
-    cid = conversation_with(own, "How is the weather")
-    done = run("erase", cid, *arguments, url=own)
-    assert (2, 1) == (done.status, len(done.err.splitlines()))
-    assert not any(each["erased"] for each in run("events", cid, "--json", url=own).document)
-
-
-@pytest.mark.parametrize(("answer", "status"), [("n", 2), ("y", 0)])
-def test_erase_asks(
-    own: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    answer: str,
-    status: int,
-) -> None:
-    """At a terminal it asks, and erases only after a yes."""
-    cid = conversation_with(own, "How is the weather")
-    controller, terminal = os.openpty()
-    os.write(controller, f"{answer}\n".encode())
-    with open(terminal, encoding="utf-8") as keyboard:
-        monkeypatch.setattr("sys.stdin", keyboard)
-        done = call("erase", cid, "--reason", "asked to", url=own)
-    os.close(controller)
-    erased = [each["erased"] for each in run("events", cid, "--json", url=own).document]
-    assert (status, status == 0) == (done, any(erased))
-    assert f"Erase the 9 events of {cid} for good?" in capsys.readouterr().err
 
 
 def without_its_row(url: str, beginning: str) -> str:

@@ -1,0 +1,183 @@
+"""``erase``: a conversation or single events of it, what goes along, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from eventstore import EventStore, Meta, NewEvent, new_id
+from eventstore import events as e
+from tests.cli.program import call, run
+from tests.cli.samples import conversation_with
+
+ASKED = "my account number is DE02120300000000202051"
+WHY = ("--reason", "asked to", "--yes")
+
+
+def quoted(url: str) -> str:
+    """Write a conversation in which the second event is copied and quoted; return its id."""
+    cid = new_id()
+    with EventStore.open(url) as store:
+        store.append(
+            cid,
+            [
+                NewEvent(e.TurnStart(input=ASKED), meta=Meta(turn=1)),
+                NewEvent(e.UserMessage.text(ASKED), meta=Meta(turn=1)),
+                e.LlmRequest(llm_call_id="a", versions=(e.VersionRange(first=2, last=2),)),
+                e.AssistantMessage.of("I shall look for it.", llm_call_id="a"),
+                e.AssistantMessage.of(f"You said: {ASKED}", llm_call_id="b"),
+                e.UserMessage.text("fine"),
+            ],
+        )
+    return str(cid)
+
+
+def erased(url: str, cid: str) -> set[int]:
+    """Return the versions that say nothing any more."""
+    listed = run("events", cid, "--json", url=url).document
+    return {each["version"] for each in listed if each["erased"]}
+
+
+def test_erase_leaves_a_receipt(own_anywhere: str) -> None:
+    """Erased events show no text any more, and the store still verifies."""
+    cid = conversation_with(own_anywhere, "How is the weather")
+    arguments = ("--reason", "asked to", "--requested-by", "ada", "--yes", "--json")
+    receipt = run("erase", cid, *arguments, url=own_anywhere).document
+    events = run("events", cid, "--json", url=own_anywhere).document
+    assert (cid, "asked to", 10) == (
+        receipt["conversation_id"],
+        receipt["reason"],
+        receipt["version"],
+    )
+    assert {True, False} == {each["erased"] for each in events}
+    assert "(erased)" in run("events", cid, url=own_anywhere).out
+    assert "Oslo" not in run("timeline", cid, "--full", url=own_anywhere).out
+    assert 0 == run("verify", url=own_anywhere).status
+
+
+def test_erase_in_words(own: str) -> None:
+    """Without ``--json`` one sentence tells what was erased."""
+    cid = conversation_with(own, "How is the weather")
+    done = run("erase", cid, "--reason", "asked to", "--yes", url=own)
+    assert f"erased 9 events of {cid}; the receipt is event 10\n" == done.out
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--reason", "asked to"), ("--yes",), ("--reason", " ", "--yes")]
+)
+def test_erase_needs_a_reason_and_a_yes(own: str, arguments: tuple[str, ...]) -> None:
+    """Without a reason, or with nobody to say yes, nothing is erased."""
+    cid = conversation_with(own, "How is the weather")
+    done = run("erase", cid, *arguments, url=own)
+    assert (2, 1) == (done.status, len(done.err.splitlines()))
+    assert not any(each["erased"] for each in run("events", cid, "--json", url=own).document)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "chosen", "question"),
+    [
+        ("n", 2, (), "the 9 events of {cid}"),
+        ("y", 0, (), "the 9 events of {cid}"),
+        ("n", 2, ("--version", "2-3"), "2 events of {cid} and their copies"),
+        ("y", 0, ("--version", "2", "--no-derived"), "1 event of {cid}"),
+    ],
+)
+def test_erase_asks(
+    own: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    status: int,
+    chosen: tuple[str, ...],
+    question: str,
+) -> None:
+    """At a terminal it asks, and erases only after a yes."""
+    cid = conversation_with(own, "How is the weather")
+    controller, terminal = os.openpty()
+    os.write(controller, f"{answer}\n".encode())
+    with open(terminal, encoding="utf-8") as keyboard:
+        monkeypatch.setattr("sys.stdin", keyboard)
+        done = call("erase", cid, "--reason", "asked to", *chosen, url=own)
+    os.close(controller)
+    erased = [each["erased"] for each in run("events", cid, "--json", url=own).document]
+    assert (status, status == 0) == (done, any(erased))
+    assert f"Erase {question.format(cid=cid)} for good?" in capsys.readouterr().err
+
+
+def test_single_events_go_with_their_copies(own_anywhere: str) -> None:
+    """The receipt names the copies that went along, and what quotes them still."""
+    cid = quoted(own_anywhere)
+    receipt = run("erase", cid, "--version", "2", *WHY, "--json", url=own_anywhere).document
+    assert [1, 2, 3] == receipt["versions"]
+    assert [
+        {"what": "input", "versions": [{"first": 1, "last": 1}]},
+        {"what": "request", "versions": [{"first": 3, "last": 3}]},
+    ] == receipt["derived"]
+    assert [{"what": "quotation", "versions": [{"first": 5, "last": 5}]}] == receipt["quoted_by"]
+    assert receipt["log_emptied"] is True
+    assert {1, 2, 3} == erased(own_anywhere, cid)
+
+
+def test_what_went_along_in_words(own: str) -> None:
+    """A line for the copies, a line for what is left."""
+    cid = quoted(own)
+    first, *rest = run("erase", cid, "--version", "2", *WHY, url=own).out.splitlines()
+    assert f"erased 3 events of {cid}; the receipt is event 7" == first
+    assert [
+        "of these, as copies: input 1; request 3",
+        "not erased, though they hold the same words: quotation 5",
+    ] == rest
+
+
+def test_ranges_and_no_copies(own: str) -> None:
+    """What was named goes, and nothing else; what copies it is named."""
+    cid = quoted(own)
+    chosen = ("--version", "2", "--version", "4-5", "--no-derived")
+    receipt = run("erase", cid, *chosen, *WHY, "--json", url=own).document
+    assert {2, 4, 5} == set(receipt["versions"]) == erased(own, cid)
+    assert [] == receipt["derived"]
+    assert ["input", "request"] == [each["what"] for each in receipt["quoted_by"]]
+
+
+def test_what_was_erased_before_is_said(own: str) -> None:
+    """Of what was asked for, and has no payload to lose."""
+    cid = quoted(own)
+    run("erase", cid, "--version", "4-5", *WHY, url=own)
+    done = run("erase", cid, "--version", "4-7", *WHY, url=own)
+    assert 0 == done.status
+    assert "erased 1 event of" in done.out
+    assert "nothing was left to erase of 4-5, 7\n" == done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--version", "7"), "there is no event 7: the newest of"),
+        (("--version", "2", "--version", f"5-{2**53}"), f"there is no event {2**53}"),
+        (("--version", "3-"), "'' is not a valid integer"),
+        (("--version", "0"), "0 is not in the range"),
+        (("--version", "4-2"), "'4-2' ends before it begins"),
+        (("--version", "two"), "'two' is not a valid integer"),
+        (("--no-derived",), "--no-derived is for --version"),
+    ],
+)
+def test_versions_that_are_none(own: str, arguments: tuple[str, ...], said: str) -> None:
+    """Refused in one line, and nothing is erased."""
+    cid = quoted(own)
+    done = run("erase", cid, *arguments, *WHY, url=own)
+    assert 2 == done.status
+    assert said in done.err
+    assert set() == erased(own, cid)
+
+
+def test_a_reader_that_keeps_the_pages_is_said(own: str) -> None:
+    """The files hold what was erased as long as it reads: in a warning, and as JSON."""
+    cid = quoted(own)
+    with EventStore.open(own) as reader, reader.reading() as connection:
+        connection.exec_driver_sql("SELECT count(*) FROM events")
+        done = run("erase", cid, *WHY, "--json", url=own)
+    assert 0 == done.status
+    assert json.loads(done.out)["log_emptied"] is False
+    assert "still in the file or its log: a reader holds them" in done.err
