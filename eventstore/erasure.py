@@ -42,7 +42,7 @@ from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.migrate import schema_stays
 from eventstore.sql.read import read_page
 from eventstore.sql.requests import ANY, Append, prepare
-from eventstore.sql.schema import metadata_for
+from eventstore.sql.schema import SHARED_TABLES, metadata_for
 from eventstore.sql.sources import forget
 from eventstore.sql.traces import clear_statistics
 from eventstore.sql.types import Id
@@ -50,16 +50,6 @@ from eventstore.sql.types import Id
 __all__ = ["ErasureReceipt", "erase", "erasure_count", "erasure_lock", "tables_with_content"]
 
 _DIGEST = re.compile("[0-9a-f]{64}")
-_SHARED = (
-    "projection_failures",
-    "token_counts",
-    "search_rows",
-    "search_vectors",
-    "search_heads",
-)
-"""The tables of projections that no generation owns, and no registry row names; the heads last,
-as deleting one clears what an index may still hold of the rows."""
-
 _ERASURES = Statement(
     "SELECT count(*) FROM erasures WHERE conversation_id IN (SELECT value FROM json_each(:ids))",
     "SELECT count(*) FROM erasures WHERE conversation_id = ANY(:ids)",
@@ -355,4 +345,4 @@ def _projected(connection: Connection) -> list[str]:
     registered = connection.execute(select(projections.c.tables)).scalars().all()
     derived = [name for names in registered for name in json.loads(names)]
     inspector = inspect(connection)
-    return derived + [name for name in _SHARED if inspector.has_table(name)]
+    return derived + [name for name in SHARED_TABLES if inspector.has_table(name)]

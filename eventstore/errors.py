@@ -47,7 +47,8 @@
         ├── ForkedStore           a child holds its parent's connections of SQLite
         ├── DatabaseBusy          another writer held the lock beyond the timeout
         ├── SchemaOutdated        the schema is older than the code, and upgrading was declined
-        └── SchemaTooNew          the schema is newer than the code
+        ├── SchemaTooNew          the schema is newer than the code
+        └── TablesTaken           a product's own tables have the names of the store's
 
 The driver's error, where there is one, is the ``__cause__``. Data stand in attributes; the message
 says what to do next.
@@ -72,6 +73,7 @@ from eventstore.unavailable import (
     SchemaOutdated,
     SchemaTooNew,
     StoreUnavailable,
+    TablesTaken,
 )
 
 if TYPE_CHECKING:
@@ -115,6 +117,7 @@ __all__ = [
     "SchemaTooNew",
     "StatementRefused",
     "StoreUnavailable",
+    "TablesTaken",
     "ToolDenied",
     "TurnStillOpen",
     "UnknownAlias",

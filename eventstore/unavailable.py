@@ -19,6 +19,7 @@ __all__ = [
     "SchemaOutdated",
     "SchemaTooNew",
     "StoreUnavailable",
+    "TablesTaken",
 ]
 
 
@@ -69,3 +70,15 @@ class SchemaOutdated(StoreUnavailable):
 
 class SchemaTooNew(StoreUnavailable):
     """The schema is newer than the code: upgrade the package."""
+
+
+class TablesTaken(StoreUnavailable):
+    """Tables that this package did not make have the names of its own; ``names`` are these."""
+
+    def __init__(self, url: str, names: list[str]) -> None:
+        self.names = names
+        super().__init__(
+            url,
+            f"tables of another maker have the names that the store needs: {', '.join(names)}. "
+            "Give the store a database or a file of its own",
+        )

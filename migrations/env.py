@@ -8,13 +8,17 @@ from alembic import context
 from sqlalchemy import Connection
 
 from eventstore.sql.engines import open_engine
-from eventstore.sql.migrate import schema_lock
+from eventstore.sql.migrate import VERSION_TABLE, schema_lock
 from eventstore.sql.schema import metadata_for
 
 
 def run(connection: Connection) -> None:
     """Run the migrations in the connection's transaction."""
-    context.configure(connection=connection, target_metadata=metadata_for(connection.dialect.name))
+    context.configure(
+        connection=connection,
+        target_metadata=metadata_for(connection.dialect.name),
+        version_table=VERSION_TABLE,
+    )
     context.run_migrations()
 
 

@@ -7,10 +7,10 @@ from weakref import WeakSet
 from sqlalchemy import Engine
 
 from eventstore import EventStore
-from eventstore.sql.migrate import schema_lock
+from eventstore.sql.migrate import require_free, schema_lock
 from projections import failures, token_counts
 from projections.catalogue import PROJECTIONS
-from projections.generations import find_all_live, install
+from projections.generations import find_all_live, install, registered
 
 __all__ = ["install_all"]
 
@@ -23,6 +23,9 @@ def install_all(store: EventStore) -> None:
     """Give every projection a live generation for this code's version, and the shared tables.
 
     One transaction under the schema lock; nothing is written when all are there.
+
+    Raises:
+        TablesTaken: Tables or views of a product's own have the names of a projection's.
     """
     with store.reading() as connection:
         live = find_all_live(connection, PROJECTIONS)
@@ -34,6 +37,9 @@ def install_all(store: EventStore) -> None:
         with schema_lock(store.engine) as connection:
             token_counts.create(connection)
             failures.create(connection)
+            known = {row["name"] for row in registered(connection)}
+            new = [each for each in missing if each.name not in known]
+            require_free(connection, {table.name for each in new for table in each.tables})
             install(connection, missing)
             shared = True
     if shared:

@@ -10,7 +10,7 @@ from conversations.cli.options import Target, common, json_option, with_target
 from eventstore.masking import masked
 from eventstore.sql.engines import open_engine
 from eventstore.sql.failures import translated
-from eventstore.sql.migrate import current_revision, known_revisions
+from eventstore.sql.migrate import REVISIONS, current_revision
 
 __all__ = ["db"]
 
@@ -29,7 +29,7 @@ def upgrade(target: Target) -> None:
     In one transaction. A schema that is current is left alone.
     """
     with target.create() as store:
-        say(f"{store.url} is at revision {known_revisions()[-1]}")
+        say(f"{store.url} is at revision {REVISIONS[-1]}")
 
 
 @db.command("current")
@@ -46,7 +46,7 @@ def current(target: Target, as_json: bool) -> None:
             revision = current_revision(connection)
     finally:
         engine.dispose()
-    latest = known_revisions()[-1]
+    latest = REVISIONS[-1]
     if as_json:
         document = {"revision": revision, "latest": latest, "is_latest": revision == latest}
         print_document(document)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 
 from sqlalchemy import Connection, UniqueConstraint, func, inspect, select, text
 
 from eventstore.checks import Check
 from eventstore.sql.held_back import held_back
-from eventstore.sql.migrate import current_revision, known_revisions
+from eventstore.sql.migrate import REVISIONS, current_revision, revision_script
 from eventstore.sql.schema import metadata_for
 from eventstore.store import EventStore
 
@@ -32,13 +31,13 @@ def schema(store: EventStore) -> Check:
     """Whether the schema is at the revision that this code knows."""
     with store.reading() as connection:
         revision = current_revision(connection)
-    latest = known_revisions()[-1]
+    latest = REVISIONS[-1]
     details = {"revision": revision, "latest": latest}
     if revision == latest:
         return Check("schema", "ok", f"revision {revision}, the latest", details=details)
     if revision is None:
         found, advice = "there is no schema", "make one: eventstore db upgrade"
-    elif revision in known_revisions():
+    elif revision in REVISIONS:
         found, advice = f"revision {revision} is older than {latest}", "run: eventstore db upgrade"
     else:
         found, advice = f"revision {revision} is unknown here", "upgrade the package"
@@ -91,9 +90,7 @@ def triggers(store: EventStore) -> Check:
 
 
 def _declared(name: str) -> tuple[str, ...]:
-    declared: tuple[str, ...] = vars(importlib.import_module("migrations.versions.0001_events"))[
-        name
-    ]
+    declared: tuple[str, ...] = revision_script(REVISIONS[0])[name]
     return declared
 
 

@@ -6,27 +6,39 @@ database at once: the first upgrades, the others wait and find it done.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from eventstore.errors import SchemaOutdated, SchemaTooNew, StoreUnavailable
+import eventstore
+from eventstore.errors import SchemaOutdated, SchemaTooNew, TablesTaken
 from eventstore.masking import masked
 from eventstore.sql.engines import begin_write
 from eventstore.sql.failures import translated
+from eventstore.sql.schema import metadata_for
 
 __all__ = [
+    "REVISIONS",
+    "VERSION_TABLE",
     "current_revision",
-    "known_revisions",
     "require_current",
+    "require_free",
+    "revision_script",
     "schema_lock",
     "schema_stays",
     "upgrade",
 ]
+
+REVISIONS = ("0001",)
+"""The revisions that this code has, oldest first: opening a database need not load Alembic."""
+
+VERSION_TABLE = "eventstore_version"
+"""Alembic's table of this package, so that a product's own ``alembic_version`` is another one."""
 
 _LOCK = 0x6576656E74  # "event" in ASCII: the advisory lock's number on PostgreSQL
 
@@ -53,17 +65,23 @@ def schema_stays(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": _LOCK})
 
 
-def known_revisions() -> tuple[str, ...]:
-    """Return the revisions that this code has, oldest first."""
-    revisions: tuple[str, ...] = vars(_migrations())["REVISIONS"]
-    return revisions
-
-
 def current_revision(connection: Connection) -> str | None:
     """Return the revision that the database is at, or None if it was never upgraded."""
-    if not inspect(connection).has_table("alembic_version"):
+    if not inspect(connection).has_table(VERSION_TABLE):
         return None
-    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+
+
+def require_free(connection: Connection, names: Collection[str]) -> None:
+    """Raise if the database has tables or views of these names already, which others made.
+
+    Raises:
+        TablesTaken: It has.
+    """
+    inspector = inspect(connection)
+    there = {*inspector.get_table_names(), *inspector.get_view_names()}
+    if taken := there.intersection(names):
+        raise TablesTaken(masked(connection.engine.url), sorted(taken))
 
 
 def upgrade(engine: Engine) -> str:
@@ -73,6 +91,7 @@ def upgrade(engine: Engine) -> str:
 
     Raises:
         SchemaTooNew: The database was upgraded by a newer version of this package.
+        TablesTaken: Tables of a product's own have the names of this package's.
         StoreUnavailable: The database cannot be reached or written.
     """
     url = masked(engine.url)
@@ -82,11 +101,13 @@ def upgrade(engine: Engine) -> str:
         if engine.dialect.name == "sqlite":
             _use_write_ahead_log(engine)
         if current:
-            return known_revisions()[-1]
+            return REVISIONS[-1]
         with schema_lock(engine) as connection:
             if not _is_current(connection, url):
+                if current_revision(connection) is None:
+                    require_free(connection, metadata_for(engine.dialect.name).tables)
                 _run_alembic(connection)
-    return known_revisions()[-1]
+    return REVISIONS[-1]
 
 
 def require_current(engine: Engine) -> None:
@@ -104,13 +125,13 @@ def require_current(engine: Engine) -> None:
 
 def _is_current(connection: Connection, url: str) -> bool:
     revision = current_revision(connection)
-    if revision is not None and revision not in known_revisions():
+    if revision is not None and revision not in REVISIONS:
         raise SchemaTooNew(
             url,
             f"the schema is at revision {revision}, which this version does not know: "
             "upgrade the package",
         )
-    return revision == known_revisions()[-1]
+    return revision == REVISIONS[-1]
 
 
 def _use_write_ahead_log(engine: Engine) -> None:
@@ -127,14 +148,26 @@ def _run_alembic(connection: Connection) -> None:
     from alembic import command
     from alembic.config import Config
 
-    spec = importlib.util.find_spec("migrations")
-    if spec is None or spec.origin is None:  # pragma: no cover - a broken installation
-        raise StoreUnavailable(masked(connection.engine.url), "the migrations are not installed")
     config = Config()
-    config.set_main_option("script_location", str(Path(spec.origin).parent))
+    config.set_main_option("script_location", str(_scripts()))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 
 
-def _migrations() -> object:
-    return importlib.import_module("migrations")
+@cache
+def revision_script(revision: str) -> dict[str, Any]:
+    """Return what a revision's script declares; nothing imports it by name."""
+    [path] = _scripts().glob(f"versions/{revision}_*.py")
+    spec = importlib.util.spec_from_file_location(f"_eventstore_revision_{revision}", path)
+    assert spec is not None  # noqa: S101 - a file of Python
+    assert spec.loader is not None  # noqa: S101 - as above
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return vars(module)
+
+
+def _scripts() -> Path:
+    """Return where the migrations are: within the installed package, beside it in a checkout."""
+    package = Path(eventstore.__file__).parent
+    installed = package / "migrations"
+    return installed if installed.is_dir() else package.parent / "migrations"

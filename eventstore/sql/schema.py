@@ -31,7 +31,18 @@ from sqlalchemy import (
 
 from eventstore.sql.types import Id, JsonText, SafeText, Timestamp
 
-__all__ = ["Xid8", "metadata_for"]
+__all__ = ["SHARED_TABLES", "Xid8", "metadata_for"]
+
+SHARED_TABLES = (
+    "projection_failures",
+    "token_counts",
+    "search_rows",
+    "search_vectors",
+    "search_heads",
+)
+"""The tables of projections that no generation owns, and no registry row names; the heads last,
+as deleting one clears what an index may still hold of the rows. Erasing reaches them also where
+nobody has loaded the projections."""
 
 
 class Xid8(types.UserDefinedType[int]):

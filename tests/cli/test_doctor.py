@@ -114,7 +114,7 @@ class TestLog:
 
     def test_a_schema_of_a_newer_version(self, warm: str, plain: PlainClient) -> None:
         """It is told to be unknown."""
-        plain.execute("UPDATE alembic_version SET version_num = '9999'")
+        plain.execute("UPDATE eventstore_version SET version_num = '9999'")
         assert (PROBLEM, "revision 9999 is unknown here") == finding(warm, "schema")
 
     def test_an_index_is_missing(self, warm: str, plain: PlainClient) -> None:

@@ -15,6 +15,8 @@ from sqlalchemy import Connection, MetaData, UniqueConstraint, inspect, text
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.types import NullType
 
+from eventstore.sql.migrate import VERSION_TABLE
+
 Description = dict[str, dict[str, Any]]
 
 _POSTGRESQL = {
@@ -35,11 +37,11 @@ _POSTGRESQL = {
         WHERE pronamespace = 'public'::regnamespace
         """,
     "views": "SELECT viewname, definition FROM pg_views WHERE schemaname = 'public'",
-    "revision": "SELECT version_num FROM alembic_version",
+    "revision": "SELECT version_num FROM eventstore_version",
 }
 _SQLITE = {
     "schema": "SELECT type, name, tbl_name, sql FROM sqlite_master",
-    "revision": "SELECT version_num FROM alembic_version",
+    "revision": "SELECT version_num FROM eventstore_version",
 }
 
 
@@ -66,7 +68,7 @@ def described(connection: Connection) -> Description:
                 ),
             }
             for name in inspector.get_table_names()
-            if name != "alembic_version"
+            if name != "eventstore_version"
         }
 
 
@@ -95,7 +97,8 @@ def declared(connection: Connection, metadata: MetaData) -> Description:
 
 def differences(connection: Connection, metadata: MetaData) -> list[Any]:
     """Return what Alembic would migrate to make the database equal to the metadata."""
-    context = MigrationContext.configure(connection, opts={"compare_type": True})
+    options = {"compare_type": True, "version_table": VERSION_TABLE}
+    context = MigrationContext.configure(connection, opts=options)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Did not recognize type 'xid8'", SAWarning)
         return list(compare_metadata(context, metadata))

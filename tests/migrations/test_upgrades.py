@@ -12,11 +12,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-import migrations
 from eventstore import EventStore
-from eventstore.errors import SchemaOutdated, SchemaTooNew
+from eventstore.errors import SchemaOutdated, SchemaTooNew, TablesTaken
 from eventstore.events import UserMessage
-from eventstore.sql.migrate import current_revision, known_revisions, schema_lock, upgrade
+from eventstore.sql.migrate import REVISIONS, current_revision, schema_lock, upgrade
+from projections import Views
 from tests.concurrency.processes import CONTEXT, running
 from tests.concurrency.writer import open_and_append
 from tests.migrations.rows import CONVERSATION, INSERT, TEXTS
@@ -43,16 +43,15 @@ def test_revisions_are_those_of_the_scripts() -> None:
     """The list that opening a store trusts names every script, oldest first."""
     scripts = ScriptDirectory.from_config(config()).walk_revisions()
 
-    assert migrations.REVISIONS == tuple(reversed([script.revision for script in scripts]))
-    assert (migrations.HEAD, known_revisions()) == (migrations.REVISIONS[-1], migrations.REVISIONS)
+    assert REVISIONS == tuple(reversed([script.revision for script in scripts]))
 
 
 def test_every_revision_has_rows_to_upgrade() -> None:
     """A new revision cannot come without rows of the one before it."""
-    assert set(migrations.REVISIONS) == set(INSERT)
+    assert set(REVISIONS) == set(INSERT)
 
 
-@pytest.mark.parametrize("revision", migrations.REVISIONS)
+@pytest.mark.parametrize("revision", REVISIONS)
 def test_upgrade_with_rows(engine: Engine, database_url: str, revision: str) -> None:
     """What an older version wrote is read, verified and continued by this one."""
     upgrade_to(engine, revision)
@@ -72,7 +71,7 @@ def test_upgrade_with_rows(engine: Engine, database_url: str, revision: str) -> 
 
 def test_upgrading_twice_changes_nothing(engine: Engine) -> None:
     """A database that is current is left alone."""
-    assert [migrations.HEAD] * 2 == [upgrade(engine), upgrade(engine)]
+    assert [REVISIONS[-1]] * 2 == [upgrade(engine), upgrade(engine)]
 
 
 def test_a_new_database_has_no_revision(engine: Engine) -> None:
@@ -81,18 +80,44 @@ def test_a_new_database_has_no_revision(engine: Engine) -> None:
         before = current_revision(connection)
     upgrade(engine)
     with engine.connect() as connection:
-        assert (None, migrations.HEAD) == (before, current_revision(connection))
+        assert (None, REVISIONS[-1]) == (before, current_revision(connection))
+
+
+def test_tables_of_another_maker_are_left_alone(engine: Engine, database_url: str) -> None:
+    """A product's own tables of these names are named, before anything is made beside them."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE conversations (mine INTEGER)")
+        connection.exec_driver_sql("CREATE VIEW events AS SELECT mine FROM conversations")
+
+    with pytest.raises(TablesTaken, match="of its own") as caught:
+        EventStore.open(database_url)
+
+    assert ["conversations", "events"] == caught.value.names
+    assert ["conversations"] == inspect(engine).get_table_names()
+
+
+def test_a_table_with_the_name_of_a_view_is_left_alone(engine: Engine, database_url: str) -> None:
+    """The same for the stable names of projections, which are made later."""
+    with EventStore.open(database_url) as store:
+        with store.transaction() as connection:
+            connection.execute(text("CREATE TABLE runs (mine INTEGER)"))
+
+        with pytest.raises(TablesTaken) as caught:
+            Views(store)
+
+    assert ["runs"] == caught.value.names
 
 
 def test_a_failing_upgrade_leaves_the_schema_as_it_was(engine: Engine) -> None:
-    """One transaction: a table that stands in the way stops all, and nothing half made stays."""
+    """One transaction: an index that stands in the way stops all, and nothing half made stays."""
     with engine.begin() as connection:
-        connection.exec_driver_sql("CREATE TABLE projections (mine INTEGER)")
+        connection.exec_driver_sql("CREATE TABLE mine (number INTEGER)")
+        connection.exec_driver_sql("CREATE INDEX ix_conversations_user ON mine (number)")
 
     with pytest.raises(DBAPIError, match="already exists"):
         upgrade(engine)
 
-    assert ["projections"] == inspect(engine).get_table_names()
+    assert ["mine"] == inspect(engine).get_table_names()
 
 
 def test_many_processes_open_a_new_database_at_once(database_url: str) -> None:
@@ -111,7 +136,7 @@ def test_a_newer_schema_is_refused(engine: Engine, database_url: str) -> None:
     """Code never writes into tables that it does not know."""
     upgrade(engine)
     with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("UPDATE eventstore_version SET version_num = '9999'"))
 
     with pytest.raises(SchemaTooNew, match=r"revision 9999.*upgrade the package"):
         EventStore.open(database_url)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-FLOORS = ["conversations", "projections", "eventstore", "migrations"]
+FLOORS = ["conversations", "projections", "eventstore"]
 LINT = "from importlinter.cli import lint_imports_command as run; raise SystemExit(run())"
 
 
@@ -71,17 +71,6 @@ def test_an_import_that_goes_up_is_refused(copy: Path, lower: str, upper: str) -
     assert 1 == run.returncode
     assert "Imports go down only BROKEN" in run.stdout
     assert f"{lower}.spoilt -> {upper}" in run.stdout
-
-
-@pytest.mark.parametrize("upper", ["conversations", "projections"])
-def test_migrations_are_the_event_stores_affair(copy: Path, upper: str) -> None:
-    """The floors above the event store may not reach past it to the migrations."""
-    add_import(copy, upper, "migrations")
-
-    run = lint(copy)
-
-    assert 1 == run.returncode
-    assert f"{upper}.spoilt" in run.stdout
 
 
 def test_compression_may_not_import_context(copy: Path) -> None:

@@ -1,0 +1,49 @@
+"""Keeping this package's tables out of a product's own Alembic revisions.
+
+::
+
+    # migrations/env.py of the product, which shares its database with the store
+    from eventstore.autogenerate import include_object
+
+    context.configure(connection=connection, target_metadata=mine, include_object=include_object)
+
+Without it ``alembic revision --autogenerate`` would drop every table that the product's metadata
+does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sqlalchemy import Table
+from sqlalchemy.dialects.postgresql.base import ischema_names
+
+from eventstore.sql.migrate import VERSION_TABLE
+from eventstore.sql.schema import SHARED_TABLES, Xid8, metadata_for
+
+__all__ = ["include_object"]
+
+# Tables are reflected before they are judged, and SQLAlchemy warns of types that it cannot name.
+ischema_names.setdefault("xid8", Xid8)
+
+_OWN = {VERSION_TABLE, *SHARED_TABLES, *metadata_for("postgresql").tables}
+_GENERATION = re.compile(r".+_g\d+")
+
+
+def include_object(
+    found: Any, name: str | None, kind: str, reflected: bool, compare_to: Any
+) -> bool:
+    """Return whether Alembic's autogenerate shall look at an object: not at tables of this package.
+
+    What the product's metadata declares is always looked at. Call it from an ``include_object`` of
+    your own if you have one.
+    """
+    if kind != "table" or not reflected or compare_to is not None:
+        return True
+    return not (name in _OWN or (isinstance(found, Table) and _is_generation(found)))
+
+
+def _is_generation(table: Table) -> bool:
+    """Whether a table is one that a projection's rows are in, by its name and its key's."""
+    return bool(_GENERATION.fullmatch(table.name)) and table.primary_key.name == f"pk_{table.name}"

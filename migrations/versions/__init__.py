@@ -1,1 +1,0 @@
-"""The revisions, oldest first by name; each is complete in itself and never edited."""

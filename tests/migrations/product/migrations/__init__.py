@@ -1,0 +1,1 @@
+"""The product's own migrations, in a package of the name that the store's have."""
