@@ -181,7 +181,7 @@ class PostgresServer:
         password_file = self.directory / "password"
         password_file.write_text(self.password)
         if os.geteuid() == 0:
-            _give_to_nobody(self.directory)
+            give_to_nobody(self.directory)
         settings = {**self._settings, "unix_socket_directories": str(self.directory)}
         self._run(
             "initdb",
@@ -269,7 +269,7 @@ def _copy_for_nobody(package: Path) -> Path:
     for part in (package, package.with_name(f"{package.name}.libs")):
         if part.exists():
             shutil.copytree(part, directory / part.name, symlinks=True, ignore=needless)
-    _give_to_nobody(directory)
+    give_to_nobody(directory)
     return directory / package.name
 
 
@@ -280,7 +280,8 @@ def _identity() -> dict[str, object]:
     return {"user": user, "group": group, "extra_groups": []}
 
 
-def _give_to_nobody(directory: Path) -> None:
+def give_to_nobody(directory: Path) -> None:
+    """Make user `nobody` the owner of a directory and all that is in it."""
     user, group = _nobody()
     for path in (directory, *directory.rglob("*")):
         os.chown(path, user, group, follow_symlinks=False)

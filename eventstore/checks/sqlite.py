@@ -15,6 +15,10 @@ __all__ = ["CHECKS"]
 
 _LARGE_LOG_BYTES = 256 * 2**20
 _MANY_FREE_BYTES = 64 * 2**20
+SOUND = (3, 51, 3)
+"""The first release without the WAL-reset bug (sqlite.org/wal.html, March 2026)."""
+_MENDED = ((3, 44, 6), (3, 50, 7))
+"""Older lines that got the fix, each from this release on."""
 
 
 def integrity(store: EventStore) -> Check:
@@ -25,6 +29,28 @@ def integrity(store: EventStore) -> Check:
         return Check("integrity", "ok", "the file's pages are consistent")
     said = "; ".join(str(each).splitlines()[-1] for each in found)
     return Check("integrity", "problem", said, "restore a backup, or salvage with .recover")
+
+
+def version(store: EventStore) -> Check:
+    """Whether the SQLite that Python is linked with may damage a file with a write-ahead log."""
+    with store.reading() as connection:
+        said = connection.exec_driver_sql("SELECT sqlite_version()").scalar_one()
+    release = tuple(int(part) for part in said.split("."))
+    found, details = f"SQLite {said}", {"version": said}
+    if is_sound(release):
+        return Check("version", "ok", found, details=details)
+    why = "may damage a file when two connections write and checkpoint at the same moment"
+    advice = (
+        "use SQLite 3.51.3 or newer, or a build that has the fix of the WAL-reset bug "
+        "(https://sqlite.org/wal.html#walresetbug)"
+    )
+    return Check("version", "warning", f"{found} {why}", advice, details)
+
+
+def is_sound(release: tuple[int, ...]) -> bool:
+    """Whether a release of SQLite has no WAL-reset bug."""
+    mended = any(release[:2] == each[:2] and release >= each for each in _MENDED)
+    return mended or release >= SOUND
 
 
 def journal(store: EventStore) -> Check:
@@ -99,6 +125,7 @@ def _path(connection: Connection) -> str:
 
 
 CHECKS: tuple[tuple[str, Checker], ...] = (
+    ("version", version),
     ("integrity", integrity),
     ("journal", journal),
     ("sync", sync),

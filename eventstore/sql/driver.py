@@ -25,7 +25,10 @@ from eventstore.sealing import OPTION, Keyring
 from eventstore.sql.dialect import DriverConnection, dialect_named
 from eventstore.sql.inherited import Opened
 
-__all__ = ["AtHand", "begin", "statement", "transaction"]
+__all__ = ["EACH", "AtHand", "begin", "statement", "transaction"]
+
+EACH = "eventstore_each_transaction"
+"""In a connection's ``info``: the statement that each transaction begins with, behind a pooler."""
 
 _FRESH_S = 1.0
 _TURN_S = 1.0
@@ -256,6 +259,7 @@ class _OnPostgresql:
     __slots__ = (
         "_at_hand",
         "_autocommit",
+        "_before",
         "_isolation",
         "_pipeline",
         "_pipelined",
@@ -277,6 +281,7 @@ class _OnPostgresql:
         self._pipelined = pipelined
         self._settings = settings
         self._autocommit = autocommit
+        self._before: IsolationLevel | None = None
         self._pipeline: AbstractContextManager[Pipeline] | None = None
         self._pooled: Any = None
 
@@ -292,7 +297,13 @@ class _OnPostgresql:
         self._pooled = self._at_hand.take()
         raw: psycopg.Connection[Any] = self._pooled.dbapi_connection
         if self._isolation is not None:
+            self._before = raw.isolation_level
             raw.isolation_level = self._isolation
+        first = self._pooled.info.get(EACH)
+        if first is not None:
+            # What the settings need is a transaction, and a pipeline is more than a pooler may do.
+            self._autocommit = self._pipelined = False
+            raw.execute(first)
         if self._pipelined:
             pipeline = raw.pipeline()
             pipeline.__enter__()  # Python leaves it, should the next line not be reached.
@@ -331,7 +342,7 @@ class _OnPostgresql:
     def _as_it_was(self, raw: psycopg.Connection[Any]) -> None:
         if self._isolation is not None:
             raw.rollback()
-            raw.isolation_level = None
+            raw.isolation_level = self._before
         if self._autocommit:
             raw.autocommit = False
 

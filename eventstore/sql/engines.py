@@ -21,9 +21,10 @@ from sqlalchemy.pool import QueuePool
 
 from eventstore.errors import InvalidUrl, NotWritable
 from eventstore.masking import masked
+from eventstore.sql.driver import EACH, settings
 from eventstore.sql.driver import begin as begin_sqlite
-from eventstore.sql.driver import settings
 from eventstore.sql.epochs import renew_epoch
+from eventstore.sql.sessions import NAMES, Session
 from eventstore.sql.urls import parse
 
 __all__ = ["SYNCHRONOUS", "Synchronous", "begin_write", "open_engine", "snapshot_of", "writer_of"]
@@ -96,19 +97,36 @@ def begin_write(
 
 
 def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
-    # What `pg_stat_activity` shows, unless the URL or PGAPPNAME has another name.
-    settings = {"fallback_application_name": _APPLICATION}
-    if read_only:
-        settings["options"] = "-c default_transaction_read_only=on"
+    session = Session.of(url)
     engine = create_engine(
         url,
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_pre_ping=True,
         hide_parameters=True,
-        connect_args=settings,
+        isolation_level="READ COMMITTED",
+        # What `pg_stat_activity` shows, unless the URL or PGAPPNAME has another name.
+        connect_args=session.arguments(_APPLICATION),
     )
-    event.listen(engine, "connect", lambda connection, _: renew_epoch(connection))
+
+    @event.listens_for(engine, "do_connect")
+    def without_own_options(_: Any, __: Any, ___: Any, arguments: dict[str, Any]) -> None:
+        for name in NAMES:
+            arguments.pop(name, None)
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, record: Any) -> None:
+        first = record.info[EACH] = session.begin(connection, read_only=read_only)
+        if first is not None:
+            connection.execute(first)
+        renew_epoch(connection)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        first = connection.info.get(EACH)
+        if first is not None and not connection.connection.autocommit:
+            connection.connection.cursor().execute(first)
+
     return engine
 
 
@@ -146,6 +164,9 @@ def _sqlite_engine(
         record.info["busy_timeout_ms"] = busy_timeout_ms
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys=ON")
+        # On macOS a sync does not reach the disk's own memory without these; elsewhere it does.
+        cursor.execute("PRAGMA fullfsync=ON")
+        cursor.execute("PRAGMA checkpoint_fullfsync=ON")
         # Not every build of SQLite overwrites by default what is deleted; erasure relies on it.
         cursor.execute("PRAGMA secure_delete=ON")
         cursor.close()

@@ -57,6 +57,8 @@ _WRONG_OPTIONS = ("no such access mode", "no such cache mode", "no such vfs")
 _OUT_OF_RANGE = "22003"
 _LIMITS = ("53", "54")
 """Classes of SQLSTATE: the driver counts them as operational errors, but waiting does not help."""
+_ENDED = ("25P03", "25P04")
+"""A transaction rested, or went on, for longer than the server lets one: its session is ended."""
 
 
 class translated:
@@ -142,7 +144,13 @@ def _known(url: str, error: BaseException | None) -> StoreUnavailable | Statemen
     if isinstance(error, psycopg.errors.DataCorrupted | psycopg.errors.IndexCorrupted):
         return NotADatabase(url, f"the server's files are damaged: {_first_line(error)}")
     if isinstance(error, psycopg.errors.LockNotAvailable):
-        return DatabaseBusy(url, "another transaction held the lock beyond the timeout")
+        return DatabaseBusy(
+            url, "another transaction held the lock beyond the timeout: try again (lock_timeout)"
+        )
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return DatabaseBusy(url, f"the server gave the statement up: {_first_line(error)}")
+    if isinstance(error, psycopg.Error) and error.sqlstate in _ENDED:
+        return CannotConnect(url, f"nothing was committed: {_first_line(error)}")
     if isinstance(error, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
         return DatabaseBusy(url, "the transaction was given up for another one: try again")
     if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "")[:2] in _LIMITS:

@@ -47,7 +47,7 @@ _LOCK = 0x6576656E74  # "event" in ASCII: the advisory lock's number on PostgreS
 def schema_lock(engine: Engine, *, patience_ms: int | None = None) -> Iterator[Connection]:
     """Yield a connection in a transaction that no other schema change runs beside.
 
-    With ``patience_ms`` it waits no longer for a lock.
+    With ``patience_ms`` it waits no longer for a lock; 0 is without a limit on PostgreSQL.
 
     Raises:
         StoreUnavailable: The database cannot be reached or written, or went away in the block.
@@ -98,11 +98,13 @@ def upgrade(engine: Engine) -> str:
     with translated(url):
         with engine.connect() as connection:
             current = _is_current(connection, url)
-        if engine.dialect.name == "sqlite":
+        on_server = engine.dialect.name == "postgresql"
+        if not on_server:
             _use_write_ahead_log(engine)
         if current:
             return REVISIONS[-1]
-        with schema_lock(engine) as connection:
+        # Another process may be at it, which takes as long as it takes.
+        with schema_lock(engine, patience_ms=0 if on_server else None) as connection:
             if not _is_current(connection, url):
                 if current_revision(connection) is None:
                     require_free(connection, metadata_for(engine.dialect.name).tables)

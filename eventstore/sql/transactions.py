@@ -19,6 +19,7 @@ from eventstore.sql.dialect import DriverConnection
 from eventstore.sql.driver import AtHand, transaction
 from eventstore.sql.engines import begin_write, snapshot_of
 from eventstore.sql.failures import translated
+from eventstore.sql.sessions import Session
 
 __all__ = ["Transactions", "empty_log"]
 
@@ -31,6 +32,8 @@ class Transactions:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.url = masked(engine.url)
+        on_server = engine.dialect.name == "postgresql"
+        self._resting = Session.of(engine.url).resting() if on_server else None
         # Half of the pool at most, so that the other half is always to be had.
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
         self._at_hand = AtHand(engine, keep=size // 2)
@@ -47,13 +50,16 @@ class Transactions:
         """Yield a connection in a transaction of the caller's own, for its rows and ``append``.
 
         It is durable, holds SQLite's write lock from its first moment, is committed at the end of
-        the block and rolled back on an error.
+        the block and rolled back on an error. Others wait for what it has locked, so PostgreSQL
+        ends one that rests for longer than five minutes, or than the URL says (`docs/running.md`).
 
         Raises:
             StoreUnavailable: The database cannot be used, or another writer held the lock for too
                 long; nothing was committed.
         """
         with self.writing() as connection:
+            if self._resting is not None:
+                connection.exec_driver_sql(self._resting)
             yield connection
 
     @contextmanager

@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError
 
 from eventstore.errors import InvalidUrl
 from eventstore.masking import HIGHEST_PORT, MaskedUrl, masked
+from eventstore.sql.sessions import NAMES, problem_of
 
 __all__ = ["parse"]
 
@@ -108,6 +109,9 @@ def _of_sqlite(url: URL) -> str | None:
 
 
 def _of_options(url: URL) -> str | None:
+    if problem := problem_of(url.query):
+        return problem
+    url = url.difference_update_query(NAMES)
     try:
         _, options = PGDialect_psycopg().create_connect_args(url)  # type: ignore[no-untyped-call]
         for name, value in options.items():

@@ -41,6 +41,12 @@ def finding(url: str, name: str, *options: str) -> tuple[str, str]:
     return found["status"], found["found"]
 
 
+@pytest.fixture(autouse=True)
+def sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the SQLite that is there for one without its known bug, as it may be an older one."""
+    monkeypatch.setattr(sqlite, "SOUND", (3,))
+
+
 @pytest.fixture
 def warm(own_anywhere: str) -> str:
     """URL of a store whose projections hold everything."""
@@ -257,6 +263,12 @@ class TestSqlite:
         found = examined(own)
         assert (PROBLEM, OK) == (found["integrity"]["status"], found["triggers"]["status"])
 
+    def test_a_release_with_a_known_bug(self, own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is a warning, with the release to use."""
+        monkeypatch.setattr(sqlite, "SOUND", (99,))
+        status, found = finding(own, "version")
+        assert (WARNING, True) == (status, "may damage a file" in found)
+
     def test_another_journal_mode(self, own: str) -> None:
         """Without a write-ahead log readers and writers wait for each other."""
         with PlainClient(own) as client:
@@ -288,6 +300,26 @@ class TestSqlite:
         assert 0 < sizes["events"]["index_bytes"]
 
 
+@pytest.mark.parametrize(
+    ("release", "sound"),
+    [
+        ((3, 40, 1), False),
+        ((3, 44, 6), True),
+        ((3, 50, 6), False),
+        ((3, 50, 7), True),
+        ((3, 51, 2), False),
+        ((3, 51, 3), True),
+        ((3, 53, 0), True),
+    ],
+)
+def test_releases_of_sqlite(
+    monkeypatch: pytest.MonkeyPatch, release: tuple[int, ...], sound: bool
+) -> None:
+    """Those with the WAL-reset bug, which may damage a file, are told from those without."""
+    monkeypatch.undo()
+    assert sound == sqlite.is_sound(release)
+
+
 class TestPostgresql:
     """What only a server can have."""
 
@@ -297,11 +329,12 @@ class TestPostgresql:
         return str(request.getfixturevalue("_own_on_postgresql"))
 
     def test_commits_that_do_not_wait(self, server_url: str) -> None:
-        """A database whose commits may be lost after they were acknowledged is a problem."""
+        """What the URL lowers knowingly is a problem; what the database has by default is none."""
         name = make_url(server_url).database
         with PlainClient(server_url) as client:
             client.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
-        status, found = finding(server_url, "server")
+        assert OK == finding(server_url, "server")[0]
+        status, found = finding(f"{server_url}&synchronous_commit=off", "server")
         assert PROBLEM == status
         assert found.startswith("off: synchronous_commit")
 

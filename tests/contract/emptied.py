@@ -44,8 +44,7 @@ _SEQUENCES = """
 class EmptiedDatabase:
     """A database that each test finds as its template is.
 
-    Its commits do not wait for the disk: no test that shares it is about that. A session stays
-    connected to it.
+    A session stays connected to it.
 
     Args:
         server_url: Any database of the server.
@@ -88,9 +87,6 @@ class EmptiedDatabase:
         conninfo = make_url(url).set(drivername="postgresql")
         self._connection = self._stack.enter_context(
             psycopg.connect(conninfo.render_as_string(hide_password=False), autocommit=True)
-        )
-        self._connection.execute(
-            _format("ALTER DATABASE {0} SET synchronous_commit = off", conninfo.database or "")
         )
         self._schema = self._rows(_SCHEMA)
         tables = self._rows(_TABLES)

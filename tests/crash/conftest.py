@@ -11,9 +11,7 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
-import psycopg
 import pytest
-from sqlalchemy import make_url
 
 from eventstore import EventStore
 from projections import Views
@@ -32,9 +30,6 @@ def shared_sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 def shared_postgres_url(postgres_server_url: str) -> Iterator[str]:
     """URL of the PostgreSQL database that the crash tests share."""
     with fresh_database(postgres_server_url) as url:
-        address = make_url(url).set(drivername="postgresql")
-        with psycopg.connect(address.render_as_string(hide_password=False)) as connection:
-            connection.execute(f'ALTER DATABASE "{address.database}" SET synchronous_commit = off')
         yield url
 
 
