@@ -73,7 +73,8 @@ class ReadTable:
     ``key`` names the columns that identify a row within its conversation (all of them in
     ``columns``; empty for one row a conversation). ``indexes`` are lists of column names that
     are indexed with ``conversation_id`` in front; ``lookups`` are indexed as they stand, for
-    questions across conversations. ``storage`` is None if rows are kept as they are.
+    questions across conversations; ``sparse`` names columns that are NULL in most rows, the others
+    of which are indexed. ``storage`` is None if rows are kept as they are.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ReadTable:
     columns: tuple[Column, ...]
     indexes: tuple[tuple[str, ...], ...] = ()
     lookups: tuple[tuple[str, ...], ...] = ()
+    sparse: tuple[str, ...] = ()
     storage: Storage | None = None
 
 

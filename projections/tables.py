@@ -26,6 +26,7 @@ from sqlalchemy import (
     and_,
     literal_column,
     select,
+    text,
 )
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.types import TypeEngine
@@ -99,7 +100,19 @@ def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
             Index(f"ix_{name}_{number}", *columns)
             for number, columns in enumerate((*indexes, *declared.lookups))
         ),
+        *(_sparse(name, column) for column in declared.sparse),
         info={_STORAGE: declared.storage if generation else None},
+    )
+
+
+def _sparse(table: str, column: str) -> Index:
+    held = text(f"{column} IS NOT NULL")
+    return Index(
+        f"ix_{table}_{column}",
+        "conversation_id",
+        column,
+        sqlite_where=held,
+        postgresql_where=held,
     )
 
 

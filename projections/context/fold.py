@@ -15,6 +15,7 @@ contradict each other:
   it again (both an older summary and its sources, where one range covered both). An older summary
   is covered with its event or with its place; in the latter case, what else it stood for shows
   again. System part, notebook, first and latest user message outlive a summary; readers see to it.
+  See `projections.context.covering`.
 - A system instruction that is out of the context is no instruction, but what was said at its place:
   it replaces none, and a request that asks for what was kept out has it there.
 - A retraction is final: retracting a retraction changes nothing. Retracting only a tool's result
@@ -45,7 +46,7 @@ from eventstore.events import (
 )
 from projections.base import Change, Patch, Put, State
 from projections.compression.shortening import Preview
-from projections.context import active, content, prompts
+from projections.context import active, content, covering, prompts
 from projections.context import state as memory
 from projections.context.detail import detailed, plain
 from projections.context.memo import touch
@@ -72,12 +73,12 @@ class ContextProjection:
     """
 
     name = "context"
-    version = 6
+    version = 7
     tables = (CONTEXT_MESSAGES, active.CONTEXT_ACTIVE)
 
     def initial(self) -> State:
         """Return the state before the first event."""
-        return memory.initial() | active.initial()
+        return memory.initial() | covering.initial() | active.initial()
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and the rows that it adds, completes or hides."""
@@ -265,16 +266,8 @@ def _summary(state: State, event: RecordedEvent, data: Summary) -> list[Change]:
         summary_version=event.version,
     )
     if not event.meta.in_context:
-        return [row]
-    changes: list[Change] = []
-    for older, _ in memory.summaries(state, placed_in=ranges):
-        changes += _patches(("summarised_by",), older, older, {"summarised_by": None})
-    for first, last in ranges:
-        covered = {"summarised_by": event.version}
-        changes += _patches(("version", "summary_version"), first, last, covered)
-    memory.forget_summaries(state, ranges, with_places=True)
-    memory.remember(state, "summaries", str(event.version), {"version": place})
-    return [*changes, row]
+        return [*covering.keep_out(state, event.version, place), row]
+    return [*covering.cover(state, event.version, place, ranges), row]
 
 
 def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Change]:
@@ -291,12 +284,11 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
     new, state["withdrawn"] = not_yet_within(ranges, state["withdrawn"])
     for first, last in new:
         changes += _patches(("version", "summary_version"), first, last, withdrawn)
-        changes += _patches(("summarised_by",), first, last, {"summarised_by": None})
         changes += _patches(("result_version",), first, last, unanswered)
     # A summary stands at a place that it covers, which may be withdrawn without the summary.
-    for version, place in memory.summaries(state, placed_in=ranges):
+    for version, place in covering.placed(state, ranges):
         changes.append(Put(_TABLE, (place, -version), {"hidden": None}))
-    memory.forget_summaries(state, ranges)
+    changes += covering.reveal(state, new, ranges)
     memory.withdraw_results(state, ranges)
     for name in ("system", "notebook"):
         before = state[name]

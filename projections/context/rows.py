@@ -62,6 +62,8 @@ CONTEXT_MESSAGES = ReadTable(
         ("hidden", "summarised_by", "version", "part"),
         ("kind", "hidden", "version", "part"),
     ),
+    # Retractions and summaries look for these.
+    sparse=("summarised_by", "summary_version", "result_version"),
     storage=QuotedMessages(),
 )
 
@@ -82,8 +84,9 @@ class ContextRow:
         kind: What it was made of; ``aside`` is a system message that is no instruction.
         sealed: A placeholder stands for a result that is missing or unknown.
         hidden: None, or why no request may show it: withdrawn, excluded, superseded.
-        summarised_by: Version of the summary that stands for it; a request that must hold the
-            row (system part, first and latest user message) shows it all the same.
+        summarised_by: Version of the summary that stands for it, or of the first of those that
+            replaced each other there; a request that must hold the row (system part, first and
+            latest user message) shows it all the same.
         source_versions: The events that the row was made of.
         result_version: Of a tool row, the version of the result.
         summary_version: Of a summary row, the version of the summary event.

@@ -5,10 +5,10 @@
 of the latest assistant message, so that a call whose result is withdrawn can be answered again.
 ``failed`` and ``retries`` hold model calls that may still be made up for, ``answered`` the last
 that was answered. ``system`` and ``notebook`` hold the versions of the latest texts, newest last,
-in lists of those that stand together; ``summaries`` the places of those that stand; ``withdrawn``
-the ranges that were retracted. The functions are given a copy of the state, of which they replace
-entries: what these hold is never altered. Each collection has a ceiling, beyond which the oldest
-entry is forgotten: its placeholder then stays.
+in lists of those that stand together; ``withdrawn`` the ranges that were retracted. Of summaries
+see `projections.context.covering`. The functions are given a copy of the state, of which
+they replace entries: what these hold is never altered. Each collection has a ceiling, beyond which
+the oldest entry is forgotten: its placeholder then stays.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from projections.base import State
 
 __all__ = [
     "forget",
-    "forget_summaries",
     "initial",
     "known",
     "number",
     "open_calls",
     "push",
     "remember",
-    "summaries",
     "update_call",
     "withdraw_results",
     "withdraw_texts",
@@ -55,7 +53,6 @@ def initial() -> State:
         "answered": None,
         "system": [],
         "notebook": [],
-        "summaries": {},
         "withdrawn": [],
     }
 
@@ -91,7 +88,7 @@ def update_call(state: State, key: str, **changes: Any) -> None:
 
 
 def remember(state: State, name: str, key: str, entry: dict[str, Any]) -> None:
-    """Set an entry of ``failed``, ``retries`` or ``summaries``; the lowest version goes first."""
+    """Set an entry of ``failed`` or ``retries``; the lowest version goes first."""
     entries = {**state[name], key: entry}
     if len(entries) > MOST_ENTRIES:
         del entries[min(entries, key=lambda other: int(entries[other]["version"]))]
@@ -131,26 +128,6 @@ def withdraw_results(state: State, ranges: Sequence[Range]) -> None:
     state["calls"] = {
         key: {**call, "result": None, "settled": False} if _covers(ranges, call["result"]) else call
         for key, call in state["calls"].items()
-    }
-
-
-def summaries(state: State, *, placed_in: Sequence[Range]) -> list[tuple[int, int]]:
-    """Return version and place of the summaries that stand in the ranges, but were made outside."""
-    found = ((int(version), entry["version"]) for version, entry in state["summaries"].items())
-    return [
-        (version, place)
-        for version, place in found
-        if _covers(placed_in, place) and not _covers(placed_in, version)
-    ]
-
-
-def forget_summaries(state: State, ranges: Sequence[Range], *, with_places: bool = False) -> None:
-    """Forget the summaries that were made within the ranges, or also those that stand there."""
-    state["summaries"] = {
-        version: entry
-        for version, entry in state["summaries"].items()
-        if not _covers(ranges, int(version))
-        and not (with_places and _covers(ranges, entry["version"]))
     }
 
 

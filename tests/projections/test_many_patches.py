@@ -6,15 +6,18 @@ import random
 from typing import Any
 
 import pytest
+from sqlalchemy.event import listen
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from projections import Views, worker
 from projections.catalogue import PROJECTIONS
 from projections.changes import RowBuffer
+from projections.context import CONTEXT
+from projections.engine import catch_up
 from projections.folding import not_yet_within
 from projections.patching import PatchedRows
-from tests.projections.support import expected, stored, turn
+from tests.projections.support import expected, live_of, stored, turn
 from tests.settling import settled
 from tests.unit.projections.history import history
 
@@ -49,6 +52,75 @@ def test_retractions_of_everything(projection: Any, counted: list[int]) -> None:
             buffer.add(changes)
         steps.append(sum(counted))
     assert steps[1] <= 2 * steps[0] + 100
+
+
+def _of_one_range(version: int) -> e.Summary:
+    return e.Summary(text="s", versions=(e.VersionRange(first=1, last=7),))
+
+
+def _of_everything(version: int) -> e.Summary:
+    return e.Summary(text="s", versions=(EVERYTHING,))
+
+
+def _of_what_was_said(version: int) -> e.Summary:
+    return e.Summary(text="s", versions=(e.VersionRange(first=1, last=version - 1),))
+
+
+def _of_the_one_before(version: int) -> e.Summary:
+    return e.Summary(text="s", versions=(e.VersionRange(first=version - 1, last=version - 1),))
+
+
+SUMMARIES = [_of_one_range, _of_everything, _of_what_was_said, _of_the_one_before]
+
+
+@pytest.mark.parametrize("summary", SUMMARIES)
+def test_summaries_of_what_was_summarised(summary: Any, counted: list[int]) -> None:
+    """2,000 of one range took the square of their number: each covered all older ones again."""
+    steps = []
+    for number in (250, 500, 1_000):
+        counted.clear()
+        told = [summary(8 + each) for each in range(number)]
+        state, buffer, changed = CONTEXT.initial(), RowBuffer(CONTEXT, fresh=True), 0
+        for event in history(*turn(0, "x"), *told):
+            state, changes = CONTEXT.fold(state, event)
+            buffer.add(changes)
+            changed += len(changes)
+        steps.append(sum(counted) + changed)
+    assert steps[1] <= 2 * steps[0] + 100
+    assert steps[2] <= 2 * steps[1] + 100
+
+
+@pytest.mark.parametrize("summary", SUMMARIES)
+def test_summaries_of_rows_that_are_stored(sqlite_url: str, summary: Any) -> None:
+    """Each is caught up by itself: then the database looks no further than what is new.
+
+    SQLite counts the steps of its statements; a read looks at each summary, once.
+    """
+    looked: list[int] = []
+    with EventStore.open(sqlite_url) as store:
+
+        def count(connection: Any, _record: Any) -> None:
+            connection.set_progress_handler(lambda: looked.append(1), 20)
+
+        views = Views(store)
+        listen(store.engine, "connect", count)
+        store.close()
+        cid, live = new_id(), live_of(store, CONTEXT)
+        store.append(cid, turn(0, "x"))
+        steps, reads, version = [], [], 7
+        for number in (30, 60, 120):
+            looked.clear()
+            for _ in range(number):
+                version = store.append(cid, [summary(version + 1)]).version
+                with store.writing() as connection:
+                    catch_up(connection, [live], cid)
+            steps.append(len(looked))
+            looked.clear()
+            views.context(cid)
+            reads.append(len(looked))
+    assert steps[1] <= 2 * steps[0] + 100
+    assert steps[2] <= 2 * steps[1] + 100
+    assert reads[2] - reads[1] <= 2 * (reads[1] - reads[0]) + 20
 
 
 def test_patches_of_rows_that_are_stored(store: EventStore, views: Views) -> None:
