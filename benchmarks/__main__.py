@@ -14,6 +14,7 @@ from rich.console import Console
 from benchmarks.append import single_appends
 from benchmarks.batches import batch_appends
 from benchmarks.bench import FULL, MILLION, QUICK, Bench
+from benchmarks.checkpoints import checkpoints
 from benchmarks.group import concurrent_appends
 from benchmarks.growth import appends_by_size
 from benchmarks.machine import machine
@@ -39,6 +40,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "batches": batch_appends,
     "sealing": sealed_appends,
     "redaction": redacted_appends,
+    "checkpoints": checkpoints,
     "read": catch_up_reads,
     # Before growth, which makes the same databases larger.
     "rebuild": rebuilds,

@@ -36,6 +36,7 @@ class Scale:
         idle: Conversations with which an idle worker is compared.
         idle_s: How long it is watched, in seconds.
         opening: Events of the conversation that is opened after a crash.
+        marked: Conversations of the stores that checkpoints are made of.
     """
 
     rounds: int
@@ -50,6 +51,7 @@ class Scale:
     idle: tuple[int, int]
     idle_s: float
     opening: int
+    marked: tuple[int, int]
 
 
 FULL = Scale(
@@ -65,6 +67,7 @@ FULL = Scale(
     idle=(100, 10_000),
     idle_s=10,
     opening=10_000,
+    marked=(200, 2_000),
 )
 MILLION = replace(FULL, small=100_000, large=1_000_000)
 QUICK = Scale(
@@ -80,6 +83,7 @@ QUICK = Scale(
     idle=(100, 1_000),
     idle_s=5,
     opening=2_000,
+    marked=(50, 200),
 )
 TINY = Scale(
     rounds=3,
@@ -94,6 +98,7 @@ TINY = Scale(
     idle=(2, 4),
     idle_s=0.2,
     opening=60,
+    marked=(2, 4),
 )
 
 

@@ -9,7 +9,7 @@ them in errors, bearer tokens, credentials in URLs, private keys. What it takes 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -88,17 +88,74 @@ def _holds(value: Any) -> bool:
     return isinstance(value, str) and not value.startswith("[redacted: ")
 
 
+_ROOTS = ("api", "token", "private", "pass", "k_", "_", "-")
+"""What signs have in common: a long text is searched for these first, fifteen times, not fifty."""
+
+_UNLIKE = "\u0131\u017f"  # They match "i" and "s" in any case, and are no capitals of these.
+
+
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How secrets of a kind look; a text without any of ``signs``, in lower case, has none."""
+    """How secrets of a kind look; a text without any of the signs, in lower case, has none.
 
-    signs: tuple[str, ...]
+    Attributes:
+        signs: By what they have in common.
+        near: Where a match begins, counted from the place of a sign that it needs; None if the
+            whole text has to be looked through.
+        pattern: What they look like.
+        instead: What is written in their place.
+    """
+
+    signs: Mapping[str, tuple[str, ...]]
+    near: range | None
     pattern: re.Pattern[str]
     instead: str | Callable[[re.Match[str]], str]
 
+    def marked(self, text: str, lowered: str, alike: bool) -> str:
+        """Return a text with such secrets marked; ``alike`` if places are the same in lower case.
 
-def _form(signs: str, pattern: str, instead: str | Callable[[re.Match[str]], str]) -> _Form:
-    return _Form(tuple(signs.split("|")), re.compile(pattern, re.I | re.S), instead)
+        The same as `re.sub`, which takes a hundred times as long where there is hardly a sign.
+        """
+        signs = []
+        for root, of_root in self.signs.items():
+            if root in lowered:
+                signs += [sign for sign in of_root if sign in lowered]
+        if not signs:
+            return text
+        if self.near is None or not alike:
+            return self.pattern.sub(self.instead, text)
+        pieces, done, start = [], 0, 0
+        for spot in sorted(spot for sign in signs for spot in _places(sign, lowered)):
+            start = max(start, spot + self.near.start)
+            while start < spot + self.near.stop:
+                if found := self.pattern.match(text, start):
+                    told = self.instead
+                    marked = found.expand(told) if isinstance(told, str) else told(found)
+                    pieces += [text[done:start], marked]
+                    start = done = found.end()
+                else:
+                    start += 1
+        return "".join((*pieces, text[done:])) if pieces else text
+
+
+def _places(sign: str, lowered: str) -> Iterator[int]:
+    place = lowered.find(sign)
+    while place >= 0:
+        yield place
+        place = lowered.find(sign, place + 1)
+
+
+def _form(
+    signs: str,
+    pattern: str,
+    instead: str | Callable[[re.Match[str]], str],
+    near: range | None = range(1),
+) -> _Form:
+    kept: dict[str, tuple[str, ...]] = {}
+    for sign in signs.split("|"):
+        root = next((root for root in _ROOTS if root in sign), sign)
+        kept[root] = (*kept.get(root, ()), sign)
+    return _Form(kept, near, re.compile(pattern, re.I | re.S), instead)
 
 
 def _assigned(found: re.Match[str]) -> str:
@@ -117,18 +174,21 @@ _FORMS = (
         "private key-----",
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)",
         "[redacted: private_key]",
+        range(-51, 1),
     ),
     _form(
         "://",
         r"(?<=://)(?P<user>[^\s/:@\"'\\]{0,256}):(?!\d{1,5}/)[^\s@\"'\\\[]{1,256}@",
         r"\g<user>:[redacted: password]@",
+        range(3, 4),
     ),
-    _form("http", r"(?<=://)[^\s/:@\"'\\\[]{16,256}@", "[redacted: access_token]@"),
+    _form("http", r"(?<=://)[^\s/:@\"'\\\[]{16,256}@", "[redacted: access_token]@", None),
     _form(
         "=",
         r"(?P<before>[?&;](?:api[_-]?key|key|\w{0,20}token|\w{0,20}password|pwd|sig|signature"
         r"|\w{0,20}secret|code)=)[^\s&;#\"'\\<>\[\]]{1,2048}",
         r"\g<before>[redacted: secret]",
+        None,
     ),
     _form(
         # "key" and "token" by themselves would have nearly every text looked through.
@@ -141,6 +201,7 @@ _FORMS = (
         r"|cookie))(?P<closing>\\{0,3}[\"']?)(?P<sign>\s{0,3}[:=]\s{0,3})(?P<opening>\\{0,3}[\"']?)"
         r"(?:(?:bearer|basic|token)\s{1,3})?[^\s\"'\\,;&<>{}\[\]]{3,2048}",
         _assigned,
+        range(-72, 1),
     ),
     _form(
         "bearer",
@@ -171,7 +232,9 @@ _FORMS = (
 
 def _without_secrets(text: str) -> str:
     lowered = text.lower()
+    alike = not any(letter in text for letter in _UNLIKE)
     for form in _FORMS:
-        if any(sign in lowered for sign in form.signs):
-            text = form.pattern.sub(form.instead, text)
+        kept = form.marked(text, lowered, alike and len(lowered) == len(text))
+        if kept is not text:
+            text, lowered = kept, kept.lower()
     return text

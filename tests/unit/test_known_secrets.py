@@ -6,9 +6,11 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from eventstore import events as e
-from eventstore import redact_secrets
+from eventstore import known_secrets, redact_secrets
 from eventstore.redaction import redacted
 
 KEY = "sk-proj-" + "aB3" * 14
@@ -141,3 +143,24 @@ def test_what_has_no_secret_is_the_same_object() -> None:
     assert {("parts", 0, "text"), ("raw",), ("raw", "a"), ("raw", "a", 0)} == {
         path[1:] for path in asked
     }
+
+
+SIGNS = [sign for form in known_secrets._FORMS for each in form.signs.values() for sign in each]
+PARTS = (
+    "-----BEGIN RSA |PRIVATE KEY-----|-----END |live_|ada:hunter2@|user:|0123456789abcdef|?key=|&sig="
+    '|basic |provided: |refresh_token|": "|\\\\\'|:\n |= | |_|-|.|@|a|7|\u4e00|\u0130|\u212a|\u03a3'
+).split("|")
+PIECES = [*SIGNS, *PARTS, "x" * 80, KEY, JWT, *(text for text, _ in TEXTS.values())]
+
+
+@example([("ap\u0131_key=hunter2 ", str), ("x" * 80, str), (" cookie", str)])
+@example([("\u017fecret=hunter2 ", str), ("x" * 80, str), (" cookie", str)])
+@given(st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from([str, str.upper, str.title]))))
+@settings(max_examples=200)
+def test_the_same_is_found_as_by_looking_everywhere(pieces: list[tuple[str, Any]]) -> None:
+    """Looking near to signs alone misses nothing, whatever they stand between."""
+    text = expected = "".join(cased(piece) for piece, cased in pieces)
+    for form in known_secrets._FORMS:
+        if any(sign in text.lower() for each in form.signs.values() for sign in each):
+            expected = form.pattern.sub(form.instead, expected)
+    assert expected == redact_secrets(("user_message", "text"), text)
