@@ -161,7 +161,9 @@ def _form(
 def _assigned(found: re.Match[str]) -> str:
     """Return a name and its value, marked; a value without quotes gets those of the name."""
     name, closing, sign, opening = found["name"], found["closing"], found["sign"], found["opening"]
-    what = next(told for known, told in _NAMES.items() if _squeezed(name).endswith(known))
+    # A name with a letter that is only like another one in any case is none of those.
+    names = (told for known, told in _NAMES.items() if _squeezed(name).endswith(known))
+    what = next(names, "secret")
     marked = f"[redacted: {what}]"
     if closing and not opening:
         return f"{name}{closing}{sign}{closing}{marked}{closing}"

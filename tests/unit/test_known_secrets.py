@@ -147,8 +147,9 @@ def test_what_has_no_secret_is_the_same_object() -> None:
 
 SIGNS = [sign for form in known_secrets._FORMS for each in form.signs.values() for sign in each]
 PARTS = (
-    "-----BEGIN RSA |PRIVATE KEY-----|-----END |live_|ada:hunter2@|user:|0123456789abcdef|?key=|&sig="
-    '|basic |provided: |refresh_token|": "|\\\\\'|:\n |= | |_|-|.|@|a|7|\u4e00|\u0130|\u212a|\u03a3'
+    "-----BEGIN RSA |PRIVATE KEY-----|-----END |live_|ada:hunter2@|user:|0123456789abcdef|?key="
+    '|&sig=|a|basic |provided: |refresh_token|": "|\\\\\'|:\n |= | |_|-|.|@'
+    "|7|\u4e00|\u0130|\u212a|\u03a3"
 ).split("|")
 PIECES = [*SIGNS, *PARTS, "x" * 80, KEY, JWT, *(text for text, _ in TEXTS.values())]
 
