@@ -479,12 +479,14 @@ class ForkedWriter(EventStoreError, RuntimeError):
 
 
 class UnsafeTransaction(EventStoreError, RuntimeError):
-    """Events were to be appended in a transaction of one's own that is none, or is not durable."""
+    """A transaction of one's own is none, is not durable, or had ended before its block did."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"{reason}: nothing was appended; use `with store.transaction() as connection:`"
-        )
+    def __init__(
+        self,
+        reason: str,
+        outcome: str = "nothing was appended; use `with store.transaction() as connection:`",
+    ) -> None:
+        super().__init__(f"{reason}: {outcome}")
 
 
 class ProjectionFailed(EventStoreError):
@@ -497,10 +499,6 @@ class ProjectionFailed(EventStoreError):
         super().__init__(
             f"projection {projection} failed on conversation {conversation_id} at version {version}"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Be pickled by its parts: a rebuild's worker process hands it to its parent."""
-        return type(self), (self.projection, self.conversation_id, self.version)
 
 
 class ImportFailed(EventStoreError, ValueError):
@@ -515,9 +513,15 @@ class ImportFailed(EventStoreError, ValueError):
 
 
 class StatementRefused(EventStoreError):
-    """The server works, and refuses a statement for good: a limit of its own is exceeded."""
+    """The database works, and refuses a statement for good: a limit, a missing table, a value.
 
-    def __init__(self, url: str, sqlstate: str, reason: str) -> None:
+    Attributes:
+        url: The database, without its password.
+        code: PostgreSQL's SQLSTATE or the name of SQLite's result code; the class of the driver's
+            error where it has neither.
+    """
+
+    def __init__(self, url: str, code: str, reason: str) -> None:
         self.url = url
-        self.sqlstate = sqlstate
-        super().__init__(f"{url}: refused with SQLSTATE {sqlstate}: {reason}")
+        self.code = code
+        super().__init__(f"{url}: refused with {code}: {reason}")

@@ -26,6 +26,17 @@ __all__ = [
 class EventStoreError(Exception):
     """The root of the tree."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be pickled as it is: worker processes hand it to their parent."""
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(kind: type[EventStoreError], args: tuple[Any, ...], state: Any) -> EventStoreError:
+    # Not by the initialiser, which makes the words of its arguments.
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class StoreUnavailable(EventStoreError):
     """The database cannot be opened or used; ``url`` has its password masked."""

@@ -19,7 +19,7 @@ import psycopg
 from sqlalchemy import Connection, Table, delete, exists, insert, not_, select, update
 from sqlalchemy.exc import DBAPIError
 
-from eventstore.errors import EventStoreError
+from eventstore.errors import EventStoreError, StatementRefused
 from eventstore.events.codec import dumps, loads
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.schema import metadata_for
@@ -92,19 +92,25 @@ def gone() -> Iterator[None]:
     """Raise `GenerationGone` where a table has vanished between finding and using it."""
     try:
         yield
-    except (DBAPIError, sqlite3.OperationalError, psycopg.errors.UndefinedTable) as error:
-        if not is_gone(error):
+    except Exception as error:
+        if isinstance(error, GenerationGone) or not is_gone(error):
             raise
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        raise GenerationGone(str(cause).splitlines()[0]) from error
+        raise GenerationGone(str(_cause(error)).splitlines()[0]) from error
 
 
 def is_gone(error: BaseException) -> bool:
     """Whether an error says that a table is missing, as after a cut-over."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
+    cause = _cause(error)
     return isinstance(cause, GenerationGone | psycopg.errors.UndefinedTable) or (
         isinstance(cause, sqlite3.OperationalError) and str(cause).startswith("no such table")
     )
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """Return the driver's error, which SQLAlchemy wraps within a transaction, and we outside it."""
+    if isinstance(error, StatementRefused):
+        return error.__cause__
+    return error.orig if isinstance(error, DBAPIError) else error
 
 
 def registered(connection: Connection) -> list[dict[str, Any]]:

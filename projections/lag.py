@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from eventstore import EventStore
-from eventstore.errors import StoreUnavailable
+from eventstore.errors import StatementRefused, StoreUnavailable
 from eventstore.events.codec import dumps
 from eventstore.sql import feed
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
@@ -70,7 +70,7 @@ def measure(store: EventStore) -> list[Measurement]:
         with store.on_driver(snapshot=True) as connection:
             behind = lags(connection, find_all_live(connection, PROJECTIONS))
             held = held_back(connection)
-    except StoreUnavailable:
+    except (StoreUnavailable, StatementRefused):
         return []
     found: list[Measurement] = []
     for projection, lag in zip(PROJECTIONS, behind, strict=True):

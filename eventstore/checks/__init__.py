@@ -6,15 +6,11 @@ the log are in `eventstore.checks.log`; what only one database has stands in mod
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import psycopg
-from sqlalchemy.exc import DBAPIError
-
-from eventstore.errors import CannotConnect, StoreUnavailable
+from eventstore.errors import CannotConnect, StatementRefused, StoreUnavailable
 from eventstore.store import EventStore
 
 __all__ = ["Check", "Checker", "Status", "run"]
@@ -47,8 +43,8 @@ def run(checks: Iterable[tuple[str, Checker]], store: EventStore) -> Iterator[Ch
             yield check(store)
         except CannotConnect:
             raise
-        except (StoreUnavailable, DBAPIError, sqlite3.Error, psycopg.Error) as error:
-            cause = error.orig if isinstance(error, DBAPIError) else error
+        except (StoreUnavailable, StatementRefused) as error:
+            cause = error.__cause__ if isinstance(error, StatementRefused) else error
             reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
             advice = "look into the server's log, or restore a backup if the files are damaged"
             yield Check(name, "problem", f"cannot be checked: {reason}", advice)

@@ -1,18 +1,27 @@
 """Drivers' errors to this project's own: told apart by code, never by luck.
 
 Used around every transaction, so that a caller meets the same error class on both databases; the
-driver's error stays as the ``__cause__``. Errors of values, constraints and syntax (SQLSTATE 22, 23
-and 42) pass through: who writes knows best what they mean. No waiting mends these, nor a limit of
-the server's that is exceeded (53 and 54).
+driver's error stays as the ``__cause__``. Within a transaction the driver's own errors are met,
+and whoever knows best what they mean decides there.
+
+The tables below are the whole decision. What they do not name is a `StatementRefused`: the
+database works, and would refuse the same again.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from types import TracebackType
+from typing import Self
 
 import psycopg
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import (
+    DisconnectionError,
+    PendingRollbackError,
+    ResourceClosedError,
+    SQLAlchemyError,
+    StatementError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from eventstore.errors import (
@@ -27,7 +36,7 @@ from eventstore.errors import (
     StoreUnavailable,
 )
 
-__all__ = ["is_away", "lacks_connection", "translated"]
+__all__ = ["driver_error", "is_away", "lacks_connection", "translated"]
 
 _SQLITE: dict[int, tuple[type[StoreUnavailable], str]] = {
     sqlite3.SQLITE_BUSY: (
@@ -35,6 +44,8 @@ _SQLITE: dict[int, tuple[type[StoreUnavailable], str]] = {
         "another writer held the lock beyond the timeout: try again, or raise busy_timeout_ms",
     ),
     sqlite3.SQLITE_LOCKED: (DatabaseBusy, "the database is locked: try again"),
+    sqlite3.SQLITE_PROTOCOL: (DatabaseBusy, "too many others take the lock: try again"),
+    sqlite3.SQLITE_INTERRUPT: (DatabaseBusy, "the statement was interrupted: try again"),
     sqlite3.SQLITE_CANTOPEN: (
         NotWritable,
         "the file cannot be opened: check that it exists and the permissions of its directory",
@@ -50,15 +61,48 @@ _SQLITE: dict[int, tuple[type[StoreUnavailable], str]] = {
     sqlite3.SQLITE_NOTADB: (NotADatabase, "the file is no SQLite database"),
     sqlite3.SQLITE_CORRUPT: (NotADatabase, "the database file is damaged: restore a backup"),
 }
+"""By primary result code."""
+
+_POSTGRESQL: dict[str, tuple[type[StoreUnavailable], str]] = {
+    "": (CannotConnect, "{}"),
+    "08": (CannotConnect, "{}"),
+    "25006": (NotWritable, "the server or the login allows reading only"),
+    "25P03": (CannotConnect, "nothing was committed: {}"),
+    "25P04": (CannotConnect, "nothing was committed: {}"),
+    "28": (CannotConnect, "{}"),
+    "3D": (CannotConnect, "{}"),
+    "40": (DatabaseBusy, "the transaction was given up for another one: try again"),
+    "42501": (NotWritable, "{}"),
+    "53100": (NotWritable, "the server's disk is full: nothing was written"),
+    "53300": (CannotConnect, "{}"),
+    "55006": (DatabaseBusy, "another session uses it: try again"),
+    "55P03": (
+        DatabaseBusy,
+        "another transaction held the lock beyond the timeout: try again (lock_timeout)",
+    ),
+    "57": (CannotConnect, "{}"),
+    "57014": (DatabaseBusy, "the server gave the statement up: {}"),
+    "58": (NotWritable, "the server cannot read or write its files: {}"),
+    "XX001": (NotADatabase, "the server's files are damaged: {}"),
+    "XX002": (NotADatabase, "the server's files are damaged: {}"),
+}
+"""By SQLSTATE, else by its class; ``{}`` stands for the first line of the server's words.
+
+The empty one is for a connection that is lost, which has no SQLSTATE.
+"""
+
+_SQLALCHEMY: tuple[tuple[type[SQLAlchemyError], type[StoreUnavailable], str], ...] = (
+    (PoolTimeout, DatabaseBusy, "all connections are in use: raise pool_size"),
+    (ResourceClosedError, CannotConnect, "the connection is closed"),
+    (PendingRollbackError, CannotConnect, "the connection was lost in this transaction"),
+    (DisconnectionError, CannotConnect, "the connection was lost"),
+)
 
 _WRONG_OPTIONS = ("no such access mode", "no such cache mode", "no such vfs")
-
-
+_CLOSED = "Cannot operate on a closed"
+_NO_TEXT = "Could not decode to UTF-8"
+_TOO_LARGE = "SQLite INTEGER"
 _OUT_OF_RANGE = "22003"
-_LIMITS = ("53", "54")
-"""Classes of SQLSTATE: the driver counts them as operational errors, but waiting does not help."""
-_ENDED = ("25P03", "25P04")
-"""A transaction rested, or went on, for longer than the server lets one: its session is ended."""
 
 
 class translated:
@@ -68,15 +112,22 @@ class translated:
 
     Raises:
         StoreUnavailable: One of its subclasses, see `eventstore.errors`.
+        StatementRefused: The driver's error is none of these.
     """
 
-    __slots__ = ("_url",)
+    __slots__ = ("_own", "_url")
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._own: BaseException | None = None
 
-    def __enter__(self) -> None:
-        """Do nothing."""
+    def __enter__(self) -> Self:
+        """Return this, to be told of errors that are to be left as they are."""
+        return self
+
+    def leave(self, error: BaseException) -> None:
+        """Let an error through as it is: it is of the caller's own statements."""
+        self._own = error
 
     def __exit__(
         self,
@@ -84,20 +135,30 @@ class translated:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Raise the project's own error, if there is one for what has passed."""
-        if error is None:
+        """Raise the project's own error for a driver's that has passed."""
+        if error is None or error is self._own:
             return
-        if isinstance(error, DBAPIError):
-            known = _known(self._url, error.orig)
-            if known is not None:
-                raise known from error.orig
-        elif isinstance(error, PoolTimeout):
-            reason = "all connections are in use: raise pool_size"
-            raise DatabaseBusy(self._url, reason) from error
-        elif isinstance(error, (sqlite3.Error, psycopg.Error, OverflowError)):
-            known = _known(self._url, error)
-            if known is not None:
-                raise known from error
+        known = driver_error(self._url, error)
+        if known is not None:
+            raise known from _cause(error)
+
+
+def driver_error(url: str, error: BaseException) -> StoreUnavailable | StatementRefused | None:
+    """Return this project's error for a driver's or SQLAlchemy's; None for any other."""
+    error = _cause(error)
+    if isinstance(error, psycopg.Error):
+        return _of_psycopg(url, error)
+    if isinstance(error, sqlite3.Error):
+        return _of_sqlite(url, error)
+    if isinstance(error, OverflowError) and str(error).endswith(_TOO_LARGE):
+        # Raised by the driver, which has no error of its own for a number of more than 64 bits.
+        return StatementRefused(url, _OUT_OF_RANGE, "a number is out of range")
+    if not isinstance(error, SQLAlchemyError):
+        return None
+    for kind, ours, said in _SQLALCHEMY:
+        if isinstance(error, kind):
+            return ours(url, said)
+    return StatementRefused(url, type(error).__name__, _first_line(error))
 
 
 def lacks_connection(error: DatabaseBusy) -> bool:
@@ -110,54 +171,41 @@ def is_away(error: BaseException) -> bool:
 
     Then it is of no statement and no value: any other statement might have met it.
     """
-    if isinstance(error, EventStoreError | PoolTimeout):
-        return isinstance(error, StoreUnavailable | PoolTimeout)
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    # The driver's words for a connection that is closed already.
-    return isinstance(cause, psycopg.InterfaceError) or isinstance(
-        _known("", cause), StoreUnavailable
-    )
+    known = error if isinstance(error, EventStoreError) else driver_error("", error)
+    return isinstance(known, StoreUnavailable)
 
 
-def _known(url: str, error: BaseException | None) -> StoreUnavailable | StatementRefused | None:
-    if isinstance(error, sqlite3.Error):
-        # The low byte is the primary result code; the rest only refines it.
-        found = _SQLITE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
-        if found is None and str(error).startswith("Could not decode to UTF-8"):
-            # Python's own error, without a code: SQLite takes any bytes for text.
-            found = _SQLITE[sqlite3.SQLITE_CORRUPT]
-        if str(error).startswith(_WRONG_OPTIONS):
-            return InvalidUrl(url, str(error))
-        return None if found is None else found[0](url, found[1])
-    if isinstance(error, OverflowError):
-        # Raised by the driver, which has no error of its own for a number of more than 64 bits.
-        known = str(error).endswith("SQLite INTEGER")
-        return StatementRefused(url, _OUT_OF_RANGE, "a number is out of range") if known else None
-    if isinstance(error, psycopg.DataError):
-        return StatementRefused(url, str(error.sqlstate), _first_line(error))
-    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-        return NotWritable(url, "the server or the login allows reading only")
-    if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return NotWritable(url, _first_line(error))
-    if isinstance(error, psycopg.errors.DiskFull):
-        return NotWritable(url, "the server's disk is full: nothing was written")
-    if isinstance(error, psycopg.errors.DataCorrupted | psycopg.errors.IndexCorrupted):
-        return NotADatabase(url, f"the server's files are damaged: {_first_line(error)}")
-    if isinstance(error, psycopg.errors.LockNotAvailable):
-        return DatabaseBusy(
-            url, "another transaction held the lock beyond the timeout: try again (lock_timeout)"
-        )
-    if isinstance(error, psycopg.errors.QueryCanceled):
-        return DatabaseBusy(url, f"the server gave the statement up: {_first_line(error)}")
-    if isinstance(error, psycopg.Error) and error.sqlstate in _ENDED:
-        return CannotConnect(url, f"nothing was committed: {_first_line(error)}")
-    if isinstance(error, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
-        return DatabaseBusy(url, "the transaction was given up for another one: try again")
-    if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "")[:2] in _LIMITS:
-        return StatementRefused(url, str(error.sqlstate), _first_line(error))
-    if isinstance(error, psycopg.OperationalError):
-        return CannotConnect(url, _first_line(error))
-    return None
+def _cause(error: BaseException) -> BaseException:
+    """Return the driver's error that SQLAlchemy has wrapped, or the error itself."""
+    return (isinstance(error, StatementError) and error.orig) or error
+
+
+def _of_psycopg(url: str, error: psycopg.Error) -> StoreUnavailable | StatementRefused:
+    code = error.sqlstate or ""
+    lost = bool(code) or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    found = (_POSTGRESQL.get(code) or _POSTGRESQL.get(code[:2])) if lost else None
+    if found is None:
+        return StatementRefused(url, code or type(error).__name__, _first_line(error))
+    kind, reason = found
+    return kind(url, reason.format(_first_line(error)))
+
+
+def _of_sqlite(url: str, error: sqlite3.Error) -> StoreUnavailable | StatementRefused:
+    said = str(error)
+    # The low byte is the primary result code; the rest only refines it.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if said.startswith(_NO_TEXT):
+        # Python's own error, without a code: SQLite takes any bytes for text.
+        code = sqlite3.SQLITE_CORRUPT
+    if said.startswith(_WRONG_OPTIONS):
+        return InvalidUrl(url, said)
+    if said.startswith(_CLOSED):
+        return CannotConnect(url, said)
+    if code in _SQLITE:
+        kind, reason = _SQLITE[code]
+        return kind(url, reason)
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    return StatementRefused(url, name, _first_line(error))
 
 
 def _first_line(error: BaseException) -> str:

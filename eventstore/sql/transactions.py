@@ -11,9 +11,12 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
+import psycopg
+from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import QueuePool
 
+from eventstore.errors import UnsafeTransaction
 from eventstore.masking import masked
 from eventstore.sql.dialect import DriverConnection
 from eventstore.sql.driver import AtHand, transaction
@@ -50,17 +53,27 @@ class Transactions:
         """Yield a connection in a transaction of the caller's own, for its rows and ``append``.
 
         It is durable, holds SQLite's write lock from its first moment, is committed at the end of
-        the block and rolled back on an error. Others wait for what it has locked, so PostgreSQL
-        ends one that rests for longer than five minutes, or than the URL says (`docs/running.md`).
+        the block and rolled back on an error. What the block raises goes on as it is, also what
+        SQLAlchemy raises for the caller's own statements. Others wait for what it has locked, so
+        PostgreSQL ends one that rests for longer than five minutes, or than the URL says
+        (`docs/running.md`).
 
         Raises:
             StoreUnavailable: The database cannot be used, or another writer held the lock for too
                 long; nothing was committed.
+            StatementRefused: The commit was refused; nothing was committed.
+            UnsafeTransaction: An error that the block has caught had ended the transaction;
+                nothing was committed.
         """
-        with self.writing() as connection:
+        with translated(self.url) as translating, begin_write(self.engine) as connection:
             if self._resting is not None:
                 connection.exec_driver_sql(self._resting)
-            yield connection
+            try:
+                yield connection
+            except BaseException as error:
+                translating.leave(error)
+                raise
+            _require_going_on(connection)
 
     @contextmanager
     def writing(
@@ -122,6 +135,23 @@ class Transactions:
     ) -> None:
         """Close every connection."""
         self.close()
+
+
+def _require_going_on(connection: Connection) -> None:
+    """Raise if the database has ended a transaction that its owner believes to go on.
+
+    PostgreSQL answers its commit with a rollback and no error; SQLite has rolled back already.
+    """
+    if not connection.in_transaction() or connection.invalidated:
+        return
+    driver = connection.connection.driver_connection
+    if isinstance(driver, psycopg.Connection):
+        ended = driver.info.transaction_status == TransactionStatus.INERROR
+    else:
+        ended = driver is not None and not driver.in_transaction
+    if ended:
+        reason = "an error ended the transaction, and was caught in its block"
+        raise UnsafeTransaction(reason, "nothing was committed; let errors of the database pass")
 
 
 def empty_log(transactions: Transactions) -> bool:

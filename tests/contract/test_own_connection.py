@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from uuid import UUID
 
+import psycopg
 import pytest
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import DBAPIError
 
 from eventstore import AsyncEventStore, EventStore, NewEvent, new_id
-from eventstore.errors import UnsafeTransaction, WrongExpectedVersion
+from eventstore.errors import StatementRefused, UnsafeTransaction, WrongExpectedVersion
 from eventstore.events import ToolResult
 from tests.contract.facade import say, texts
 
@@ -55,6 +58,58 @@ def test_rollback_takes_everything_back(own: EventStore, cid: UUID) -> None:
             for table in ("events", "conversations", "blobs")
         ]
     assert [0, 0, 0] == counts
+
+
+def test_errors_of_own_statements_are_left_as_they_are(own: EventStore, cid: UUID) -> None:
+    """Who writes them knows what they mean; those of the append are the store's."""
+
+    def fail(raised: list[BaseException]) -> None:
+        with own.transaction() as connection:
+            own.append(cid, say("1"), connection=connection)
+            try:
+                connection.execute(text("SELECT * FROM nowhere"))
+            except DBAPIError as error:
+                raised.append(error)
+                raise
+
+    raised: list[BaseException] = []
+    with pytest.raises(DBAPIError) as caught:
+        fail(raised)
+    assert raised == [caught.value]
+    assert [] == list(own.read(cid))
+
+
+def test_errors_of_an_append_are_the_stores(own: EventStore, cid: UUID) -> None:
+    """Also where the product has taken away what the append writes to."""
+
+    def fail() -> None:
+        with own.transaction() as connection:
+            connection.execute(text("ALTER TABLE events RENAME TO moved"))
+            own.append(cid, say("1"), connection=connection)
+
+    with pytest.raises(StatementRefused) as caught:
+        fail()
+    assert isinstance(caught.value.__cause__, sqlite3.Error | psycopg.Error)
+    assert [] == list(own.read(cid))
+
+
+def test_a_transaction_that_an_error_has_ended_is_not_said_to_be_committed(
+    own: EventStore, cid: UUID
+) -> None:
+    """PostgreSQL answers the commit of a broken transaction with a rollback, and no error."""
+
+    def go_on() -> None:
+        with own.transaction() as connection:
+            own.append(cid, say("1"), connection=connection)
+            if own.engine.dialect.name == "sqlite":
+                connection.execute(text("ROLLBACK"))
+            else:
+                with suppress(DBAPIError):
+                    connection.execute(text("SELECT * FROM nowhere"))
+
+    with pytest.raises(UnsafeTransaction, match="nothing was committed"):
+        go_on()
+    assert [] == list(own.read(cid))
 
 
 def test_two_appends_are_one_transaction(own: EventStore) -> None:

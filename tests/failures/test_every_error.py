@@ -1,0 +1,216 @@
+"""Whatever the driver raises, and at whichever statement: a caller of a store meets our errors."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from eventstore import ANY, AsyncEventStore, EventStore, NewEvent, new_id
+from eventstore import events as e
+from eventstore.sql.dialect import cursor
+from eventstore.sql.requests import Append
+from tests.contract.facade import say
+from tests.failures.injected import ERRORS, Faults
+from tests.failures.struck import public, strike
+
+_LARGE = "large " * 10_000
+
+
+@dataclass
+class World:
+    """A store, the faults of its drivers, and what is asked of it."""
+
+    store: Any
+    own: EventStore
+    faults: Faults
+    url: str
+    checkpoint: Path
+    cid: UUID = field(default_factory=new_id)
+    doomed: UUID = field(default_factory=new_id)
+    new: list[NewEvent] = field(default_factory=list)
+    digest: str = ""
+
+    @property
+    def database(self) -> str:
+        """The name of the database's dialect."""
+        return self.own.engine.dialect.name
+
+    def begin(self) -> None:
+        """Make what the calls ask for."""
+        done = self.own.append(self.cid, [*say("1"), e.ToolResult(call_id="1.0", content=_LARGE)])
+        data: Any = done.events[-1].data
+        self.digest = data.blob.digest
+        self.checkpoint.unlink(missing_ok=True)
+        self.own.checkpoint(self.checkpoint)
+
+    def renew(self) -> None:
+        """Make new what a call uses up."""
+        self.new = [NewEvent(each, new_id()) for each in say("a", "b")]
+        self.own.append(self.doomed, say("to be erased"))
+
+    def require_once(self) -> None:
+        """Raise if what was appended and repeated is not there once, and whole."""
+        wanted = [each.event_id for each in self.new]
+        last = [event.event_id for event in self.own.read(self.cid)][-len(wanted) :]
+        versions = [event.version for event in self.own.read(self.cid)]
+        assert (wanted, list(range(1, len(versions) + 1))) == (last, versions)
+
+
+def _append_within(world: World) -> None:
+    with world.store.transaction() as connection:
+        world.store.append(world.cid, world.new, connection=connection)
+
+
+def _request(world: World) -> Append:
+    return world.own.request(world.cid, world.new, ANY, None, None, None, None, None)
+
+
+def _append_group(world: World) -> None:
+    for outcome in world.own.append_group([_request(world)]):
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+def _ask(begin: Callable[[], Any]) -> None:
+    with begin() as connection:
+        cursor(connection).execute("SELECT 1").fetchone()
+
+
+CALLS: dict[str, Callable[[World], object]] = {
+    "append": lambda world: world.store.append(world.cid, world.new),
+    "append_group": _append_group,
+    "blob": lambda world: world.store.blob(world.cid, world.digest),
+    "checkpoint": lambda world: world.store.checkpoint(io.BytesIO()),
+    "close": lambda world: world.own.close(),
+    "erase": lambda world: world.store.erase(world.doomed, reason="asked for"),
+    "get": lambda world: world.store.get(world.cid),
+    "list": lambda world: world.store.list(),
+    "on_driver": lambda world: _ask(world.own.on_driver),
+    "open": lambda world: EventStore.open(world.url).close(),
+    "raise_writer_epoch": lambda world: world.store.raise_writer_epoch(world.cid),
+    "read": lambda world: list(world.store.read(world.cid)),
+    "read_all": lambda world: world.store.read_all(),
+    "reading": lambda world: _ask(world.own.reading),
+    "request": _request,
+    "seen_version": lambda world: world.own.seen_version(world.cid),
+    "transaction": _append_within,
+    "vacuum": lambda world: world.store.vacuum(),
+    "verify": lambda world: world.store.verify(world.cid),
+    "verify_against": lambda world: world.store.verify_against(
+        world.checkpoint, conversation_id=world.cid
+    ),
+    "writing": lambda world: _ask(world.own.writing),
+}
+APPENDS = {"append", "append_group", "transaction"}
+
+
+class Blocking:
+    """An `AsyncEventStore` whose methods block, on an event loop of its own."""
+
+    def __init__(self, runner: asyncio.Runner, store: AsyncEventStore) -> None:
+        self._runner = runner
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            found = getattr(self._store, name)(*args, **kwargs)
+            if inspect.isasyncgen(found):
+                return self._runner.run(_collected(found))
+            if inspect.isawaitable(found):
+                return self._runner.run(_awaited(found))
+            return self._entered(found)
+
+        return call
+
+    @contextmanager
+    def _entered(self, block: Any) -> Iterator[Any]:
+        connection = self._runner.run(block.__aenter__())
+        try:
+            yield connection
+        except BaseException as error:
+            self._runner.run(block.__aexit__(type(error), error, None))
+            raise
+        self._runner.run(block.__aexit__(None, None, None))
+
+
+async def _awaited(found: Any) -> Any:
+    return await found
+
+
+async def _collected(found: Any) -> list[Any]:
+    return [each async for each in found]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of the database that all calls share."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path_factory.mktemp('struck') / 'store.db'}"
+        return
+    emptied = request.getfixturevalue("emptied")
+    yield emptied.url()
+    emptied.empty()
+
+
+@pytest.fixture(scope="module")
+def faults() -> Iterator[Faults]:
+    """Give the faults of this process's drivers."""
+    with Faults().installed() as faults:
+        yield faults
+
+
+@pytest.fixture(scope="module")
+def opened(url: str, faults: Faults) -> Iterator[EventStore]:
+    """Give the store that all calls share."""
+    with EventStore.open(url, synchronous="NORMAL") as store:
+        yield store
+
+
+@pytest.fixture
+def world(opened: EventStore, faults: Faults, url: str, tmp_path: Path) -> World:
+    """Give a store and a conversation of this test's own."""
+    world = World(opened, opened, faults, url, tmp_path / "checkpoint")
+    world.begin()
+    return world
+
+
+def test_no_method_is_forgotten() -> None:
+    """A new one needs a call here."""
+    assert public(EventStore) == CALLS.keys()
+    assert public(AsyncEventStore) <= CALLS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_of_a_store(name: str, world: World) -> None:
+    """Each kind of error, at each statement of the call."""
+    after = world.require_once if name in APPENDS else lambda: None
+    call = CALLS[name]
+    strike(world.faults, world.database, lambda: call(world), before=world.renew, after=after)
+
+
+@pytest.mark.parametrize("name", sorted(public(AsyncEventStore) - {"close", "open"}))
+def test_of_an_asynchronous_store(name: str, world: World) -> None:
+    """The twin is the same code by way of threads: a look at each method."""
+    with asyncio.Runner() as runner:
+        twin = AsyncEventStore(world.own)
+        world.store = Blocking(runner, twin)
+        after = world.require_once if name in APPENDS else lambda: None
+        call, most = CALLS[name], len(ERRORS[world.database]) if name in APPENDS else 4
+        strike(
+            world.faults,
+            world.database,
+            lambda: call(world),
+            before=world.renew,
+            after=after,
+            most=most,
+        )
+        runner.run(twin.close())
