@@ -10,7 +10,7 @@ from benchmarks.measure import in_turns
 from benchmarks.results import Work, work
 from eventstore import EventStore, Meta, NewEvent, RecordedEvent, events, new_id
 from projections.base import State
-from projections.engine import begin
+from projections.folds import begin
 from projections.generations import Generation
 from projections.runs import RUNS
 

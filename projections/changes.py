@@ -3,18 +3,18 @@
 Changes of the same row are merged first, so that a page of a thousand chunks writes its timeline
 item once. While nothing of the conversation is in the tables, patches are applied in memory.
 Otherwise a patch may concern rows that only the tables hold: then what was merged before it is
-written before it.
+written before it. Values are converted, and texts encoded, before anything is written (`bind`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Table
 
-from eventstore.sql.dialect import AnyConnection
+from eventstore.sql.dialect import AnyConnection, Bound, Dialect, dialect_of
 from projections import row_statements
 from projections.base import Change, Patch, Projection, Put, ReadTable
 from projections.patching import PatchedRows
@@ -70,6 +70,19 @@ class RowBuffer:
         self, connection: AnyConnection, tables: Mapping[str, Table], conversation_id: UUID
     ) -> None:
         """Write the changes, in the caller's transaction, and forget them."""
+        for each in self.bind(connection, tables, conversation_id):
+            each.run(connection)
+
+    def bind(
+        self, connection: AnyConnection, tables: Mapping[str, Table], conversation_id: UUID
+    ) -> list[Bound]:
+        """Return the statements that write the changes, in order, and forget these.
+
+        Reads alone, in the caller's transaction: what the rows hold that many patches may match.
+        The statements are good as long as nobody else has written rows of the conversation.
+        """
+        dialect = dialect_of(connection)
+        bound: list[Bound] = []
         if self._fresh:
             for name, rows in self._rows.items():
                 if rows:
@@ -77,7 +90,7 @@ class RowBuffer:
                         {"conversation_id": conversation_id, **stored(tables[name], row)}
                         for row in self.complete_rows(name)
                     ]
-                    row_statements.insert(connection, tables[name], complete)
+                    bound.append(row_statements.insert(dialect, tables[name], complete))
         else:
             steps: Sequence[_Rows | Patch] = (*self._earlier, self._rows)
             if len(self._earlier) > 2 * _FEW:
@@ -85,13 +98,14 @@ class RowBuffer:
             for step in steps:
                 if isinstance(step, Patch):
                     within = (step.column, step.first, step.last)
-                    table = tables[step.table]
-                    row_statements.patch(connection, table, conversation_id, within, step.values)
+                    made = (dialect, tables[step.table], conversation_id, within, step.values)
+                    bound.append(row_statements.patch(*made))
                 else:
-                    self._upsert_all(connection, tables, conversation_id, step)
+                    bound += self._upserts(dialect, tables, conversation_id, step)
         self._earlier = []
         self._begin()
         self._fresh = False
+        return bound
 
     def _begin(self) -> None:
         self._patched = {name: PatchedRows(each) for name, each in self._declared.items()}
@@ -133,13 +147,13 @@ class RowBuffer:
                     changed[name].setdefault(key, {}).update(values)
         return changed
 
-    def _upsert_all(
+    def _upserts(
         self,
-        connection: AnyConnection,
+        dialect: Dialect,
         tables: Mapping[str, Table],
         conversation_id: UUID,
         batch: _Rows,
-    ) -> None:
+    ) -> Iterator[Bound]:
         for name, rows in batch.items():
             keys = self._declared[name].key
             # Rows that set the same columns share a statement.
@@ -149,4 +163,4 @@ class RowBuffer:
                 row |= stored(tables[name], values)
                 groups.setdefault(tuple(sorted(values)), []).append(row)
             for columns, group in groups.items():
-                row_statements.upsert(connection, tables[name], columns, group)
+                yield row_statements.upsert(dialect, tables[name], columns, group)

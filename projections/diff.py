@@ -22,7 +22,8 @@ from eventstore.sql.schema import metadata_for
 from projections import tables
 from projections.base import ReadTable
 from projections.catalogue import named
-from projections.engine import Fold, fold_anew
+from projections.engine import fold_anew
+from projections.folds import Fold
 from projections.following import catch_up_behind
 from projections.generations import Generation, find_live
 from projections.setup import install_all

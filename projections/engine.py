@@ -20,36 +20,30 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.erasure import erasure_count, erasure_lock
-from eventstore.errors import BlobDamaged, KeyUnavailable, ProjectionFailed, StatementRefused
+from eventstore.errors import BlobDamaged, ProjectionFailed, StatementRefused
 from eventstore.events import RecordedEvent
-from eventstore.sql.dialect import AnyConnection, DriverConnection
-from eventstore.sql.failures import is_away
+from eventstore.sql.dialect import AnyConnection, DriverConnection, dialect_of
 from eventstore.sql.read import END, read_page
 from eventstore.telemetry import operation
 from projections import heads
-from projections.base import Projection, State
-from projections.changes import RowBuffer
-from projections.generations import IN_MEMORY, Generation, is_gone
+from projections.base import Projection
+from projections.folds import BoundFolds, Fold, begin, go_on, is_own_fault
+from projections.generations import IN_MEMORY, Generation
 from projections.heads import Head
-from projections.token_counts import TokenCounts
+from projections.token_counts import BoundCounts, TokenCounts
 
 __all__ = [
     "PATIENCE_MS",
     "PIECE",
     "Begin",
     "CatchUp",
-    "Fold",
     "Pause",
     "at_once",
-    "begin",
-    "blamed",
     "catch_up",
     "fold_anew",
     "in_pieces",
     "is_current",
-    "is_own_fault",
     "resume",
-    "save_folds",
 ]
 
 C = TypeVar("C", Connection, DriverConnection)
@@ -74,57 +68,6 @@ _ATTEMPTS = 3  # in which others may come between folding and writing
 
 def at_once(_: float) -> None:
     """Go on without a pause."""
-
-
-@dataclass(slots=True)
-class Fold:
-    """A generation's fold of one conversation, as far as it has come."""
-
-    generation: Generation
-    version: int
-    state: State
-    buffer: RowBuffer
-    chain: bytes | None = None
-
-    def feed(self, events: Sequence[RecordedEvent]) -> None:
-        """Fold events, in order; those at or below the fold's version are passed over.
-
-        Raises:
-            ProjectionFailed: The projection's fold raised.
-        """
-        projection, add = self.generation.projection, self.buffer.add
-        fold = projection.fold
-        state, version, chain = self.state, self.version, self.chain
-        try:
-            for event in events:
-                if event.version > version:
-                    state, changes = fold(state, event)
-                    if changes:
-                        add(changes)
-                    version, chain = event.version, event.chain
-        except Exception as error:
-            if not is_own_fault(error):
-                raise  # A fold asks for token counts that are kept.
-            raise ProjectionFailed(projection.name, event.conversation_id, event.version) from error
-        finally:
-            self.state, self.version, self.chain = state, version, chain
-
-
-def is_own_fault(error: Exception) -> bool:
-    """Whether an error lies in what is folded or written: no waiting and no second look helps.
-
-    Whatever is not known to be the database's own state, that of the keys, or a cut-over, counts
-    as that.
-    """
-    if isinstance(error, KeyUnavailable):
-        return error.lasting
-    return not is_away(error) and not is_gone(error)
-
-
-def begin(generation: Generation) -> Fold:
-    """Return the fold of a conversation of which nothing has been folded."""
-    projection: Projection = generation.projection
-    return Fold(generation, 0, projection.initial(), RowBuffer(projection, fresh=True))
 
 
 def is_current(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> bool:
@@ -164,6 +107,7 @@ class CatchUp:
         self._counts = TokenCounts(conversation_id)
         self._begun = False
         self._folds: list[Fold] = []
+        self._bound: list[BoundFolds | BoundCounts] = []
         self.stood: list[tuple[int, bytes | None]] = []
         self._most = self._count = self._missed = 0
 
@@ -174,7 +118,7 @@ class CatchUp:
         ``most`` are the last. One pass over the events serves every generation.
 
         Raises:
-            ProjectionFailed: A fold raised, or an event cannot be read.
+            ProjectionFailed: A fold raised, an event cannot be read, or rows cannot be converted.
         """
         stream = self._conversation_id
         with operation(
@@ -189,12 +133,16 @@ class CatchUp:
                 with self._counts.active():
                     for fold in self._folds:
                         fold.feed(page)
+                bound = BoundFolds.of(connection, self._folds, stream)
+                self._bound = [bound, self._counts.bind(dialect_of(connection))]
             self._most, self._count, self.done = most, len(page), not page
             caught_up.note(version=self.version, events=len(page))
         return len(page)
 
     def save(self, connection: AnyConnection) -> None:
         """Write what was folded, in the caller's transaction, which must be one for writing.
+
+        Runs statements alone, whose values are bound.
 
         If others have folded or erased since, nothing is written, and `fold` is to be called again.
         After some attempts it is folded here, under the lock, so that the others cannot win for
@@ -211,8 +159,8 @@ class CatchUp:
                 return
             self.fold(connection, self._most)
         if self._count:
-            save_folds(connection, self._folds, self._conversation_id)
-            self._counts.write(connection)
+            for each in self._bound:
+                each.write(connection)
             self.done = self._count < self._most
 
     def piece(self, connection: AnyConnection) -> None:
@@ -249,7 +197,7 @@ class CatchUp:
         if erasures != self.erasures:
             # What was counted may be of what is erased.
             self._counts, self.erasures, self._begun = TokenCounts(stream), erasures, False
-        self._folds = [_fold(head) for head in heads.of(connection, self._generations, stream)]
+        self._folds = [go_on(head) for head in heads.of(connection, self._generations, stream)]
         self.stood = [(fold.version, fold.chain) for fold in self._folds]
 
     def _look_for_counts(self, connection: AnyConnection, page: Sequence[RecordedEvent]) -> None:
@@ -365,40 +313,13 @@ def resume(
     fold = begin(live or Generation(projection, IN_MEMORY, None))
     if live is not None:
         for head in heads.read(connection, [live], conversation_id).values():
-            fold = _fold(head)
+            fold = go_on(head)
     while page := _page(connection, [fold], conversation_id, fold.version):
         if fold.version == 0 or len(page) > _FEW:
             counts.read_ahead()
         with counts.active():
             fold.feed(page)
     return fold
-
-
-def save_folds(connection: AnyConnection, folds: Sequence[Fold], conversation_id: UUID) -> None:
-    """Write the rows, states and heads of folds, in the caller's transaction.
-
-    Raises:
-        ProjectionFailed: The database, or its driver, does not take what a fold has made.
-    """
-    for fold in folds:
-        with blamed(fold.generation, conversation_id, fold.version):
-            fold.buffer.write(connection, fold.generation.tables, conversation_id)
-    reached = [Head(fold.generation, fold.version, fold.state) for fold in folds]
-    with blamed(folds[0].generation, conversation_id, folds[0].version):
-        heads.save(connection, conversation_id, reached)
-
-
-@contextmanager
-def blamed(generation: Generation, conversation_id: UUID, version: int) -> Iterator[None]:
-    """Raise `ProjectionFailed` for any error that lies in what the block does."""
-    try:
-        yield
-    except ProjectionFailed:
-        raise
-    except Exception as error:
-        if not is_own_fault(error):
-            raise
-        raise ProjectionFailed(generation.projection.name, conversation_id, version) from error
 
 
 def _page(
@@ -424,10 +345,3 @@ def _damaged(connection: AnyConnection, conversation_id: UUID, after: int) -> in
         while read_page(connection, conversation_id, after=version - 1, limit=1):
             version += 1
     return version
-
-
-def _fold(head: Head) -> Fold:
-    if head.version == 0:
-        return begin(head.generation)
-    buffer = RowBuffer(head.generation.projection, fresh=False)
-    return Fold(head.generation, head.version, head.state, buffer, head.chain)

@@ -38,7 +38,8 @@ from eventstore.sql.schema import metadata_for
 from eventstore.sql.traces import without_statistics
 from eventstore.sql.types import Id, SafeText, Timestamp
 from projections import heads
-from projections.engine import Begin, CatchUp, in_pieces, is_own_fault
+from projections.engine import Begin, CatchUp, in_pieces
+from projections.folds import is_own_fault
 from projections.generations import Generation
 
 __all__ = ["TABLE", "Failure", "catch_up_or_set_aside", "create", "forget", "is_there", "noted"]

@@ -2,7 +2,7 @@
 
 A reader catches up one conversation, row by row; a rebuild has thousands. Their rows and heads are
 bound before the transaction begins, since only one process can write to SQLite, and then go in
-with a statement a table (`row_statements.load`). The result is that of `engine.save_folds`.
+with a statement a table (`row_statements.load`). The result is that of `folds.BoundFolds`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Table
 
 from eventstore.sql.dialect import Dialect
 from projections import heads, row_statements
-from projections.engine import Fold
+from projections.folds import Fold
 from projections.heads import BoundHead, Head
 
 __all__ = ["AlreadyFolded", "FoldedPage"]

@@ -20,8 +20,9 @@ from eventstore.sql import feed
 from eventstore.sql.dialect import DriverConnection, Statement, run_each
 from projections import heads
 from projections.base import Projection
-from projections.engine import Begin, CatchUp, Pause, at_once, in_pieces, is_own_fault
+from projections.engine import Begin, CatchUp, Pause, at_once, in_pieces
 from projections.failures import catch_up_or_set_aside, noted
+from projections.folds import is_own_fault
 from projections.generations import Generation, find_all_live
 
 __all__ = ["catch_up_behind", "late", "retry_set_aside"]

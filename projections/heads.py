@@ -13,7 +13,7 @@ from uuid import UUID
 
 from eventstore.errors import InvalidEvent, ProjectionFailed
 from eventstore.events.codec import dumps, dumps_json, loads_json
-from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of, run_each
+from eventstore.sql.dialect import AnyConnection, Bound, Dialect, Statement, cursor, dialect_of
 from projections.base import Projection, State
 from projections.generations import Generation, LiveRow, newest
 
@@ -207,14 +207,15 @@ def lock(
     if len(found) < len(generations) and not dialect_of(connection).is_sqlite:
         # A row that does not exist cannot be locked: make it, and wait for who made it first.
         ordered = sorted(generations, key=_key)
-        _write(connection, _MAKE, conversation_id, [Head(each, 0, {}) for each in ordered])
+        made = [Head(each, 0, {}) for each in ordered]
+        _bound(dialect_of(connection), _MAKE, conversation_id, made).run(connection)
         found = _select(connection, generations, conversation_id, locked=True)
     return _each(generations, found)
 
 
-def save(connection: AnyConnection, conversation_id: UUID, heads: Iterable[Head]) -> None:
-    """Write heads, in the caller's transaction, which has locked them."""
-    _write(connection, _SAVE, conversation_id, heads)
+def save(dialect: Dialect, conversation_id: UUID, heads: Iterable[Head]) -> Bound:
+    """Return the statement that writes heads, for a transaction that has locked them."""
+    return _bound(dialect, _SAVE, conversation_id, heads)
 
 
 def bind(dialect: Dialect, conversation_id: UUID, heads: Iterable[Head]) -> list[BoundHead]:
@@ -244,13 +245,11 @@ def insert(connection: AnyConnection, heads: Sequence[BoundHead]) -> bool:
     return bool(written == len(heads))
 
 
-def _write(
-    connection: AnyConnection, statement: Statement, conversation_id: UUID, heads: Iterable[Head]
-) -> None:
-    dialect = dialect_of(connection)
+def _bound(
+    dialect: Dialect, statement: Statement, conversation_id: UUID, heads: Iterable[Head]
+) -> Bound:
     owner = dialect.from_id(conversation_id)
-    run_each(
-        connection,
+    return Bound(
         statement.on(dialect),
         [
             {

@@ -29,9 +29,10 @@ from eventstore.sql.schema import metadata_for
 from eventstore.telemetry import operation
 from projections import failures, generations, tables
 from projections.catalogue import named
-from projections.engine import Begin, CatchUp, fold_anew, in_pieces, is_own_fault
+from projections.engine import Begin, CatchUp, fold_anew, in_pieces
 from projections.failures import Failure
 from projections.folded_page import AlreadyFolded, FoldedPage
+from projections.folds import is_own_fault
 from projections.generations import Generation
 from projections.rebuild_processes import Done, Pending, in_processes
 from projections.setup import install_all

@@ -21,7 +21,8 @@ from eventstore.log import get_logger
 from eventstore.sql.schema import metadata_for
 from projections import tables
 from projections.base import Projection
-from projections.engine import blamed, fold_anew, resume
+from projections.engine import fold_anew, resume
+from projections.folds import blamed
 from projections.generations import IN_MEMORY, Generation
 from projections.token_counts import TokenCounts, is_there
 

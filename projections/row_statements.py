@@ -1,8 +1,9 @@
 """The statements that write a generation's rows, made once for a table and the columns they set.
 
 A turn writes a handful of rows, and SQLAlchemy would build and compile a statement for each. These
-go to the driver, with values converted as the columns' own types convert them. What a rebuild
-writes is bound before its transaction begins (`bind_new`), and goes in at once (`load`).
+go to the driver, with values converted as the columns' own types convert them, which needs no
+transaction. What a rebuild writes of many conversations is bound by column (`bind_new`), and goes
+in at once (`load`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from uuid import UUID
 from sqlalchemy import BigInteger, Boolean, Double, Table
 from sqlalchemy.types import TypeEngine
 
-from eventstore.sql.dialect import AnyConnection, Dialect, cursor, dialect_of, run_each
+from eventstore.sql.dialect import AnyConnection, Bound, Dialect, cursor, dialect_of
 from eventstore.sql.types import (
     Id,
     IndexedText,
@@ -87,6 +88,10 @@ class _Prepared:
             for name, convert in self.columns
         ]
 
+    def of(self, rows: Sequence[Row]) -> Bound:
+        """Return the statement with these rows' values."""
+        return Bound(self.sql, [self.bind(row) for row in rows])
+
 
 def bind_new(table: Table, dialect: Dialect, rows: Mapping[UUID, Mapping[Key, Row]]) -> NewRows:
     """Return new rows for `load`, which leaves the columns that none of them sets at NULL.
@@ -142,43 +147,38 @@ def load(connection: AnyConnection, table: Table, rows: NewRows) -> None:
     run.close()
 
 
-def insert(connection: AnyConnection, table: Table, rows: Sequence[Row]) -> None:
-    """Insert rows with every column of the table, in the caller's transaction."""
-    dialect = dialect_of(connection)
-    _run(connection, _insert(table, tuple(table.columns.keys()), dialect), rows)
+def insert(dialect: Dialect, table: Table, rows: Sequence[Row]) -> Bound:
+    """Return the statement that inserts rows with every column of the table."""
+    return _insert(table, tuple(table.columns.keys()), dialect).of(rows)
 
 
-def upsert(
-    connection: AnyConnection, table: Table, columns: tuple[str, ...], rows: Sequence[Row]
-) -> None:
-    """Insert rows, or set ``columns`` of those whose key is there, in the caller's transaction.
+def upsert(dialect: Dialect, table: Table, columns: tuple[str, ...], rows: Sequence[Row]) -> Bound:
+    """Return the statement that inserts rows, or sets ``columns`` of those whose key is there.
 
     Args:
-        connection: In a transaction for writing.
+        dialect: Of the database that it is for.
         table: The generation's table.
         columns: What every row holds beside the key; nothing is changed if there are none.
         rows: By column, the key's included.
     """
-    _run(connection, _upsert(table, columns, dialect_of(connection)), rows)
+    return _upsert(table, columns, dialect).of(rows)
 
 
 def patch(
-    connection: AnyConnection, table: Table, owner: Any, within: tuple[str, int, int], values: Row
-) -> None:
-    """Set columns of a conversation's rows, in the caller's transaction.
+    dialect: Dialect, table: Table, owner: Any, within: tuple[str, int, int], values: Row
+) -> Bound:
+    """Return the statement that sets columns of a conversation's rows.
 
     Args:
-        connection: In a transaction for writing.
+        dialect: Of the database that it is for.
         table: The generation's table.
         owner: The conversation's id.
         within: The column that decides which rows, and its lowest and highest value.
         values: What to set, by column.
     """
     column, first, last = within
-    made = _patch(table, column, tuple(sorted(values)), dialect_of(connection))
-    run = cursor(connection)
-    run.execute(made.sql, [*made.bind({**values, _OWNER: owner}), first, last])
-    run.close()
+    made = _patch(table, column, tuple(sorted(values)), dialect)
+    return Bound(made.sql, [[*made.bind({**values, _OWNER: owner}), first, last]])
 
 
 def columns_of(
@@ -199,10 +199,6 @@ def columns_of(
     ]
     run.close()
     return rows
-
-
-def _run(connection: AnyConnection, made: _Prepared, rows: Sequence[Row]) -> None:
-    run_each(connection, made.sql, [made.bind(row) for row in rows])
 
 
 def _convert_texts(convert: Convert, column: Sequence[Any]) -> Sequence[Any]:

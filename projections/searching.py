@@ -29,7 +29,7 @@ from projections.context.search_memory import item_to_search
 from projections.context.search_terms import fingerprint
 from projections.context.search_vectors import lacking, store_vectors
 from projections.context.sql_source import SqlRowSource
-from projections.engine import PATIENCE_MS, Begin, CatchUp, catch_up, in_pieces
+from projections.engine import PATIENCE_MS, Begin, CatchUp, in_pieces
 from projections.generations import Generation, GenerationGone, find_live, gone
 
 __all__ = ["bring_up", "searched"]
@@ -78,14 +78,20 @@ def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | No
     writing = partial(store.writing, durable=False, patience_ms=PATIENCE_MS)
     with suppress(GenerationGone), gone():
         in_pieces([CatchUp([generation], conversation_id)], Begin(store.reading, writing))
-    with writing() as connection:
-        # A cut-over or an append may have come since.
+    with store.reading() as connection:
+        # A cut-over may have come since.
         generation = find_live(connection, CONTEXT)
-        if generation is None:
-            return
-        catch_up(connection, [generation], conversation_id)
-        search_index.bring_up(connection, generation, conversation_id)
-    if embedding is not None:
+    if generation is None:
+        return
+    index = search_index.IndexCatchUp(generation, conversation_id)
+    with suppress(GenerationGone), gone():
+        while not index.done:
+            with store.reading(snapshot=True) as connection:
+                index.look(connection)
+            if not index.done:
+                with writing() as connection:
+                    index.save(connection)
+    if index.done and embedding is not None:
         _embed(store, generation, conversation_id, embedding)
 
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
@@ -32,12 +33,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
+from eventstore.sql.dialect import AnyConnection, Bound, Statement, cursor, dialect_of
+from eventstore.sql.dialect import Dialect as SqlDialect
 from eventstore.sql.types import Id
 from eventstore.tokens import Count, Tokenizer, count_message
 
 __all__ = [
     "TABLE",
+    "BoundCounts",
     "TokenCounts",
     "count",
     "count_all",
@@ -183,6 +186,10 @@ class TokenCounts:
         """
         write_all(connection, [self])
 
+    def bind(self, dialect: SqlDialect) -> BoundCounts:
+        """Return what is new as it is written, before the transaction that writes."""
+        return BoundCounts.of(dialect, [self])
+
     def _written(self) -> None:
         if len(self._known) + len(self._new) <= _MOST_LOADED:
             self._known |= self._new
@@ -256,25 +263,46 @@ def _stored(digest: bytes, sqlite: bool) -> bytes | UUID:
     return digest if sqlite else UUID(bytes=digest)
 
 
-def write_all(connection: AnyConnection, several: Sequence[TokenCounts]) -> None:
-    """Write what is new of several conversations at once; see `TokenCounts.write`."""
-    rows = [
-        (str(known._conversation_id), digest, count.tokens, None if count.exact else count.margin)
-        for known in several
-        if known._conversation_id is not None
-        for digest, count in known._new.items()
-    ]
-    if rows:
+@dataclass(frozen=True, slots=True)
+class BoundCounts:
+    """What is new of several conversations, as the driver takes it."""
+
+    several: Sequence[TokenCounts]
+    _statement: Bound | None
+
+    @classmethod
+    def of(cls, dialect: SqlDialect, several: Sequence[TokenCounts]) -> BoundCounts:
+        """Bind what is new."""
+        rows = [
+            (
+                str(each._conversation_id),
+                digest,
+                count.tokens,
+                None if count.exact else count.margin,
+            )
+            for each in several
+            if each._conversation_id is not None
+            for digest, count in each._new.items()
+        ]
+        if not rows:
+            return cls(several, None)
         # In one order everywhere, so that two writers cannot wait for each other.
         rows.sort()
-        run = cursor(connection)
-        if dialect_of(connection).is_sqlite:
-            run.executemany(_INSERT_SQLITE, rows)
-        else:
-            run.execute(_INSERT_POSTGRESQL, _arrays(rows))
-        run.close()
-    for known in several:
-        known._written()
+        if dialect.is_sqlite:
+            return cls(several, Bound(_INSERT_SQLITE, rows))
+        return cls(several, Bound(_INSERT_POSTGRESQL, [_arrays(rows)]))
+
+    def write(self, connection: AnyConnection) -> None:
+        """Write them, as `TokenCounts.write` does."""
+        if self._statement is not None:
+            self._statement.run(connection)
+        for known in self.several:
+            known._written()
+
+
+def write_all(connection: AnyConnection, several: Sequence[TokenCounts]) -> None:
+    """Write what is new of several conversations at once; see `TokenCounts.write`."""
+    BoundCounts.of(dialect_of(connection), several).write(connection)
 
 
 def _arrays(rows: Sequence[tuple[str, bytes, int, float | None]]) -> list[str]:

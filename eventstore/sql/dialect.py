@@ -121,6 +121,18 @@ def run_each(connection: AnyConnection, sql: str, rows: Sequence[Any]) -> None:
     run.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A statement, and its parameters for each time that it is to run, as the driver takes them."""
+
+    sql: str
+    rows: Sequence[Any]
+
+    def run(self, connection: AnyConnection) -> None:
+        """Run it, in the caller's transaction."""
+        run_each(connection, self.sql, self.rows)
+
+
 def text_in(value: str | None) -> str | None:
     """Return an optional text as it is stored."""
     return None if value is None else escape(value)

@@ -192,12 +192,5 @@ class SearchableRows(SqlRowSource):
         if not search_tables.are_there(connection):
             return False
         if not search_index.is_current(connection, self._generation, stream):
-            if not _writes(connection):
-                return False
-            # It has just caught up the rows, and holds the lock that keeps other writers away.
-            search_index.bring_up(connection, self._generation, stream)
+            return False
         return embedding is None or not lacking(connection, stream, embedding.name, 1)
-
-
-def _writes(connection: Connection) -> bool:
-    return connection.get_execution_options().get("sqlite_begin") == "IMMEDIATE"

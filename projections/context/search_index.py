@@ -3,8 +3,9 @@
 First use indexes what is there; later uses read only rows that came since, and those that could
 have changed: groups that waited for a result, failures that a retry has made up for. After a
 retraction or a summary, which reach anywhere, every group is looked at, and those that differ are
-written. The caller has caught up the projection in the same transaction, whose lock on the head
-keeps two writers of one conversation apart.
+written. Texts are taken apart in transactions that read; those that write hold the lock on the
+projection's head, which keeps two writers of one conversation apart, and look whether the rows are
+as they were.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, bindparam, select, text
 
+from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.events import Erasure, Retraction, Summary
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.types import Id
+from projections import heads
 from projections.context.search_tables import prefix_of
 from projections.context.search_terms import (
     VERSION,
@@ -31,9 +36,13 @@ from projections.context.search_terms import (
 from projections.context.sql_source import SqlRowSource
 from projections.generations import Generation
 
-__all__ = ["bring_up", "is_current"]
+__all__ = ["IndexCatchUp", "is_current"]
 
+Key = tuple[int, int]
+_Held = dict[Key, tuple[bytes, bool]]
 _PAGE = 500
+_LARGEST_PIECE = 500_000  # characters of texts that are indexed in one transaction
+_ATTEMPTS = 3  # in which others may come between looking and writing
 _LARGEST = 500_000  # bytes of the distinct words of one row; PostgreSQL refuses 1 MB
 _REACHING = (Retraction.type, Summary.type, Erasure.type)
 
@@ -71,26 +80,106 @@ def is_current(connection: Connection, generation: Generation, conversation_id: 
     return head is not None and tuple(head) == (_source(generation), folded)
 
 
-def bring_up(connection: Connection, generation: Generation, conversation_id: UUID) -> None:
-    """Index what is new or changed, in the caller's transaction, which has caught up the rows."""
-    folded = _folded(connection, generation, conversation_id)
-    head = connection.execute(_HEAD, {"cid": conversation_id}).first()
-    source = SqlRowSource(connection, generation.tables["context_messages"], conversation_id)
-    whole = head is None or head[0] != _source(generation)
-    if head is not None and not whole:
-        if head[1] == folded:
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """What an index is made of: how far the rows are folded, its own head, and erasures."""
+
+    folded: int | None
+    head: tuple[str, int] | None
+    erasures: int
+
+
+class IndexCatchUp:
+    """The bringing up of one conversation's index, piece by piece.
+
+    A piece is looked for by `look`, which takes texts apart and writes nothing, and then written by
+    `save`, which runs statements alone, unless the rows have changed between.
+
+    Attributes:
+        done: Whether the index holds what the rows say.
+    """
+
+    def __init__(self, generation: Generation, conversation_id: UUID) -> None:
+        self.done = False
+        self._generation = generation
+        self._conversation_id = conversation_id
+        self._stood: _Standing | None = None
+        self._held: _Held = {}
+        self._before: Key | None = None
+        self._gone: list[Key] = []
+        self._new: list[dict[str, Any]] = []
+        self._last = False
+        self._missed = 0
+
+    def look(self, connection: Connection) -> None:
+        """Find a piece of what the index lacks; give it a transaction of one snapshot."""
+        cid, stands = self._conversation_id, self._standing(connection)
+        if stands != self._stood:
+            self._stood, self._before = stands, None
+        source = SqlRowSource(connection, self._generation.tables["context_messages"], cid)
+        head, own = stands.head, _source(self._generation)
+        self.done = stands.folded is None or head == (own, stands.folded)
+        if self.done:
             return
-        whole = _reached(connection, conversation_id, head[1])
-    if head is None or whole:
-        _write(connection, conversation_id, documents(source.newest(_PAGE)), None)
-    else:
-        unsettled = connection.execute(_UNSETTLED, {"cid": conversation_id}).scalars()
+        if head is None or head[0] != own or _reached(connection, cid, head[1]):
+            if self._before is None:
+                self._held = dict(_held(connection, cid, None))
+            self._take(connection, documents(source.newest(_PAGE, self._before)), _PAGE)
+            return
+        self._held, found = {}, documents(source.since(head[1]))
+        unsettled = connection.execute(_UNSETTLED, {"cid": cid}).scalars()
         for versions in _pages(sorted(set(unsettled))):
-            rows = source.rows_at(versions)
-            _write(connection, conversation_id, documents(rows), versions)
-        _write(connection, conversation_id, documents(source.since(head[1])), ())
-    values = {"cid": conversation_id, "source": _source(generation), "version": folded}
-    connection.execute(_SET_HEAD, values)
+            self._held |= _held(connection, cid, versions)
+            found = chain(found, documents(source.rows_at(versions)))
+        self._take(connection, found, None)
+
+    def save(self, connection: Connection) -> None:
+        """Write what was found, in the caller's transaction, which must be one for writing.
+
+        If the rows have changed since, nothing is written, and `look` is to be called again. After
+        some attempts it is looked here, under the lock that keeps two writers apart.
+        """
+        cid = self._conversation_id
+        erasure_lock(connection, cid)
+        heads.lock(connection, [self._generation], cid)
+        if self._standing(connection) != self._stood:
+            self._missed += 1
+            if self._missed < _ATTEMPTS:
+                return
+            self.look(connection)
+        if self.done or self._stood is None:
+            return
+        _delete(connection, cid, self._gone)
+        _insert(connection, self._new)
+        if self._last:
+            own, folded = _source(self._generation), self._stood.folded
+            connection.execute(_SET_HEAD, {"cid": cid, "source": own, "version": folded})
+            self.done = True
+
+    def _standing(self, connection: Connection) -> _Standing:
+        cid = self._conversation_id
+        # Before what is read: an erasure in between is then seen at the end.
+        erasures = erasure_count(connection, [cid])
+        head = connection.execute(_HEAD, {"cid": cid}).first()
+        folded = _folded(connection, self._generation, cid)
+        return _Standing(folded, None if head is None else (head[0], head[1]), erasures)
+
+    def _take(self, connection: Connection, found: Iterator[Document], most: int | None) -> None:
+        """Make the changes for documents, and for what is held and is not found among them."""
+        self._gone, self._new, size = [], [], 0
+        cid, dialect = self._conversation_id, connection.dialect.name
+        for document in found:
+            mark = fingerprint(cid, document.text)
+            if self._held.pop(document.key, None) != (mark, document.unsettled):
+                # Another one may have written it since.
+                self._gone.append(document.key)
+                self._new += _rows(dialect, cid, document, mark)
+                size += len(document.text)
+            if most is not None and (len(self._new) >= most or size >= _LARGEST_PIECE):
+                self._before, self._last = document.key, False
+                return
+        self._gone += self._held
+        self._last = True
 
 
 def _source(generation: Generation) -> str:
@@ -116,29 +205,6 @@ def _reached(connection: Connection, conversation_id: UUID, after: int) -> bool:
         events.c.type.in_(_REACHING),
     )
     return connection.execute(query.limit(1)).first() is not None
-
-
-def _write(
-    connection: Connection,
-    conversation_id: UUID,
-    found: Iterable[Document],
-    versions: Iterable[int] | None,
-) -> None:
-    """Make the index hold these documents, and of the given versions (None: of all) no others."""
-    held = dict(_held(connection, conversation_id, versions))
-    new: list[dict[str, Any]] = []
-    for document in found:
-        mark = fingerprint(conversation_id, document.text)
-        if held.get(document.key) != (mark, document.unsettled):
-            new += _rows(connection.dialect.name, conversation_id, document, mark)
-            if document.key in held:
-                _delete(connection, conversation_id, [document.key])
-            if len(new) >= _PAGE:
-                _insert(connection, new)
-                new = []
-        held.pop(document.key, None)
-    _insert(connection, new)
-    _delete(connection, conversation_id, held)
 
 
 def _held(

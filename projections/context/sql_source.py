@@ -82,9 +82,9 @@ class SqlRowSource:
         rows = self._rows(self._queries.newest_error)
         return rows[0] if rows else None
 
-    def newest(self, page: int) -> Iterator[ContextRow]:
-        """Yield the visible rows in descending order of (version, part), read in pages."""
-        rows = self.page(page)
+    def newest(self, page: int, before: tuple[int, int] | None = None) -> Iterator[ContextRow]:
+        """Yield the visible rows, or those before a place, in descending order, read in pages."""
+        rows = self.page(page, before)
         while rows:
             yield from rows
             if len(rows) < page:

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, events, new_id
+from eventstore.sql.dialect import dialect_of
 from projections import Views, generations, heads
 from projections.catalogue import PROJECTIONS
 from projections.engine import catch_up
@@ -97,7 +98,8 @@ def test_saved_heads_are_read_back(views: Views) -> None:
     saved = heads.Head(timeline, 7, {"open": ["a\x00\ud800", None]})
     with views.store.writing() as connection:
         heads.lock(connection, [timeline, usage], cid)
-        heads.save(connection, cid, [heads.Head(timeline, 3, {}), saved])
+        both = [heads.Head(timeline, 3, {}), saved]
+        heads.save(dialect_of(connection), cid, both).run(connection)
         found = heads.read(connection, [timeline], cid)
     assert {("timeline", timeline.number): saved} == found
 

@@ -13,11 +13,24 @@ import pytest
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from projections import Views, context_reading, engine, heads, rebuild, token_counts, worker
+from projections import (
+    Views,
+    context_reading,
+    engine,
+    heads,
+    rebuild,
+    row_statements,
+    token_counts,
+    worker,
+)
 from projections.catalogue import PROJECTIONS
-from projections.engine import CatchUp, Fold
+from projections.context import search_index
+from projections.engine import CatchUp
+from projections.folds import Fold
 from projections.following import catch_up_behind
 from projections.generations import find_all_live, install
+from projections.row_statements import _Prepared
+from projections.searching import bring_up
 from projections.timeline import TIMELINE
 from tests.projections.support import converse, expected, live_of, stored
 from tests.projections.toys import Marked
@@ -46,6 +59,7 @@ WAYS: dict[str, Catching] = {
     "context in run mode": lambda store, cid: Views(store).context(cid, mode="run"),
     "worker": lambda store, _: worker.run(store, once=True),
     "rebuild": lambda store, _: rebuild.rebuild(store),
+    "search": lambda store, cid: bring_up(store, cid),
 }
 
 
@@ -53,7 +67,10 @@ WAYS: dict[str, Catching] = {
 def test_locks_are_free_while_a_text_is_looked_at(
     store: EventStore, other: EventStore, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """A worker's round over a megabyte kept all writers of SQLite waiting for 0.1 s."""
+    """A worker's round over a megabyte kept all writers of SQLite waiting for 0.1 s.
+
+    Nor are values converted, or words taken apart for the index, while a lock is held.
+    """
     Views(store)
     cid, looks = converse(store, 2), []
 
@@ -67,6 +84,10 @@ def test_locks_are_free_while_a_text_is_looked_at(
         (Fold, "feed"),
         (token_counts, "count_message"),
         (context_reading, "build"),
+        (_Prepared, "bind"),
+        (row_statements, "bind_new"),
+        (search_index, "indexed_terms"),
+        (search_index, "fingerprint"),
     ):
         real = getattr(owner, name)
 

@@ -65,13 +65,14 @@ def plainly(connection: Connection, table: Table, owner: UUID, values: Row) -> N
 def by_insert(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
     """Write a row at once."""
     row = {**BLANK, "conversation_id": owner, "number": 1, **values}
-    row_statements.insert(connection, table, [row])
+    row_statements.insert(dialect_of(connection), table, [row]).run(connection)
 
 
 def by_upsert(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
     """Write a row where there is none."""
     row = {"conversation_id": owner, "number": 1, **values}
-    row_statements.upsert(connection, table, tuple(values), [row])
+    dialect = dialect_of(connection)
+    row_statements.upsert(dialect, table, tuple(values), [row]).run(connection)
 
 
 def by_upsert_over(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
@@ -84,7 +85,9 @@ def by_patch(connection: Connection, table: Table, owner: UUID, values: Row) -> 
     """Write a blank row, and then its values."""
     by_insert(connection, table, owner, {})
     if values:
-        row_statements.patch(connection, table, owner, ("number", 1, 1), values)
+        within = ("number", 1, 1)
+        dialect = dialect_of(connection)
+        row_statements.patch(dialect, table, owner, within, values).run(connection)
 
 
 def by_load(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
@@ -143,7 +146,8 @@ def test_many_rows_are_kept_as_one_by_one(store: EventStore, table: Table) -> No
         for row in rows:
             plainly(connection, table, single, row)
         owned = [{"conversation_id": together, **row} for row in rows]
-        row_statements.upsert(connection, table, ("order", "data"), owned)
+        bound = row_statements.upsert(dialect_of(connection), table, ("order", "data"), owned)
+        bound.run(connection)
         assert kept(connection, table, single) == kept(connection, table, together)
 
 
@@ -188,7 +192,9 @@ def test_a_patch_keeps_to_its_conversation_and_range(store: EventStore, table: T
     with store.writing() as connection:
         for owner, number in ((own, 1), (own, 2), (own, 3), (own, 4), (other, 2)):
             plainly(connection, table, owner, {"number": number})
-        row_statements.patch(connection, table, own, ("number", 2, 3), {"order": "patched"})
+        within, patched = ("number", 2, 3), {"order": "patched"}
+        dialect = dialect_of(connection)
+        row_statements.patch(dialect, table, own, within, patched).run(connection)
         found = connection.execute(table.select().order_by(table.c.number)).all()
     changed = {(row.conversation_id, row.number) for row in found if row.order == "patched"}
     assert {(own, 2), (own, 3)} == changed

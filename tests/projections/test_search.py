@@ -522,3 +522,46 @@ def test_an_index_of_another_generation_is_not_used(
     with store.reading() as connection:
         assert not search_index.is_current(connection, live_of(store, CONTEXT), cid)
     assert {(1, 0)} == in_database(store, cid, QUESTION).keys()
+
+
+def test_an_index_is_written_in_pieces(
+    store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However small, they come to one index."""
+    talk(store, cid, FACT, *small_talk(20))
+    pieces: list[int] = []
+    real = search_index.IndexCatchUp.save
+
+    def save(self: search_index.IndexCatchUp, connection: Connection) -> None:
+        pieces.append(1)
+        real(self, connection)
+
+    monkeypatch.setattr(search_index, "_PAGE", 3)
+    monkeypatch.setattr(search_index.IndexCatchUp, "save", save)
+    bring_up(store, cid)
+    monkeypatch.undo()
+    assert 7 <= len(pieces) <= 8
+    assert indexed(store, cid) == anew(store, cid)
+
+
+def test_rows_that_change_while_they_are_indexed_are_looked_at_again(
+    store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if others come first each time: then it is done under the lock."""
+    talk(store, cid, FACT, *small_talk(9))
+    real, came = search_index.IndexCatchUp.look, []
+
+    def look(self: search_index.IndexCatchUp, connection: Connection) -> None:
+        real(self, connection)
+        came.append(1)
+        if len(came) <= search_index._ATTEMPTS:
+            with EventStore.open(store.engine.url) as other:
+                other.append(cid, [e.Retraction(versions=(e.VersionRange(first=1, last=1),))])
+                Views(other).context(cid)
+
+    monkeypatch.setattr(search_index.IndexCatchUp, "look", look)
+    bring_up(store, cid)
+    monkeypatch.undo()
+    assert search_index._ATTEMPTS + 1 == len(came)
+    assert {} == in_database(store, cid, QUESTION)
+    assert indexed(store, cid) == anew(store, cid)
