@@ -15,7 +15,7 @@ from uuid import UUID
 
 from conversations.conversation import Conversation, SessionMode
 from conversations.inputs import Said, message_of
-from conversations.journal import AsyncJournal
+from conversations.journal_aio import AsyncJournal
 from conversations.read_output import AsyncReadOutput, AsyncTools
 from conversations.recorder_aio import AsyncTurn
 from conversations.recovery import Recovery
@@ -210,8 +210,8 @@ class AsyncConversation:
         return await asyncio.to_thread(self._session.resolve, alias)
 
     async def close(self, reason: str | None = None) -> None:
-        """End the session; closing again does nothing."""
-        await self._journal.record(self._session.closing(reason))
+        """End the session; see `Conversation.close`."""
+        await self._journal.close(self._session.closing(reason))
 
     async def __aenter__(self) -> Self:
         """Return the conversation itself."""

@@ -12,10 +12,13 @@ from typing import Any
 from conversations.streams import Delta
 from eventstore.events import AssistantChunk, ToolCallDelta
 
-__all__ = ["BATCH_CHARS", "BATCH_S", "Batcher"]
+__all__ = ["AGAIN_S", "BATCH_CHARS", "BATCH_S", "SELDOM_S", "Batcher"]
 
 BATCH_S = 0.1
 BATCH_CHARS = 512
+AGAIN_S = 0.05
+SELDOM_S = 1.0
+"""What cannot be written at once is tried again after this long, and then less and less often."""
 
 
 class Batcher:

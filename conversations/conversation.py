@@ -317,8 +317,12 @@ class Conversation:
         return read_alias(self._journal.store, self.views, self.id, alias)
 
     def close(self, reason: str | None = None) -> None:
-        """End the session; closing again does nothing."""
-        self._journal.record(self.closing(reason))
+        """End the session; closing again does nothing but to write what is not written yet.
+
+        Raises:
+            FactsNotWritten: What has happened could not be written, and is kept.
+        """
+        self._journal.close(self.closing(reason))
 
     def turn_script(
         self, run_id: str | None, workflow_id: str | None, tool_policy: ToolPolicy | None = None

@@ -12,7 +12,7 @@ from conversations.artifacts import ToolOutputs, checked_alias
 from conversations.blocks import Block
 from conversations.finishing import finish
 from conversations.inputs import Content, content_of
-from conversations.journal import AsyncJournal
+from conversations.journal_aio import AsyncJournal
 from conversations.scripts import ToolScript
 from eventstore import Appended
 from eventstore.errors import ToolDenied

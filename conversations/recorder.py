@@ -434,8 +434,8 @@ class LlmCall(CallBlock):
         if error is None:
             self._stalls.check()
 
-    def _flush(self) -> None:
-        self._write(self._script.flush(time.monotonic()))
+    def _flush(self) -> bool:
+        return self._journal.offer(self._script.flush(time.monotonic()), self._script.recorded)
 
     def _write(self, events: list[NewEvent]) -> None:
         if events:

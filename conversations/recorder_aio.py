@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from conversations.artifacts import ToolOutputs
-from conversations.batching import BATCH_S
+from conversations.batching import AGAIN_S, BATCH_S, SELDOM_S
 from conversations.blocks import CallBlock, OneTurn
 from conversations.current import OpenTurn
 from conversations.earlier import earlier_calls
 from conversations.finishing import finish
-from conversations.journal import AsyncJournal
+from conversations.journal_aio import AsyncJournal
 from conversations.recorded_tool_aio import AsyncToolCall
 from conversations.requests import (
     Request,
@@ -38,7 +38,6 @@ from conversations.scripts import (
 from conversations.stops import left
 from conversations.upkeep import Upkeep
 from eventstore import Appended, NewEvent
-from eventstore.errors import StoreUnavailable
 from eventstore.events import TokenUsage, UserMessage
 from projections import Views
 from projections.compression import LlmSummary, Strategy
@@ -71,6 +70,8 @@ class AsyncLlmCall(CallBlock):
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._failed: Exception | None = None
+        self._again: float | None = None
+        self._pause = AGAIN_S
         self._stopped = False
         self._counted = False
 
@@ -181,8 +182,15 @@ class AsyncLlmCall(CallBlock):
         if failed is not None:
             raise failed
 
+    @property
+    def _due_at(self) -> float | None:
+        """When a batch is due, or what was not written is tried again."""
+        return min(
+            (at for at in (self._script.due_at, self._again) if at is not None), default=None
+        )
+
     def _watch(self) -> None:
-        due_at = self._script.due_at
+        due_at = self._due_at
         if due_at is not None and self._timer is None and not self._stopped:
             delay = max(0.0, due_at - time.monotonic())
             self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
@@ -194,19 +202,26 @@ class AsyncLlmCall(CallBlock):
         if self._lock.locked():
             # Somebody writes; whoever it is has looked at what is due, or the timer looks again.
             self._timer = asyncio.get_running_loop().call_later(BATCH_S, self._wake)
-        elif (self._script.due_at or 0.0) > time.monotonic():
+        elif (self._due_at or 0.0) > time.monotonic():
             self._watch()
-        elif self._script.due_at is not None:
+        elif self._due_at is not None:
+            self._again = None
             self._flushing = asyncio.ensure_future(self._flush())
 
     async def _flush(self) -> None:
         async with self._lock:
+            events = self._script.flush(time.monotonic())
             try:
-                await self._write(self._script.flush(time.monotonic()))
-            except StoreUnavailable:
-                return  # It is kept, and whoever writes next meets the same trouble, or none.
+                written = await self._journal.offer(events, self._script.recorded)
             except Exception as error:
                 self._failed = error
+                return
+            if written:
+                self._pause = AGAIN_S
+            else:
+                self._again = time.monotonic() + self._pause
+                self._pause = min(2 * self._pause, SELDOM_S)
+                self._watch()
 
     async def _write(self, events: list[NewEvent]) -> None:
         if events:

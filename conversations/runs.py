@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from conversations.inputs import Said
-from conversations.journal import INTERRUPTIONS, AsyncJournal, Journal
+from conversations.journal import INTERRUPTIONS, Journal
+from conversations.journal_aio import AsyncJournal
 from conversations.recorder import Turn
 from conversations.recorder_aio import AsyncTurn
 from conversations.scripts.runs import RunScript, StepScript

@@ -8,12 +8,10 @@ commit), so that a single disk write makes them all durable.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -30,6 +28,7 @@ from eventstore.events.base import Clock, utc_now
 from eventstore.events.meta import Meta
 from eventstore.events.records import EventData, NewEvent, RecordedEvent
 from eventstore.forks import in_child
+from eventstore.group_commit import GroupCommit
 from eventstore.integrity import Verification
 from eventstore.redaction import Redactor
 from eventstore.sealing import KeyProvider
@@ -44,7 +43,6 @@ from eventstore.store import EventStore, StreamId
 __all__ = ["AsyncEventStore"]
 
 T = TypeVar("T")
-_GROUP = 256
 _PAGE = 1_000
 
 
@@ -63,7 +61,7 @@ class AsyncEventStore:
 
     def _begin_threads(self) -> None:
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="eventstore")
-        self._group = _GroupCommit(self.store, self._executor)
+        self._group = GroupCommit(self.store)
 
     @classmethod
     async def open(
@@ -112,6 +110,7 @@ class AsyncEventStore:
         writer_epoch: int | None = None,
         anchor: Anchor | None = None,
         connection: Connection | None = None,
+        wait: bool = True,
     ) -> Appended:
         """Append events, in one transaction with what other tasks append now."""
         events = many(events)
@@ -136,7 +135,7 @@ class AsyncEventStore:
                     )
                 )
             else:
-                outcome = await self._group.submit(request)
+                outcome = await self._group.submit(request, wait=wait)
         except Exception as error:
             telemetry.appended(where, conversation_id, len(events), error, started)
             raise
@@ -288,6 +287,7 @@ class AsyncEventStore:
 
     async def close(self) -> None:
         """Wait for what is under way, then close every connection."""
+        await asyncio.to_thread(self._group.close)
         await asyncio.to_thread(self._executor.shutdown)
         self.store.close()
 
@@ -310,71 +310,3 @@ class AsyncEventStore:
 
 def _end(begun: AbstractContextManager[Connection], error: BaseException | None) -> None:
     begun.__exit__(None if error is None else type(error), error, None)
-
-
-class _GroupCommit:
-    """Collects appends while a transaction is under way, and commits them together as the next."""
-
-    def __init__(self, store: EventStore, executor: ThreadPoolExecutor) -> None:
-        self._store = store
-        self._executor = executor
-        self._lock = threading.Lock()
-        self._waiting: deque[tuple[Callable[[], Append], asyncio.Future[Appended]]] = deque()
-        self._running = False
-
-    async def submit(self, request: Callable[[], Append]) -> Appended:
-        """Return the append's result once it is durable.
-
-        The request is made in the executor, since encoding a large payload would hold up the loop.
-        """
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        with self._lock:
-            self._waiting.append((request, future))
-            start = not self._running
-            self._running = True
-        if start:
-            try:
-                self._executor.submit(self._drain)
-            except RuntimeError:  # the store has been closed
-                self._running = False
-                self._waiting.clear()
-                raise
-        return await future
-
-    def _drain(self) -> None:
-        while True:
-            with self._lock:
-                size = min(_GROUP, len(self._waiting))
-                group = [self._waiting.popleft() for _ in range(size)]
-                if not group:
-                    self._running = False
-                    return
-            outcomes = self._append([request for request, _ in group])
-            answers: dict[asyncio.AbstractEventLoop, list[Any]] = {}
-            for (_, future), outcome in zip(group, outcomes, strict=True):
-                answers.setdefault(future.get_loop(), []).append((future, outcome))
-            for loop, answered in answers.items():
-                # A loop that was closed meanwhile has nobody left to tell.
-                with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(_answer, answered)
-
-    def _append(self, requests: Sequence[Callable[[], Append]]) -> list[Appended | Exception]:
-        made: list[Append | Exception] = []
-        for request in requests:
-            try:
-                made.append(request())
-            except Exception as error:
-                made.append(error)
-        well = [request for request in made if isinstance(request, Append)]
-        done = iter(self._store.append_group(well) if well else ())
-        return [next(done) if isinstance(request, Append) else request for request in made]
-
-
-def _answer(answered: list[tuple[asyncio.Future[Appended], Appended | Exception]]) -> None:
-    for future, outcome in answered:
-        if future.done():  # its task was cancelled
-            continue
-        if isinstance(outcome, Exception):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)

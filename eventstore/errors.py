@@ -34,6 +34,7 @@
     ├── InvalidPrompt             a product's prompt text cannot be used    (also ValueError)
     ├── ForkedWriter              a parent's conversation, used by its child (also RuntimeError)
     ├── UnsafeTransaction         of one's own, which does not make events durable (RuntimeError)
+    ├── FactsNotWritten           a conversation was closed, and what has happened is not written
     ├── CallNotRecorded           a recorded client was called with no turn (also RuntimeError)
     ├── ProjectionFailed          a fold raised, at a conversation and version
     ├── ImportFailed              a record of a foreign file cannot be read (also ValueError)
@@ -96,6 +97,7 @@ __all__ = [
     "EventDamaged",
     "EventIdConflict",
     "EventStoreError",
+    "FactsNotWritten",
     "ForkedStore",
     "ForkedWriter",
     "ImportFailed",
@@ -465,6 +467,25 @@ class CallNotRecorded(EventStoreError, RuntimeError):
     def __init__(self, method: str, reason: str) -> None:
         self.method = method
         super().__init__(reason)
+
+
+class FactsNotWritten(EventStoreError):
+    """A conversation is closed, and what has happened in it could not be written.
+
+    It is kept in memory: closing again tries again. ``events`` are what is kept, in order; the
+    cause is why the last try failed.
+    """
+
+    def __init__(
+        self, conversation_id: UUID, events: tuple[NewEvent, ...], kinds: dict[str, int], why: str
+    ) -> None:
+        self.conversation_id = conversation_id
+        self.events = events
+        named = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        super().__init__(
+            f"conversation {conversation_id} is closed, and {len(events)} of its events are not "
+            f"written ({named}): {why}. Close it again to try again"
+        )
 
 
 class ForkedWriter(EventStoreError, RuntimeError):

@@ -190,6 +190,7 @@ class EventStore(Transactions):
         writer_epoch: int | None = None,
         anchor: Anchor | None = None,
         connection: Connection | None = None,
+        wait: bool = True,
     ) -> Appended:
         r"""Append events to a conversation: all of them, or none.
 
@@ -208,6 +209,8 @@ class EventStore(Transactions):
                 opened the conversation since.
             anchor: That of the result of an earlier append, which the log must still hold.
             connection: Append in the transaction that `transaction` has begun on it.
+            wait: Whether to wait while somebody else writes to the conversation; if not, it is
+                `DatabaseBusy` at once, on SQLite after a tenth of a second.
 
         Raises:
             WrongExpectedVersion: The stream is at another version.
@@ -232,7 +235,7 @@ class EventStore(Transactions):
             writer_epoch,
             anchor,
         )
-        outcome = self._appended(request, connection)
+        outcome = self._appended(request, connection, wait)
         telemetry.appended(self.database, conversation_id, len(events), outcome, started)
         if isinstance(outcome, Exception):
             raise outcome
@@ -271,21 +274,26 @@ class EventStore(Transactions):
             request.seal(key)
         return request
 
-    def _appended(self, request: Append, connection: Connection | None) -> Appended | Exception:
+    def _appended(
+        self, request: Append, connection: Connection | None, wait: bool
+    ) -> Appended | Exception:
         if connection is None:
-            return self.append_group([request])[0]
+            return self.append_group([request], wait=wait)[0]
         try:
             return append_within(self.engine, connection, request, self.clock())
         except Exception as error:
             return error
 
-    def append_group(self, requests: Sequence[Append]) -> list[Appended | Exception]:
+    def append_group(
+        self, requests: Sequence[Append], *, wait: bool = True
+    ) -> list[Appended | Exception]:
         """Run many appends together; each succeeds or fails by itself.
 
         They share a transaction, or two: those whose streams are where this store saw them last
         go first. The result of each stands at its place, once all that succeeded are durable.
+        Without ``wait`` those whose streams somebody has locked are `DatabaseBusy`.
         """
-        return self._appending.run(requests)
+        return self._appending.run(requests, wait=wait)
 
     def seen_version(self, conversation_id: UUID) -> int:
         """Return the version to which this store has last appended, as it remembers; no promise."""

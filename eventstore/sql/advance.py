@@ -131,15 +131,17 @@ class Step:
         )
 
 
-def advance(cur: Any, dialect: Dialect, steps: Sequence[Step]) -> None:
+def advance(cur: Any, dialect: Dialect, steps: Sequence[Step], *, wait: bool = True) -> None:
     """Take the steps whose streams are still at their known heads, in the caller's transaction.
 
     All steps are of one time and of different streams. Each learns the positions of its events.
+    On PostgreSQL a single step waits for whoever has locked its stream, unless told not to; of
+    many, those whose streams are locked are not taken, so that the others do not wait for them.
     """
     if dialect.is_sqlite:
         _on_sqlite(cur, steps)
     else:
-        _on_postgresql(cur, steps)
+        _on_postgresql(cur, steps, wait)
 
 
 _SQLITE_HEAD = """
@@ -222,7 +224,7 @@ _MOVE_ONE = f"""
         RETURNING 1 AS step, conversation_id, {_FEED_PLACE.format(known_version=":known_version")}
     )
     """  # noqa: S608 - built from constants of this module
-# The rows are locked in one order everywhere, so that two groups cannot wait for each other.
+# Nobody waits here, so that two groups cannot wait for each other.
 _MOVE_MANY = f"""
     WITH given AS (
         SELECT * FROM unnest(
@@ -231,7 +233,7 @@ _MOVE_MANY = f"""
         ) WITH ORDINALITY AS given (conversation_id, version, known_version, known_epoch, step)
     ), locked AS (
         SELECT conversation_id FROM conversations JOIN given USING (conversation_id)
-        ORDER BY conversation_id FOR UPDATE OF conversations
+        FOR UPDATE OF conversations SKIP LOCKED
     ), moved AS (
         UPDATE conversations AS stream
         SET version = given.version, chain = substr(:heads, given.step::int * 32 - 31, 32),
@@ -266,10 +268,10 @@ _POSTGRESQL_ONE = for_psycopg(_MOVE_ONE + _INSERT)
 _POSTGRESQL_MANY = for_psycopg(_MOVE_MANY + _INSERT)
 
 
-def _on_postgresql(cur: Any, steps: Sequence[Step]) -> None:
+def _on_postgresql(cur: Any, steps: Sequence[Step], wait: bool) -> None:
     """One statement, which is whole or nothing by itself."""
-    parameters = _events(steps)
-    if len(steps) == 1:
+    parameters, alone = _events(steps), wait and len(steps) == 1
+    if alone:
         known, head = steps[0].known, steps[0].head
         parameters |= {
             "stream": head.stream,
@@ -288,7 +290,7 @@ def _on_postgresql(cur: Any, steps: Sequence[Step]) -> None:
             "known_heads": b"".join([step.known.chain for step in steps]),
             "known_epoch": _array([str(step.known.epoch) for step in steps]),
         }
-    cur.execute(_POSTGRESQL_ONE if len(steps) == 1 else _POSTGRESQL_MANY, parameters)
+    cur.execute(_POSTGRESQL_ONE if alone else _POSTGRESQL_MANY, parameters)
     positions: dict[str, list[int]] = {}
     for stream, position in cur.fetchall():
         positions.setdefault(stream, []).append(position)

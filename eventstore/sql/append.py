@@ -32,6 +32,7 @@ from eventstore.sql.dialect import (
     Statement,
     cursor,
     dialect_of,
+    for_psycopg,
     text_in,
     text_out,
 )
@@ -39,7 +40,7 @@ from eventstore.sql.group import Heads, remember
 from eventstore.sql.read import chain_at, read_page
 from eventstore.sql.requests import ANY, NO_STREAM, Anchor, Append, Appended
 
-__all__ = ["append"]
+__all__ = ["append", "is_locked"]
 
 # `FOR UPDATE` serialises the writers of one stream; SQLite's writer holds the only lock there is.
 _LOCK = Statement(
@@ -51,6 +52,16 @@ _LOCK = Statement(
     SELECT version, chain, writer_epoch, tenant_id, user_id, key_id FROM conversations
     WHERE conversation_id = :conversation_id FOR UPDATE
     """,
+)
+_TAKE_LOCK = for_psycopg(
+    """
+    WITH taken AS (
+        SELECT 1 FROM conversations WHERE conversation_id = :conversation_id
+        FOR UPDATE SKIP LOCKED
+    )
+    SELECT NOT EXISTS (SELECT FROM taken)
+        AND EXISTS (SELECT FROM conversations WHERE conversation_id = :conversation_id)
+    """
 )
 _CREATE = Statement(
     """
@@ -102,6 +113,17 @@ def append(
     if heads is not None:
         remember(heads, step)
     return step.appended(places)
+
+
+def is_locked(connection: AnyConnection, conversation_id: UUID) -> bool:
+    """Whether somebody else writes to a stream now; if not, its row is locked, without waiting.
+
+    On SQLite nobody else writes while the caller's transaction does.
+    """
+    if dialect_of(connection).is_sqlite:
+        return False
+    run = cursor(connection)
+    return bool(run.execute(_TAKE_LOCK, {"conversation_id": conversation_id}).fetchone()[0])
 
 
 def _seal(cur: Any, dialect: Dialect, request: Append, key_id: str | None) -> SealingKey | None:

@@ -159,13 +159,16 @@ def transaction(
     )
 
 
-def statement(at_hand: AtHand) -> AbstractContextManager[DriverConnection]:
+def statement(
+    at_hand: AtHand, *, patience_ms: int | None = None
+) -> AbstractContextManager[DriverConnection]:
     """Return a durable `transaction` for a single statement that writes.
 
-    On PostgreSQL it is its own transaction, which saves the round trips of BEGIN and COMMIT.
+    On PostgreSQL it is its own transaction, which saves the round trips of BEGIN and COMMIT; then
+    ``patience_ms`` is for SQLite alone.
     """
     if at_hand.dialect.is_sqlite:
-        return _OnSqlite(at_hand, "IMMEDIATE", True)
+        return _OnSqlite(at_hand, "IMMEDIATE", True, patience_ms)
     return _OnPostgresql(at_hand, autocommit=True)
 
 

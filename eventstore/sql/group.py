@@ -51,13 +51,15 @@ class Group:
         """Whether any append can go the short way."""
         return bool(self._steps)
 
-    def write(self, connection: AnyConnection) -> list[Appended | None]:
+    def write(self, connection: AnyConnection, *, wait: bool = True) -> list[Appended | None]:
         """Write what can be written, and return None in the place of all else.
 
         On PostgreSQL it is one statement, so that it needs no transaction around it. An event id
-        that is already in its stream shows as the driver's integrity error.
+        that is already in its stream shows as the driver's integrity error. Of several streams
+        those that somebody has locked are left out; a single one is waited for, if ``wait``.
         """
-        advance(cursor(connection), dialect_of(connection), list(self._steps.values()))
+        steps = list(self._steps.values())
+        advance(cursor(connection), dialect_of(connection), steps, wait=wait)
         for stream, step in self._steps.items():
             if step.positions is None:
                 self._heads.pop(stream, None)

@@ -36,7 +36,10 @@ class Transactions:
         self.engine = engine
         self.url = masked(engine.url)
         on_server = engine.dialect.name == "postgresql"
-        self._resting = Session.of(engine.url).resting() if on_server else None
+        session = Session.of(engine.url)
+        self._resting = session.resting() if on_server else None
+        self.patience_s = session.patience_ms / 1000 if on_server else None
+        """How long a conversation's lock is waited for on PostgreSQL; 0 is without a limit."""
         # Half of the pool at most, so that the other half is always to be had.
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
         self._at_hand = AtHand(engine, keep=size // 2)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from conversations import journal
+from conversations import patience as waiting
 from conversations.aio import AsyncConversation
 from conversations.conversation import Conversation
 from conversations.recorder import LlmCall
@@ -44,13 +44,13 @@ def store(server: PostgresServer) -> Iterator[EventStore]:
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the server as long as a busy machine may take to start it."""
-    monkeypatch.setattr(journal, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(waiting, "PATIENCE_S", 60.0)
 
 
 @pytest.fixture
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up at once, as after five seconds."""
-    monkeypatch.setattr(journal, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
 
 
 def record_with_restarts(store: EventStore, server: PostgresServer) -> UUID:

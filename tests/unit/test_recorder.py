@@ -85,7 +85,7 @@ def test_append_is_repeated_once(store: Forgetful, before: int, after: int) -> N
 
 def test_facts_wait_for_the_server(store: Forgetful, monkeypatch: pytest.MonkeyPatch) -> None:
     """What could not be written is kept, and comes first, in order and once."""
-    monkeypatch.setattr("conversations.journal.PATIENCE_S", 0.0)
+    monkeypatch.setattr("conversations.patience.PATIENCE_S", 0.0)
     journal, told = Journal(store, new_id()), list[int]()
     for text in ("one", "two"):
         store.before, store.after = (2, 0) if text == "one" else (0, 1)
@@ -101,7 +101,7 @@ def test_facts_wait_for_the_server(store: Forgetful, monkeypatch: pytest.MonkeyP
 
 def test_what_did_not_begin_is_not_kept(store: Forgetful, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that failed before its block ran is the caller's to repeat."""
-    monkeypatch.setattr("conversations.journal.PATIENCE_S", 0.0)
+    monkeypatch.setattr("conversations.patience.PATIENCE_S", 0.0)
     journal = Journal(store, new_id())
     store.before = 2
     with pytest.raises(CannotConnect):
@@ -124,7 +124,33 @@ def test_fact_that_cannot_be_stored_is_dropped(store: Forgetful) -> None:
     assert ["next"] == texts(store, journal.conversation_id)
 
 
+def test_what_follows_an_invalid_fact_is_written(
+    store: Forgetful, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waited for the server and cannot be stored is told, and holds up nothing."""
+    monkeypatch.setattr("conversations.patience.PATIENCE_S", 0.0)
+    journal, event = Journal(store, new_id()), said("twice")[0]
+    store.before = 2
+    with pytest.raises(CannotConnect):
+        journal.record([event, event])
+
+    with pytest.raises(InvalidEvent):
+        journal.record(said("next"))
+
+    assert ["next"] == texts(store, journal.conversation_id)
+
+
 # Stalled streams
+
+
+def at_once(event: threading.Event) -> Callable[[], bool]:
+    """Return a flush that tells it is done."""
+
+    def flush() -> bool:
+        event.set()
+        return True
+
+    return flush
 
 
 def test_stalled_batch_is_written_in_the_background(store: Forgetful) -> None:
@@ -146,7 +172,7 @@ def test_stalled_batch_is_written_in_the_background(store: Forgetful) -> None:
 def test_one_thread_watches_all_streams() -> None:
     """However many streams stall, the process has one thread for them."""
     flushed = [threading.Event() for _ in range(50)]
-    watched = [Stalls(event.set) for event in flushed]
+    watched = [Stalls(at_once(event)) for event in flushed]
     for stalls in watched:
         with stalls.lock:
             stalls.watch(time.monotonic() + 0.05)
@@ -159,7 +185,7 @@ def test_one_thread_watches_all_streams() -> None:
 def test_stream_that_is_busy_holds_up_no_other() -> None:
     """The thread does not wait for a stream that is being written by its own caller."""
     busy, free = threading.Event(), threading.Event()
-    first, second = Stalls(busy.set), Stalls(free.set)
+    first, second = Stalls(at_once(busy)), Stalls(at_once(free))
     with first.lock:
         first.watch(time.monotonic())
         with second.lock:
@@ -172,7 +198,7 @@ def test_stream_that_is_busy_holds_up_no_other() -> None:
 def test_stopped_stream_is_not_flushed() -> None:
     """After the call has ended nothing is written for it."""
     late, other = threading.Event(), threading.Event()
-    stopped, following = Stalls(late.set), Stalls(other.set)
+    stopped, following = Stalls(at_once(late)), Stalls(at_once(other))
     with stopped.lock:
         stopped.watch(time.monotonic() + 0.02)
         stopped.stop()
@@ -187,7 +213,7 @@ def test_error_in_the_background_reaches_the_caller() -> None:
     """It is raised where the stream is fed next, once."""
     failed = threading.Event()
 
-    def flush() -> None:
+    def flush() -> bool:
         failed.set()
         raise InvalidEvent("cannot be stored")
 
@@ -206,14 +232,14 @@ def test_error_in_the_background_reaches_the_caller() -> None:
 def test_forked_child_has_a_clock_of_its_own() -> None:
     """A product that forks its workers gets stalled batches written in each of them."""
     running = threading.Event()
-    stalls = Stalls(running.set)
+    stalls = Stalls(at_once(running))
     with stalls.lock:
         stalls.watch(time.monotonic())
     assert running.wait(PATIENCE_S)
     child = os.fork()
     if child == 0:
         flushed = threading.Event()
-        own = Stalls(flushed.set)
+        own = Stalls(at_once(flushed))
         with own.lock:
             own.watch(time.monotonic())
         os._exit(0 if flushed.wait(PATIENCE_S) else 1)

@@ -1,0 +1,168 @@
+"""Group commit: what many tasks append at the same time becomes durable by one transaction.
+
+Nobody in a group waits for another one's lock. On PostgreSQL, where somebody else may have locked
+the row of a single conversation, what is appended to that one is held, and tried again beside what
+comes meanwhile, for as long as the store waits for a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+from eventstore.errors import DatabaseBusy
+from eventstore.sql.failures import lacks_connection
+from eventstore.sql.requests import Append, Appended
+from eventstore.store import EventStore
+
+__all__ = ["GroupCommit"]
+
+_GROUP = 256
+_AGAIN_S = 0.01
+_SELDOM_S = 0.2
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """An append that a task awaits; ``until`` it is tried again while its stream is locked."""
+
+    make: Callable[[], Append]
+    future: asyncio.Future[Appended]
+    wait: bool
+    made: Append | None = None
+    until: float | None = None
+
+    @property
+    def request(self) -> Append:
+        """The append, encoded."""
+        assert self.made is not None  # noqa: S101 - of those that could not be made none is kept
+        return self.made
+
+
+class GroupCommit:
+    """Collects appends while a transaction is under way, and commits them together as the next."""
+
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+        self._patience_s = store.patience_s
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="eventstore-group")
+        self._changed = threading.Condition()
+        self._waiting: deque[_Waiting] = deque()
+        self._running = False
+
+    async def submit(self, request: Callable[[], Append], *, wait: bool = True) -> Appended:
+        """Return the append's result once it is durable.
+
+        The request is made in a thread, since encoding a large payload would hold up the loop.
+        """
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        with self._changed:
+            self._waiting.append(_Waiting(request, future, wait))
+            start = not self._running
+            self._running = True
+            self._changed.notify()
+        if start:
+            try:
+                self._executor.submit(self._drain)
+            except RuntimeError:  # the store has been closed
+                self._running = False
+                self._waiting.clear()
+                raise
+        return await future
+
+    def close(self) -> None:
+        """Wait for what is under way, and take nothing more."""
+        self._executor.shutdown()
+
+    def _drain(self) -> None:
+        held: list[_Waiting] = []
+        again, pause = 0.0, _AGAIN_S
+        while True:
+            with self._changed:
+                if held and not self._waiting:
+                    self._changed.wait(max(0.0, again - time.monotonic()))
+                size = min(_GROUP, len(self._waiting))
+                new = [self._waiting.popleft() for _ in range(size)]
+                if not new and not held:
+                    self._running = False
+                    return
+            due = time.monotonic() >= again
+            group, held = _parted(held, self._made(new), due)
+            if group:
+                held = self._append(group) + held
+            if not held:
+                pause = _AGAIN_S
+            elif due:
+                again, pause = time.monotonic() + pause, min(2 * pause, _SELDOM_S)
+
+    def _made(self, new: Sequence[_Waiting]) -> list[_Waiting]:
+        well, failed = list[_Waiting](), list[tuple[_Waiting, Appended | Exception]]()
+        for each in new:
+            try:
+                each.made = each.make()
+            except Exception as error:
+                failed.append((each, error))
+            else:
+                well.append(each)
+        _tell(failed)
+        return well
+
+    def _append(self, group: Sequence[_Waiting]) -> list[_Waiting]:
+        """Append, tell how it went, and return those that are to be tried again."""
+        # SQLite's lock is the whole file's: there all wait, and once.
+        wait = self._patience_s is None and any(each.wait for each in group)
+        outcomes = self._store.append_group([each.request for each in group], wait=wait)
+        held, told = list[_Waiting](), list[tuple[_Waiting, Appended | Exception]]()
+        for each, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, DatabaseBusy) and self._may_try_again(each, outcome):
+                held.append(each)
+            else:
+                told.append((each, outcome))
+        _tell(told)
+        return held
+
+    def _may_try_again(self, each: _Waiting, error: DatabaseBusy) -> bool:
+        if self._patience_s is None or not each.wait or lacks_connection(error):
+            return False
+        now = time.monotonic()
+        if each.until is None:
+            each.until = now + (self._patience_s or math.inf)
+        return now < each.until
+
+
+def _parted(
+    held: list[_Waiting], new: list[_Waiting], due: bool
+) -> tuple[list[_Waiting], list[_Waiting]]:
+    """Return whom to try now, and whom later: each stream's appends keep their order."""
+    if due:
+        return held + new, []
+    streams = {each.request.conversation_id for each in held}
+    later = [each for each in new if each.request.conversation_id in streams]
+    return [each for each in new if each not in later], held + later
+
+
+def _tell(outcomes: Sequence[tuple[_Waiting, Appended | Exception]]) -> None:
+    answers: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting, Appended | Exception]]] = {}
+    for each, outcome in outcomes:
+        answers.setdefault(each.future.get_loop(), []).append((each, outcome))
+    for loop, answered in answers.items():
+        # A loop that was closed meanwhile has nobody left to tell.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_answer, answered)
+
+
+def _answer(answered: Sequence[tuple[_Waiting, Appended | Exception]]) -> None:
+    for each, outcome in answered:
+        if each.future.done():  # its task was cancelled
+            continue
+        if isinstance(outcome, Exception):
+            each.future.set_exception(outcome)
+        else:
+            each.future.set_result(outcome)
