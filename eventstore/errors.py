@@ -24,6 +24,7 @@
     ├── UnknownAlias              no tool result has this alias             (also LookupError)
     ├── ToolDenied                the tool policy does not let a tool run
     ├── UnknownResponse           a model's answer in a shape that nobody knows (also ValueError)
+    ├── InvalidProjection         a product's own cannot be made            (also ValueError)
     ├── UnknownProjection         no projection has this name               (also LookupError)
     ├── EncodingNotBundled        a tokenizer that is not carried along     (also LookupError)
     ├── UnknownStrategy           no compression strategy of this name      (also LookupError)
@@ -103,6 +104,7 @@ __all__ = [
     "ImportFailed",
     "InvalidCursor",
     "InvalidEvent",
+    "InvalidProjection",
     "InvalidPrompt",
     "InvalidSettings",
     "InvalidUrl",
@@ -367,6 +369,15 @@ class ToolDenied(EventStoreError):
         super().__init__(
             f"call {call_id} of {tool!r} was recorded as denied, and must not run: {reason}"
         )
+
+
+class InvalidProjection(EventStoreError, ValueError):
+    """A projection of a product's own cannot be made as it is declared; ``reason`` says why."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(f"projection {name!r}: {reason}")
 
 
 class UnknownProjection(EventStoreError, LookupError):

@@ -9,7 +9,18 @@
     views.context(conversation_id, max_tokens=8000, model="gpt-4o").messages
 """
 
-from projections.catalogue import PROJECTIONS
+from projections.base import Column, Patch, Projection, Put, ReadTable
+from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.views import ConversationEntry, Views
 
-__all__ = ["PROJECTIONS", "ConversationEntry", "Views"]
+__all__ = [
+    "PROJECTIONS",
+    "Column",
+    "ConversationEntry",
+    "Patch",
+    "Projection",
+    "ProjectionSet",
+    "Put",
+    "ReadTable",
+    "Views",
+]

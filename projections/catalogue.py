@@ -1,11 +1,14 @@
-"""Which projections there are: one explicit tuple."""
+"""Which projections there are: those of this package, and a product's own beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import get_args, overload
 
-from eventstore.errors import UnknownProjection
-from projections.base import Projection
+from eventstore.errors import InvalidProjection, UnknownProjection
+from eventstore.sql.schema import SHARED_TABLES, metadata_for
+from projections.base import ColumnType, Projection
 from projections.context import CONTEXT
 from projections.directory import DIRECTORY
 from projections.loose_ends import LOOSE_ENDS
@@ -14,9 +17,10 @@ from projections.timeline import TIMELINE
 from projections.tool_calls import TOOL_CALLS
 from projections.usage import USAGE
 
-__all__ = ["PROJECTIONS", "named"]
+__all__ = ["PROJECTIONS", "ProjectionSet"]
 
-PROJECTIONS: tuple[Projection, ...] = (
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_BUILT_IN: tuple[Projection, ...] = (
     DIRECTORY,
     TIMELINE,
     CONTEXT,
@@ -27,15 +31,96 @@ PROJECTIONS: tuple[Projection, ...] = (
 )
 
 
-def named(names: Iterable[str] | None = None) -> tuple[Projection, ...]:
-    """Return the projections of these names, or all of them.
+class ProjectionSet(Sequence[Projection]):
+    """The projections of this package, then a product's own: make it once, and hand it to all.
+
+    `Views`, the worker, `rebuild`, `compare` and `status` take it; the command line finds it by an
+    entry point or by ``--projections module:NAME``. See ``docs/projections.md``.
+
+    Args:
+        own: The product's own projections.
 
     Raises:
-        UnknownProjection: One of the names is none.
+        InvalidProjection: One of them has a name that is taken, or that no database would take, or
+            declares a table that cannot be made.
     """
-    known = {projection.name: projection for projection in PROJECTIONS}
-    wanted = tuple(known if names is None else names) or tuple(known)
-    for name in wanted:
-        if name not in known:
-            raise UnknownProjection(name, tuple(known))
-    return tuple(known[name] for name in dict.fromkeys(wanted))
+
+    def __init__(self, own: Iterable[Projection] = ()) -> None:
+        self.own = tuple(own)
+        self._all = (*_BUILT_IN, *self.own)
+        taken = {each.name for each in _BUILT_IN}
+        tables = {table.name for each in _BUILT_IN for table in each.tables}
+        tables.update(SHARED_TABLES, metadata_for("postgresql").tables)
+        for projection in self.own:
+            if (problem := _problem(projection, taken, tables)) is not None:
+                raise InvalidProjection(str(projection.name), problem)
+            taken.add(projection.name)
+            tables.update(table.name for table in projection.tables)
+
+    @overload
+    def __getitem__(self, place: int) -> Projection: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Projection, ...]: ...
+    def __getitem__(self, place: int | slice) -> Projection | tuple[Projection, ...]:
+        """Return one projection, or several, by their place."""
+        return self._all[place]
+
+    def __len__(self) -> int:
+        """Return how many projections there are."""
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Projection]:
+        """Iterate over the projections, those of this package first."""
+        return iter(self._all)
+
+    def named(self, names: Iterable[str] | None = None) -> tuple[Projection, ...]:
+        """Return the projections of these names, or all of them.
+
+        Raises:
+            UnknownProjection: One of the names is none.
+        """
+        known = {projection.name: projection for projection in self}
+        wanted = tuple(known if names is None else names) or tuple(known)
+        for name in wanted:
+            if name not in known:
+                raise UnknownProjection(name, tuple(known))
+        return tuple(known[name] for name in dict.fromkeys(wanted))
+
+    def owner_of(self, table: str) -> Projection:
+        """Return the projection that declares a table of this stable name.
+
+        Raises:
+            UnknownProjection: None does.
+        """
+        owners = {each.name: projection for projection in self for each in projection.tables}
+        if table not in owners:
+            raise UnknownProjection(table, tuple(owners))
+        return owners[table]
+
+
+def _problem(projection: Projection, taken: set[str], tables: set[str]) -> str | None:
+    if not _NAME.fullmatch(projection.name):
+        return "a name has up to 40 small letters, digits and underscores, and begins with a letter"
+    if projection.name in taken:
+        return "there is a projection of this name already"
+    if type(projection.version) is not int or projection.version < 1:
+        return f"its version is an integer from 1, not {projection.version!r}"
+    names = [table.name for table in projection.tables]
+    if not names or len(names) > len(set(names)):
+        return "it declares one or more tables, each with a name of its own"
+    for table in projection.tables:
+        if not _NAME.fullmatch(table.name) or table.name in tables:
+            return f"the name of its table {table.name!r} is taken, or cannot be one"
+        columns = {column.name: column.type for column in table.columns}
+        wrong = [name for name in columns if not _NAME.fullmatch(name)]
+        wrong += [name for name, kind in columns.items() if kind not in get_args(ColumnType)]
+        if wrong or "conversation_id" in columns or len(columns) < len(table.columns):
+            return f"the columns of {table.name!r} have names and types of their own, and no id"
+        for keys in (table.key, *table.indexes, *table.lookups):
+            if not columns.keys() >= {*keys} - {"conversation_id"}:
+                return f"a key or an index of {table.name!r} names a column that it does not have"
+    return None
+
+
+PROJECTIONS = ProjectionSet()
+"""The projections of this package."""

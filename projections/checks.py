@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from sqlalchemy import inspect
 
 from eventstore import EventStore
 from eventstore.checks import Check, Checker
 from eventstore.events.codec import loads
-from projections.catalogue import PROJECTIONS
+from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.generations import registered
 from projections.status import status
 
-__all__ = ["CHECKS"]
+__all__ = ["checks_of"]
 
 _LATE_S = 60.0
 
 
-def lag(store: EventStore) -> Check:
+def lag(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Check:
     """How much of the log the live generations lack."""
-    found = status(store)
+    found = status(store, projections)
     worst = max(found, key=lambda each: (each.lag.seconds, each.lag.events))
     details = {each.name: {"behind": each.behind, "lag": each.lag} for each in found}
     if not worst.lag.events:
@@ -34,9 +35,9 @@ def lag(store: EventStore) -> Check:
     return Check("lag", "warning", said, advice, details)
 
 
-def set_aside(store: EventStore) -> Check:
+def set_aside(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Check:
     """Which conversations cannot be folded."""
-    failures = [failure for each in status(store) for failure in each.set_aside]
+    failures = [failure for each in status(store, projections) for failure in each.set_aside]
     if not failures:
         return Check("set aside", "ok", "no conversation is set aside")
     first = failures[0]
@@ -46,7 +47,7 @@ def set_aside(store: EventStore) -> Check:
     return Check("set aside", "problem", said, advice, {"set_aside": failures})
 
 
-def generations(store: EventStore) -> Check:
+def generations(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Check:
     """Whether every projection is live, and whether generations were left dead or half built."""
     with store.reading() as connection:
         rows = registered(connection)
@@ -60,11 +61,11 @@ def generations(store: EventStore) -> Check:
         said = f"begun and not ended: {', '.join(details['building'])}"
         advice = "if no rebuild is running, go on with it: eventstore projections rebuild"
         return Check("generations", "warning", said, advice, details)
-    lacking = [each for each in PROJECTIONS if not _is_live(rows, each.name, each.version)]
+    lacking = [each for each in projections if not _is_live(rows, each.name, each.version)]
     if lacking:
         said = f"not yet made: {', '.join(each.name for each in lacking)}"
         return Check("generations", "ok", f"{said}; the first read does it", details=details)
-    return Check("generations", "ok", f"{len(PROJECTIONS)} projections are live", details=details)
+    return Check("generations", "ok", f"{len(projections)} projections are live", details=details)
 
 
 def _named(rows: list[dict[str, object]], wanted: str) -> list[str]:
@@ -77,7 +78,7 @@ def _is_live(rows: list[dict[str, object]], name: str, version: int) -> bool:
     )
 
 
-def tables(store: EventStore) -> Check:
+def tables(store: EventStore, projections: ProjectionSet = PROJECTIONS) -> Check:
     """Whether generations have their tables and views, and whether tables have a generation."""
     with store.reading() as connection:
         rows = registered(connection)
@@ -85,13 +86,13 @@ def tables(store: EventStore) -> Check:
         there, views = set(found.get_table_names()), set(found.get_view_names())
     wanted = {name for row in rows for name in loads(row["tables"])}
     live = {row["name"] for row in rows if row["status"] == "live"}
-    shown = {table.name for each in PROJECTIONS if each.name in live for table in each.tables}
+    shown = {table.name for each in projections if each.name in live for table in each.tables}
     missing = sorted((wanted - there) | (shown - views))
     if missing:
         said = f"missing: {', '.join(missing)}"
         advice = "make them anew: eventstore projections rebuild"
         return Check("projection tables", "problem", said, advice, {"missing": missing})
-    ours = "|".join(re.escape(table.name) for each in PROJECTIONS for table in each.tables)
+    ours = "|".join(re.escape(table.name) for each in projections for table in each.tables)
     pattern = re.compile(rf"({ours})_g\d+")
     orphaned = sorted(name for name in there - wanted if pattern.fullmatch(name))
     if orphaned:
@@ -101,9 +102,11 @@ def tables(store: EventStore) -> Check:
     return Check("projection tables", "ok", f"{len(wanted)} tables, as the registry has them")
 
 
-CHECKS: tuple[tuple[str, Checker], ...] = (
-    ("generations", generations),
-    ("projection tables", tables),
-    ("lag", lag),
-    ("set aside", set_aside),
-)
+def checks_of(projections: ProjectionSet = PROJECTIONS) -> tuple[tuple[str, Checker], ...]:
+    """Return the checks of the read models, by name."""
+    return (
+        ("generations", partial(generations, projections=projections)),
+        ("projection tables", partial(tables, projections=projections)),
+        ("lag", partial(lag, projections=projections)),
+        ("set aside", partial(set_aside, projections=projections)),
+    )

@@ -21,7 +21,7 @@ from eventstore.events.codec import dumps, loads
 from eventstore.sql.schema import metadata_for
 from projections import tables
 from projections.base import ReadTable
-from projections.catalogue import named
+from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.engine import fold_anew
 from projections.folds import Fold
 from projections.following import catch_up_behind
@@ -65,6 +65,7 @@ def compare(
     store: EventStore,
     names: Iterable[str] | None = None,
     *,
+    projections: ProjectionSet = PROJECTIONS,
     conversations: Iterable[UUID] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> DiffReport:
@@ -75,6 +76,7 @@ def compare(
     Args:
         store: The store.
         names: The projections; all of them by default.
+        projections: Which there are: with the product's own, if it has any.
         conversations: Compare these alone, as one of several processes that share the work; rows
             of conversations that do not exist are then not looked for.
         on_progress: Called with the events folded so far and those to be folded in all, as far
@@ -84,12 +86,12 @@ def compare(
         UnknownProjection: A name is none of a projection.
         ProjectionFailed: A fold raised.
     """
-    projections = named(names)
-    install_all(store)
+    chosen = projections.named(names)
+    install_all(store, projections)
     if not store.read_only:
-        catch_up_behind(store, projections)
+        catch_up_behind(store, chosen)
     with store.reading() as connection:
-        found = [find_live(connection, projection) for projection in projections]
+        found = [find_live(connection, projection) for projection in chosen]
         live = [generation for generation in found if generation is not None]
         everywhere = conversations is None
         total = _events(connection) if everywhere else 0

@@ -18,6 +18,7 @@ from eventstore.sql import feed
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.held_back import held_back
 from eventstore.telemetry import Measurement
+from projections.base import Projection
 from projections.catalogue import PROJECTIONS
 from projections.generations import Generation, find_all_live
 
@@ -61,19 +62,21 @@ def lags(connection: AnyConnection, generations: Sequence[Generation | None]) ->
     return found
 
 
-def measure(store: EventStore) -> list[Measurement]:
+def measure(
+    store: EventStore, projections: Sequence[Projection] = PROJECTIONS
+) -> list[Measurement]:
     """Return the lag of every projection, and what the feed holds back, as gauges read them.
 
     Nothing while the database cannot be reached: then nobody knows, and zero would be a lie.
     """
     try:
         with store.on_driver(snapshot=True) as connection:
-            behind = lags(connection, find_all_live(connection, PROJECTIONS))
+            behind = lags(connection, find_all_live(connection, projections))
             held = held_back(connection)
     except (StoreUnavailable, StatementRefused):
         return []
     found: list[Measurement] = []
-    for projection, lag in zip(PROJECTIONS, behind, strict=True):
+    for projection, lag in zip(projections, behind, strict=True):
         about = {**store.database, "eventstore.projection": projection.name}
         found.append(Measurement("eventstore.projection.lag", lag.events, about))
         found.append(Measurement("eventstore.projection.lag.duration", lag.seconds, about))

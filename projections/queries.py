@@ -7,6 +7,7 @@ The larger ones stand beside what they are about: `projections.totals`, `project
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, select
@@ -24,6 +25,7 @@ __all__ = [
     "conversations",
     "conversations_with_loose_ends",
     "loose_ends",
+    "rows",
     "timeline",
     "tool_calls",
 ]
@@ -36,6 +38,23 @@ class ConversationEntry(DirectoryEntry):
     version: int
     tenant_id: str | None
     user_id: str | None
+
+
+def rows(
+    connection: Connection,
+    generation: Generation,
+    *,
+    table: str,
+    conversation_id: UUID | None,
+    limit: int | None,
+) -> list[dict[str, Any]]:
+    """Return rows of a table, of one conversation or of all, in the order of its key."""
+    stored = generation.tables[table]
+    query = tables.shown(stored, connection.dialect.name)
+    if conversation_id is not None:
+        query = query.where(stored.c.conversation_id == conversation_id)
+    query = query.order_by(*stored.primary_key.columns).limit(limit)
+    return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def timeline(

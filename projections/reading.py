@@ -64,7 +64,9 @@ def read_current(
         ConversationNotFound: There is none of this id.
         ProjectionFailed: A fold raised.
     """
-    return _looking(store, lambda: _read_once(store, projections, conversation_id, read))
+    return _looking(
+        store, projections, lambda: _read_once(store, projections, conversation_id, read)
+    )
 
 
 def read_on_driver(
@@ -116,6 +118,7 @@ def read_on_driver(
             return beside_a_lock(lambda: _read_new(begin, generations, conversation_id, query))
     return _looking(
         store,
+        projections,
         lambda: beside_a_lock(lambda: _read_one(begin, projections, conversation_id, query)),
     )
 
@@ -149,12 +152,12 @@ def read_past(
             return read(copies)
 
 
-def _looking(store: EventStore, look: Callable[[], T]) -> T:
+def _looking(store: EventStore, projections: Sequence[Projection], look: Callable[[], T]) -> T:
     for _ in range(_LOOKS):
         with suppress(GenerationGone), gone():
             return look()
         # A cut-over came between two looks. If it was to another version, ours is gone too.
-        install_all(store)
+        install_all(store, projections)
     return look()
 
 

@@ -28,7 +28,7 @@ from eventstore.sql.migrate import schema_lock
 from eventstore.sql.schema import metadata_for
 from eventstore.telemetry import operation
 from projections import failures, generations, tables
-from projections.catalogue import named
+from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.engine import Begin, CatchUp, fold_anew, in_pieces
 from projections.failures import Failure
 from projections.folded_page import AlreadyFolded, FoldedPage
@@ -63,6 +63,7 @@ def rebuild(
     store: EventStore,
     names: Iterable[str] | None = None,
     *,
+    projections: ProjectionSet = PROJECTIONS,
     workers: int = 1,
     skip_broken: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
@@ -72,7 +73,9 @@ def rebuild(
     Args:
         store: The store; an in-memory one is rebuilt by this process alone.
         names: The projections; all of them by default.
-        workers: Processes that fold; 1 folds in this one.
+        projections: Which there are: with the product's own, if it has any.
+        workers: Processes that fold; 1 folds in this one. A product's own projections are pickled
+            for them: their classes must be importable.
         skip_broken: Set aside what cannot be folded, and go on; it is in the report, and noted
             until it has been caught up.
         on_progress: Called with the events folded so far and those to be folded in all.
@@ -82,14 +85,14 @@ def rebuild(
         ProjectionFailed: A fold raised, or an event cannot be read. The live generation stays as
             it is, and the rebuild can be started again where it stopped.
     """
-    projections = named(names)
-    rebuilt = tuple(projection.name for projection in projections)
+    chosen = projections.named(names)
+    rebuilt = tuple(projection.name for projection in chosen)
     with operation("projections", "rebuild", level=INFO, projections=rebuilt) as told:
         started = time.perf_counter()
-        install_all(store)
+        install_all(store, projections)
         with schema_lock(store.engine) as connection:
             end = feed.feed_end(connection)
-            targets = [generations.start_building(connection, each, end) for each in projections]
+            targets = [generations.start_building(connection, each, end) for each in chosen]
         numbers = tuple(target.number for target in targets)
         _log.info("rebuild begun", projections=rebuilt, generations=numbers, workers=workers)
         conversations, events, failed = _fold_all(store, targets, workers, skip_broken, on_progress)

@@ -16,7 +16,8 @@ from uuid import UUID
 
 from eventstore import EventStore, KeyProvider
 from eventstore.sql.engines import open_engine
-from projections.catalogue import named
+from projections.base import Projection
+from projections.catalogue import PROJECTIONS
 from projections.failures import Failure
 from projections.generations import Generation
 
@@ -42,7 +43,7 @@ def in_processes(
     """Fold pages in processes of their own, at most twice as many at a time as there are."""
     url = store.engine.url.render_as_string(hide_password=False)
     keys = None if store.keys is None else store.keys.provider
-    numbers = tuple((target.projection.name, target.number) for target in targets)
+    numbers = tuple((_told(target.projection), target.number) for target in targets)
     # Spawned, not forked: a connection must not be shared with a child.
     pool = ProcessPoolExecutor(
         count,
@@ -73,7 +74,10 @@ class _Worker:
 
 
 def _start(
-    url: str, keys: KeyProvider | None, numbers: tuple[tuple[str, int], ...], fold: FoldPage
+    url: str,
+    keys: KeyProvider | None,
+    numbers: tuple[tuple[str | Projection, int], ...],
+    fold: FoldPage,
 ) -> None:
     # Ctrl-C is for the parent, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -82,12 +86,17 @@ def _start(
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
     _Worker.store = EventStore(open_engine(url), keys=keys)
-    _Worker.targets = [
-        Generation(projection, number, None)
-        for name, number in numbers
-        for projection in named([name])
-    ]
+    _Worker.targets = [Generation(_found(told), number, None) for told, number in numbers]
     _Worker.fold = fold
+
+
+def _told(projection: Projection) -> str | Projection:
+    """Return what another process finds a projection by: one of this package's by its name."""
+    return projection.name if projection in PROJECTIONS else projection
+
+
+def _found(told: str | Projection) -> Projection:
+    return PROJECTIONS.named([told])[0] if isinstance(told, str) else told
 
 
 def _end_with_parent() -> None:

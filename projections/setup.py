@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from weakref import WeakSet
 
 from sqlalchemy import Engine
@@ -9,6 +10,7 @@ from sqlalchemy import Engine
 from eventstore import EventStore
 from eventstore.sql.migrate import require_free, schema_lock
 from projections import failures, token_counts
+from projections.base import Projection
 from projections.catalogue import PROJECTIONS
 from projections.generations import find_all_live, install, registered
 
@@ -19,8 +21,8 @@ __all__ = ["install_all"]
 _SHARED: WeakSet[Engine] = WeakSet()
 
 
-def install_all(store: EventStore) -> None:
-    """Give every projection a live generation for this code's version, and the shared tables.
+def install_all(store: EventStore, projections: Sequence[Projection] = PROJECTIONS) -> None:
+    """Give each projection a live generation for this code's version, and the shared tables.
 
     One transaction under the schema lock; nothing is written when all are there.
 
@@ -28,8 +30,8 @@ def install_all(store: EventStore) -> None:
         TablesTaken: Tables or views of a product's own have the names of a projection's.
     """
     with store.reading() as connection:
-        live = find_all_live(connection, PROJECTIONS)
-        missing = [each for each, found in zip(PROJECTIONS, live, strict=True) if found is None]
+        live = find_all_live(connection, projections)
+        missing = [each for each, found in zip(projections, live, strict=True) if found is None]
         shared = store.engine in _SHARED or (
             token_counts.is_there(connection) and failures.is_there(connection)
         )

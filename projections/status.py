@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import and_, func, select
@@ -9,6 +10,7 @@ from sqlalchemy import and_, func, select
 from eventstore import EventStore
 from eventstore.sql.schema import metadata_for
 from projections import generations
+from projections.base import Projection
 from projections.catalogue import PROJECTIONS
 from projections.failures import Failure, noted
 from projections.generations import Generation
@@ -38,7 +40,9 @@ class ProjectionStatus:
     set_aside: tuple[Failure, ...] = ()
 
 
-def status(store: EventStore) -> list[ProjectionStatus]:
+def status(
+    store: EventStore, projections: Sequence[Projection] = PROJECTIONS
+) -> list[ProjectionStatus]:
     """Return the standing of every projection, read in one snapshot.
 
     Costs what there are conversations, and what has happened since the live generations' cursors.
@@ -59,10 +63,10 @@ def status(store: EventStore) -> list[ProjectionStatus]:
             return int(connection.execute(query).scalar_one())
 
         failed = noted(connection)
-        newest = [generations.newest_live(connection, each) for each in PROJECTIONS]
+        newest = [generations.newest_live(connection, each) for each in projections]
         lag = lags(connection, [live[0] if live else None for live in newest])
         found = []
-        for projection, live, behind in zip(PROJECTIONS, newest, lag, strict=True):
+        for projection, live, behind in zip(projections, newest, lag, strict=True):
             building = generations.building(connection, projection)
             found.append(
                 ProjectionStatus(

@@ -22,6 +22,7 @@ from eventstore.store import StreamId
 from projections import queries
 from projections.base import Projection
 from projections.calibration import Calibration, calibration_of
+from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.compression.strategy import Strategy, strategy_of
 from projections.context import CONTEXT, ContextSettings, ContextView
 from projections.context.active import CONTEXT_ACTIVE, AskedMode, read_active
@@ -56,10 +57,11 @@ class Views:
     between threads. Every method may raise `ProjectionFailed`, naming conversation and version.
     """
 
-    def __init__(self, store: EventStore) -> None:
+    def __init__(self, store: EventStore, projections: ProjectionSet = PROJECTIONS) -> None:
         self.store = store
+        self.projections = projections
         self._memory = Memory()
-        install_all(store)
+        install_all(store, projections)
 
     def timeline(
         self,
@@ -332,6 +334,27 @@ class Views:
         tenant_id, user_id = to_owner("tenant_id", tenant_id), to_owner("user_id", user_id)
         read = partial(queries.conversations, tenant_id=tenant_id, user_id=user_id, limit=limit)
         return self._read(DIRECTORY, None, read)
+
+    def rows(
+        self, table: str, *, conversation_id: StreamId | None = None, limit: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a projection's table, of one conversation or of all, in order of key.
+
+        For a product's own projections, which have no method here, and no need of SQL.
+
+        Args:
+            table: The stable name of a table that one of the projections declares.
+            conversation_id: The conversation.
+            limit: The most rows to return.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+            UnknownProjection: No projection declares such a table.
+        """
+        owner = self.projections.owner_of(table)
+        stream = None if conversation_id is None else to_uuid(conversation_id)
+        read = partial(queries.rows, table=table, conversation_id=stream, limit=limit)
+        return self._read(owner, stream, read)
 
     def _read(
         self,

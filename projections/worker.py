@@ -29,7 +29,7 @@ from eventstore.errors import CannotConnect, DatabaseBusy, KeyUnavailable
 from eventstore.log import get_logger
 from eventstore.sql.watch import Watch
 from eventstore.telemetry import observing
-from projections.catalogue import PROJECTIONS
+from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.following import catch_up_behind, retry_set_aside
 from projections.generations import GenerationGone, gone
 from projections.lag import measure
@@ -50,6 +50,7 @@ _LONGEST_WAIT_S = 10.0
 def run(
     store: EventStore,
     *,
+    projections: ProjectionSet = PROJECTIONS,
     once: bool = False,
     poll_interval_s: float = 0.02,
     stop: threading.Event | None = None,
@@ -64,6 +65,7 @@ def run(
 
     Args:
         store: The store to follow.
+        projections: Which are kept warm: with the product's own, if it has any.
         once: Return when nothing is behind any more.
         poll_interval_s: How long to wait before the next look when nothing has happened, in
             seconds; after a round that took longer, as long as that. On SQLite it also waits
@@ -82,8 +84,8 @@ def run(
     stop = stop or threading.Event()
     on_round = on_round or (lambda _: None)
     total = 0
-    with Watch(store.engine) as watch, observing(partial(measure, store)):
-        rounds = _Rounds(store, watch, on_round, stop, in_haste=once)
+    with Watch(store.engine) as watch, observing(partial(measure, store, projections)):
+        rounds = _Rounds(store, projections, watch, on_round, stop, in_haste=once)
         step = rounds.do if once else rounds.step
         attempts = (
             _for_once(on_round)
@@ -111,6 +113,7 @@ class _Rounds:
     def __init__(
         self,
         store: EventStore,
+        projections: ProjectionSet,
         watch: Watch,
         on_round: Callable[[int], None],
         stop: threading.Event,
@@ -118,6 +121,7 @@ class _Rounds:
         in_haste: bool,
     ) -> None:
         self._store = store
+        self._projections = projections
         self._watch = watch
         self._on_round = on_round
         self._stop = stop
@@ -155,12 +159,12 @@ class _Rounds:
         """Catch up every conversation that is behind; return how many were."""
         started, count = time.perf_counter(), 0
         # Each time: a newer version's cut-over may have taken this version's tables away.
-        install_all(self._store)
+        install_all(self._store, self._projections)
         with gone(), suppress(_Stopped):
             if not self._retried:
-                retry_set_aside(self._store, PROJECTIONS)
+                retry_set_aside(self._store, self._projections)
                 self._retried = True
-            count = catch_up_behind(self._store, PROJECTIONS, self._pause)
+            count = catch_up_behind(self._store, self._projections, self._pause)
         self.took_s = time.perf_counter() - started
         if count:
             duration_ms = round(self.took_s * 1000, 1)

@@ -11,6 +11,7 @@ import click
 from conversations.cli.console import say, stdout
 from conversations.cli.documents import print_document
 from conversations.cli.options import Target, common, json_option, with_target
+from conversations.cli.own_projections import projections_option
 from conversations.cli.program import found_something
 from conversations.cli.tables import cell, fixed, flexible, grid
 from conversations.cli.text import one_line, plural
@@ -18,7 +19,8 @@ from conversations.cli.values import Number
 from eventstore import EventStore
 from eventstore.checks import Check, log, postgresql, run, sqlite
 from eventstore.sql.engines import open_engine
-from projections import checks as projection_checks
+from projections import PROJECTIONS, ProjectionSet
+from projections.checks import checks_of
 
 __all__ = ["doctor", "examine"]
 
@@ -36,10 +38,13 @@ _STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
     help="How many conversations' hash chains are verified, taken at random.",
 )
 @click.option("--all", "verify_all", is_flag=True, help="Verify every conversation's hash chain.")
+@projections_option
 @json_option
 @common
 @with_target
-def doctor(target: Target, sample: int, verify_all: bool, as_json: bool) -> None:
+def doctor(
+    target: Target, sample: int, verify_all: bool, projection_set: ProjectionSet, as_json: bool
+) -> None:
     """Check a database, and say what to do.
 
     Schema, triggers, hash chains, the feed and who holds it back, projections and their lag, files
@@ -48,7 +53,7 @@ def doctor(target: Target, sample: int, verify_all: bool, as_json: bool) -> None
     target.require_file()
     engine = open_engine(target.url, read_only=True)
     with EventStore(engine, read_only=True, keys=target.keys()) as store:
-        found = list(examine(store, None if verify_all else sample))
+        found = list(examine(store, None if verify_all else sample, projection_set))
     counts = Counter(check.status for check in found)
     if as_json:
         print_document({"ok": not counts["problem"], "checks": found})
@@ -61,12 +66,15 @@ def doctor(target: Target, sample: int, verify_all: bool, as_json: bool) -> None
         found_something()
 
 
-def examine(store: EventStore, sample: int | None) -> Iterator[Check]:
+def examine(
+    store: EventStore, sample: int | None, projections: ProjectionSet = PROJECTIONS
+) -> Iterator[Check]:
     """Yield what every check finds; without the right schema only those that need none.
 
     Args:
         store: The store, which may be read-only and of any schema.
         sample: How many conversations' chains are verified; all of them for None.
+        projections: Which there are.
 
     Raises:
         CannotConnect: The server cannot be reached.
@@ -82,7 +90,7 @@ def examine(store: EventStore, sample: int | None) -> Iterator[Check]:
             ("feed", log.feed),
             ("keys", log.keys),
         )
-        yield from run((*of_the_log, *projection_checks.CHECKS), store)
+        yield from run((*of_the_log, *checks_of(projections)), store)
     else:
         own = tuple(each for each in own if each[0] not in _OF_THE_SCHEMA)
     yield from run(own, store)

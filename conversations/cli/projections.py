@@ -14,6 +14,7 @@ from conversations.cli import render
 from conversations.cli.console import say, stdout
 from conversations.cli.documents import print_document
 from conversations.cli.options import Target, common, json_option, with_target
+from conversations.cli.own_projections import projections_option
 from conversations.cli.program import found_something
 from conversations.cli.progress import progress_bar
 from conversations.cli.tables import cell, fixed, flexible, grid, number
@@ -21,8 +22,7 @@ from conversations.cli.text import count, one_line, plural
 from conversations.cli.values import Number
 from eventstore import EventStore
 from eventstore.sql.held_back import held_back
-from projections import worker
-from projections.catalogue import named
+from projections import ProjectionSet, worker
 from projections.diff import DiffReport, compare
 from projections.failures import Failure
 from projections.rebuild import RebuildReport
@@ -38,10 +38,11 @@ def projections() -> None:
 
 
 @projections.command("status")
+@projections_option
 @json_option
 @common
 @with_target
-def status(target: Target, as_json: bool) -> None:
+def status(target: Target, projection_set: ProjectionSet, as_json: bool) -> None:
     """Show how each projection stands.
 
     Its version, its generation, how many conversations are behind, with how many events, and for
@@ -49,7 +50,7 @@ def status(target: Target, as_json: bool) -> None:
     conversations that cannot be folded, and who holds the feed back.
     """
     with target.open() as store:
-        found = status_of(store)
+        found = status_of(store, projection_set)
         with store.reading() as connection:
             feed = held_back(connection)
     if as_json:
@@ -73,11 +74,13 @@ def status(target: Target, as_json: bool) -> None:
 )
 @click.option("--skip-broken", is_flag=True, help="Set aside what cannot be folded, and go on.")
 @click.option("--diff", is_flag=True, help="Compare with a fresh fold, and change nothing.")
+@projections_option
 @json_option
 @common
 @with_target
 def rebuild(
     target: Target,
+    projection_set: ProjectionSet,
     names: tuple[str, ...],
     workers: int,
     skip_broken: bool,
@@ -90,15 +93,16 @@ def rebuild(
     rows that differ are listed, and the exit status is 1 if there are any. It is 1 as well if
     --skip-broken has set a conversation aside.
     """
-    named(names)
+    projection_set.named(names)
     with target.open() if diff else target.open_to_write() as store:
         if diff:
-            _show_differences(store, names, as_json=as_json)
+            _show_differences(store, projection_set, names, as_json=as_json)
             return
         with progress_bar("rebuilding") as meter:
             report = rebuild_projections(
                 store,
                 names or None,
+                projections=projection_set,
                 workers=workers,
                 skip_broken=skip_broken,
                 on_progress=meter.update,
@@ -127,9 +131,11 @@ def _show_set_aside(failures: Sequence[Failure]) -> None:
         stdout().print(table)
 
 
-def _show_differences(store: EventStore, names: tuple[str, ...], *, as_json: bool) -> None:
+def _show_differences(
+    store: EventStore, projection_set: ProjectionSet, names: tuple[str, ...], *, as_json: bool
+) -> None:
     with progress_bar("comparing") as meter:
-        report = compare(store, names or None, on_progress=meter.update)
+        report = compare(store, names or None, projections=projection_set, on_progress=meter.update)
     if as_json:
         print_document({"ok": report.ok, **_document(report)})
     else:
@@ -166,9 +172,10 @@ def compared(report: DiffReport) -> str:
 
 @projections.command("run")
 @click.option("--once", is_flag=True, help="End when nothing is behind.")
+@projections_option
 @common
 @with_target
-def run(target: Target, once: bool) -> None:
+def run(target: Target, projection_set: ProjectionSet, once: bool) -> None:
     """Keep every projection warm, until it is stopped.
 
     Several may run, on several machines, without doing anything twice.
@@ -181,7 +188,7 @@ def run(target: Target, once: bool) -> None:
     with target.open_to_write() as store:
         before = signal.signal(signal.SIGTERM, end)
         try:
-            caught_up = worker.run(store, once=once, stop=stop)
+            caught_up = worker.run(store, projections=projection_set, once=once, stop=stop)
         finally:
             signal.signal(signal.SIGTERM, before)
     say(f"caught up {plural(caught_up, 'conversation')}")

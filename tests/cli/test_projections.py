@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 
 from conversations.cli import projections
 from eventstore import EventStore
-from projections import PROJECTIONS, worker
+from projections import PROJECTIONS, ProjectionSet, worker
 from projections.rebuild import RebuildReport, rebuild
 from tests.cli.program import run
 
@@ -132,7 +132,9 @@ def test_worker_ends_on_a_signal(
 ) -> None:
     """SIGTERM ends the worker after its round with status 0, an interrupt with 130, quietly."""
 
-    def interrupted(store: EventStore, *, once: bool, stop: threading.Event) -> int:
+    def interrupted(
+        store: EventStore, *, projections: ProjectionSet, once: bool, stop: threading.Event
+    ) -> int:
         os.kill(os.getpid(), number)
         return int(not stop.wait(10))
 

@@ -10,28 +10,24 @@ from conversations.cli.program import FOUND
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import BlobDamaged, ProjectionFailed
-from projections import Views, catalogue, setup, status, worker
-from projections.catalogue import PROJECTIONS
+from projections import PROJECTIONS, Views, status, worker
 from projections.failures import Failure
 from projections.following import catch_up_behind
-from projections.generations import install
 from projections.rebuild import rebuild
 from tests.cli.program import run
 from tests.projections.support import converse, everything, expected, stored
-from tests.projections.toys import Marked, Notes
+from tests.projections.toys import OURS, OURS_PLACE, Marked, Notes
 from tests.settling import settled
 
 MARKED = e.UserMessage.text("poison")
 
 
 @pytest.fixture
-def marked(store: EventStore, views: Views, monkeypatch: pytest.MonkeyPatch) -> Marked:
-    """Give a projection of the catalogue that cannot fold a marked message."""
-    toy = Marked()
-    for module in (catalogue, setup, status, worker):
-        monkeypatch.setattr(module, "PROJECTIONS", (*PROJECTIONS, toy))
-    with store.writing() as connection:
-        install(connection, [toy])
+def marked(store: EventStore) -> Marked:
+    """Give that projection, with its tables."""
+    Views(store, OURS)
+    [toy] = OURS.own
+    assert isinstance(toy, Marked)
     return toy
 
 
@@ -56,14 +52,14 @@ def damage_blob(store: EventStore) -> UUID:
 
 def noted(store: EventStore) -> list[Failure]:
     """Return what `status` lists."""
-    return [failure for each in status.status(store) for failure in each.set_aside]
+    return [failure for each in status.status(store, OURS) for failure in each.set_aside]
 
 
 def test_a_rebuild_sets_aside_what_it_cannot_fold(
     store: EventStore, marked: Marked, broken: UUID
 ) -> None:
     """The rest is cut over; the report and the status name conversation, version and error."""
-    report = rebuild(store, skip_broken=True)
+    report = rebuild(store, projections=OURS, skip_broken=True)
     [failure] = report.set_aside
     assert [failure] == noted(store)
     assert (broken, "notes", 2, 2, "Poison: version 2") == (
@@ -83,8 +79,8 @@ def test_a_rebuild_sets_aside_what_it_cannot_fold(
 def test_without_the_option_a_rebuild_stops(store: EventStore, broken: UUID) -> None:
     """The error names the conversation, nothing is cut over and nothing is noted."""
     with pytest.raises(ProjectionFailed, match=f"notes failed .* {broken} at version 2"):
-        rebuild(store)
-    assert {1} == {each.generation for each in status.status(store)}
+        rebuild(store, projections=OURS)
+    assert {1} == {each.generation for each in status.status(store, OURS)}
     assert [] == noted(store)
 
 
@@ -105,7 +101,7 @@ def test_a_damaged_row_is_set_aside(store: EventStore, views: Views, workers: in
 def test_a_read_of_what_is_broken_raises(store: EventStore, views: Views) -> None:
     """It names conversation and version, with the damage as its cause, also once set aside."""
     cid = damage_blob(store)
-    worker.run(store, once=True)
+    worker.run(store, projections=OURS, once=True)
     with pytest.raises(ProjectionFailed) as caught:
         views.timeline(cid)
     assert (cid, 2) == (caught.value.conversation_id, caught.value.version)
@@ -116,9 +112,11 @@ def test_a_worker_goes_on_past_what_is_broken(
     store: EventStore, marked: Marked, broken: UUID
 ) -> None:
     """The others are caught up, the broken one is noted, and the next round finds nothing."""
-    assert 2 == worker.run(settled(store), once=True)
+    assert 2 == worker.run(settled(store), projections=OURS, once=True)
     assert [(broken, 2)] == [(each.conversation_id, each.version) for each in noted(store)]
-    assert {"notes": 1} == {each.name: each.behind for each in status.status(store) if each.behind}
+    assert {"notes": 1} == {
+        each.name: each.behind for each in status.status(store, OURS) if each.behind
+    }
     before = everything(store)
     assert 0 == catch_up_behind(store, (*PROJECTIONS, marked))
     assert before == everything(store)
@@ -141,9 +139,9 @@ def test_a_worker_tries_again_when_it_starts(
     store: EventStore, marked: Marked, broken: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Code that was mended needs no new event: the note's row itself is gone."""
-    worker.run(store, once=True)
+    worker.run(store, projections=OURS, once=True)
     monkeypatch.setattr(Marked, "fold", Notes.fold)
-    worker.run(store, once=True)
+    worker.run(store, projections=OURS, once=True)
     assert [] == everything(store)["projection_failures"]
     assert 2 == len(stored(store, broken, [marked])["notes"])
 
@@ -160,10 +158,11 @@ def test_the_command_lists_what_was_set_aside(
     store: EventStore, database_url: str, broken: UUID
 ) -> None:
     """It ends with status 1; ``status`` goes on listing the conversation, also as JSON."""
-    done = run("projections", "rebuild", "--skip-broken", url=database_url)
+    ours = ("--projections", OURS_PLACE)
+    done = run("projections", "rebuild", "--skip-broken", *ours, url=database_url)
     assert FOUND == done.status
-    shown = run("projections", "status", url=database_url)
+    shown = run("projections", "status", *ours, url=database_url)
     assert [True, True] == [str(broken) in each.out for each in (done, shown)]
-    found = run("projections", "status", "--json", url=database_url).document
+    found = run("projections", "status", "--json", *ours, url=database_url).document
     [failure] = [failure for each in found["projections"] for failure in each["set_aside"]]
     assert (str(broken), 2) == (failure["conversation_id"], failure["version"])

@@ -13,10 +13,9 @@ from sqlalchemy import make_url
 
 from eventstore import EventStore, RecordedEvent
 from eventstore import events as e
-from projections import Views, catalogue, setup, status, worker
+from projections import PROJECTIONS, ProjectionSet, Views, worker
 from projections import rebuild as rebuild_module
 from projections.base import Change, State
-from projections.catalogue import PROJECTIONS
 from projections.compression.vector_search import Embedding
 from projections.rebuild import rebuild
 from projections.searching import bring_up
@@ -40,15 +39,17 @@ class Quoting(Notes):
         return Notes.fold(self, state, event)
 
 
+OURS = ProjectionSet([Quoting()])
+"""One of them fails, so that something is set aside."""
+
+
 class _Killed(Exception):
     """What ends a rebuild before its time."""
 
 
 @pytest.fixture(autouse=True)
-def quoting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have one projection fail, so that something is set aside."""
-    for module in (catalogue, setup, status, worker):
-        monkeypatch.setattr(module, "PROJECTIONS", (*PROJECTIONS, Quoting()))
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a rebuild be killed between two conversations."""
     monkeypatch.setattr(rebuild_module, "_PAGE_CONVERSATIONS", 1)
 
 
@@ -78,8 +79,8 @@ def spread(store: EventStore, views: Views, cid: UUID) -> None:
     for word in ("a", "b"):
         store.append(cid, [e.AssistantChunk(llm_call_id="open", index=1, text=MARKER + word)])
         views.timeline(cid)
-    worker.run(settled(store), once=True)
-    rebuild(store, skip_broken=True)
+    worker.run(settled(store), projections=OURS, once=True)
+    rebuild(store, projections=OURS, skip_broken=True)
 
     def killed(done: int, _of: int) -> None:
         if done > 20:
@@ -92,7 +93,7 @@ def spread(store: EventStore, views: Views, cid: UUID) -> None:
 def test_no_row_of_any_table_holds_it(database_url: str, installed: None, cid: UUID) -> None:
     """Events, blobs, every generation, states, failures, counts and the index: all are cleaned."""
     with EventStore.open(database_url, blob_threshold=SMALL) as store:
-        views = Views(store)
+        views = Views(store, OURS)
         converse(store, 1)
         spread(store, views, cid)
         held = holding(store)
@@ -104,15 +105,15 @@ def test_no_row_of_any_table_holds_it(database_url: str, installed: None, cid: U
         store.erase(cid, reason="asked for")
         assert set() == holding(store)
         assert MARKER not in repr(read_all_views(views, cid))
-        worker.run(settled(store), once=True)
-        rebuild(store, skip_broken=True)
+        worker.run(settled(store), projections=OURS, once=True)
+        rebuild(store, projections=OURS, skip_broken=True)
         assert set() == holding(store)
 
 
 def test_no_file_holds_it(sqlite_url: str, installed: None, cid: UUID) -> None:
     """Neither the file with its free pages and index, nor the log, also while the store is open."""
     with EventStore.open(sqlite_url, blob_threshold=SMALL) as store:
-        views = Views(store)
+        views = Views(store, OURS)
         other = converse(store, 1)
         spread(store, views, cid)
         assert "store.db-wal" in files_holding(sqlite_url)
@@ -127,14 +128,14 @@ def test_no_file_holds_it(sqlite_url: str, installed: None, cid: UUID) -> None:
 def test_no_file_holds_what_one_version_said(sqlite_url: str, installed: None, cid: UUID) -> None:
     """The same holds where only some versions are erased, and the others are folded again."""
     with EventStore.open(sqlite_url, blob_threshold=SMALL) as store:
-        views = Views(store)
+        views = Views(store, OURS)
         store.append(cid, [e.UserMessage.text("kept"), e.UserMessage.text(MARKER * 500)])
         store.append(cid, [e.ToolResult(call_id="1.0", content=MARKER * 500)])
         bring_up(store, cid, SHORT)
-        worker.run(settled(store), once=True)
+        worker.run(settled(store), projections=OURS, once=True)
         store.erase(cid, reason="asked for", versions=[2, 3])
         assert [] == files_holding(sqlite_url)
         bring_up(store, cid, SHORT)
-        worker.run(settled(store), once=True)
+        worker.run(settled(store), projections=OURS, once=True)
         assert [] == files_holding(sqlite_url)
         assert "kept" in repr(views.timeline(cid))

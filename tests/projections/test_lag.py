@@ -12,7 +12,6 @@ from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.sql.held_back import HeldBack, held_back
 from projections import PROJECTIONS, Views, worker
-from projections.catalogue import named
 from projections.following import catch_up_behind
 from projections.lag import Lag
 from projections.rebuild import rebuild
@@ -57,7 +56,7 @@ def test_only_what_is_missing_counts(store: EventStore) -> None:
     cid = say(store, "one")
     worker.run(store, once=True)
     say(store, "two", "three", cid=cid)
-    catch_up_behind(store, named(["timeline"]))
+    catch_up_behind(store, PROJECTIONS.named(["timeline"]))
     lacking = {each.name: each.lag.events for each in status(store)}
     assert {**{each.name: 2 for each in PROJECTIONS}, "timeline": 0} == lacking
 

@@ -16,11 +16,10 @@ from eventstore import EventStore, RecordedEvent, new_id
 from eventstore import events as e
 from eventstore.errors import ProjectionFailed
 from eventstore.events import Meta, NewEvent, Payload, UserMessage
-from projections import Views, catalogue, following, setup, status, worker
+from projections import ProjectionSet, Views, following, worker
 from projections import engine as engine_module
 from projections import rebuild as rebuild_module
 from projections.base import Change, State
-from projections.catalogue import PROJECTIONS
 from projections.diff import compare
 from projections.engine import catch_up
 from projections.following import catch_up_behind
@@ -47,7 +46,7 @@ class Fickle(Notes):
         return Notes.fold(self, state, event)
 
 
-ALL = (*PROJECTIONS, Fickle())
+ALL = ProjectionSet([Fickle()])
 NAMES = st.lists(st.sampled_from([each.name for each in ALL]), min_size=1, max_size=3, unique=True)
 
 
@@ -63,7 +62,7 @@ class ReadSide(RuleBasedStateMachine):
         super().__init__()
         Fickle.broken = False
         self.store = EventStore.open(self.url, synchronous="NORMAL", blob_threshold=2_500)
-        self.views = Views(self.store)
+        self.views = Views(self.store, ALL)
         self.cids = [new_id() for _ in range(3)]
         self.versions: dict[UUID, int] = {}
         self.seen: dict[tuple[UUID, int], Any] = {}
@@ -117,7 +116,7 @@ class ReadSide(RuleBasedStateMachine):
         """What is read where nothing can be written is what is read elsewhere."""
         if (cid := self.cids[place]) in self.versions:
             with EventStore.open(self.url, read_only=True) as replica:
-                views = Views(replica)
+                views = Views(replica, ALL)
                 found = (views.timeline(cid), views.run_state(cid), views.context(cid).messages)
             views = self.views
             assert (views.timeline(cid), views.run_state(cid), views.context(cid).messages) == found
@@ -138,13 +137,13 @@ class ReadSide(RuleBasedStateMachine):
     @rule()
     def work(self) -> None:
         """Do what a worker does when it starts."""
-        worker.run(self.store, once=True)
+        worker.run(self.store, projections=ALL, once=True)
 
     @rule(names=NAMES | st.none(), skip_broken=st.booleans())
     def rebuild(self, names: list[str] | None, skip_broken: bool) -> None:
         """Replace the tables of some projections, or of all."""
         with _unless_broken():
-            rebuild(self.store, names, skip_broken=skip_broken)
+            rebuild(self.store, names, projections=ALL, skip_broken=skip_broken)
 
     @rule(names=NAMES, pages=st.integers(0, 4))
     def abandon_a_rebuild(self, names: list[str], pages: int) -> None:
@@ -156,7 +155,7 @@ class ReadSide(RuleBasedStateMachine):
                 raise _Killed
 
         with suppress(_Killed), _unless_broken():
-            rebuild(self.store, names, on_progress=progress)
+            rebuild(self.store, names, projections=ALL, on_progress=progress)
 
     @rule()
     def break_or_mend(self) -> None:
@@ -177,14 +176,14 @@ class ReadSide(RuleBasedStateMachine):
         """Begin in another process."""
         self.store.close()
         self.store = EventStore.open(self.url, synchronous="NORMAL", blob_threshold=2_500)
-        self.views = Views(self.store)
+        self.views = Views(self.store, ALL)
 
     def teardown(self) -> None:
         """Expect every table to hold what a fresh fold of all events gives."""
         Fickle.broken = False
         try:
-            worker.run(self.store, once=True)
-            report = compare(self.store)
+            worker.run(self.store, projections=ALL, once=True)
+            report = compare(self.store, projections=ALL)
             mine = [each for each in report.differences if each.conversation_id in self.versions]
             assert [] == mine
             for cid in self.versions:
@@ -229,8 +228,6 @@ def test_any_interleaving_ends_in_the_right_tables(
     Pages are small, so that a few events make many. With ``LONG_MACHINES=100`` in the environment
     a hundred times as many ways are tried.
     """
-    for module in (catalogue, setup, status, worker):
-        monkeypatch.setattr(module, "PROJECTIONS", ALL)
     monkeypatch.setattr(rebuild_module, "_PAGE_CONVERSATIONS", 2)
     monkeypatch.setattr(rebuild_module, "_PAGE_EVENTS", 9)
     monkeypatch.setattr(engine_module, "_PAGE", 4)

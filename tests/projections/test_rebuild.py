@@ -13,7 +13,7 @@ from sqlalchemy import text
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import ProjectionFailed, UnknownProjection
-from projections import Views, catalogue, engine, generations, reading
+from projections import ProjectionSet, Views, engine, generations, reading
 from projections import rebuild as rebuilding
 from projections.catalogue import PROJECTIONS
 from projections.diff import compare
@@ -169,18 +169,9 @@ def check_fresh(reader: Views, cid: UUID, news: str) -> None:
     assert 6 == len(reader.tool_calls())
 
 
-@pytest.fixture
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> Poisoned:
-    """Give a projection of the catalogue whose fold fails at version 3."""
-    broken = Poisoned(at=3)
-    monkeypatch.setattr(catalogue, "PROJECTIONS", (*PROJECTIONS, broken))
-    return broken
-
-
-def test_a_broken_fold_is_named_and_nothing_is_cut_over(
-    store: EventStore, poisoned: Poisoned
-) -> None:
+def test_a_broken_fold_is_named_and_nothing_is_cut_over(store: EventStore) -> None:
     """The error names projection, conversation and version; the live generation stays."""
+    poisoned = Poisoned(at=3)
     with store.writing() as connection:
         generations.install(connection, [poisoned])
     live = live_of(store, poisoned)
@@ -191,7 +182,7 @@ def test_a_broken_fold_is_named_and_nothing_is_cut_over(
     before = stored(store, cid, [poisoned])
     store.append(cid, [e.UserMessage.text("three")])
     with pytest.raises(ProjectionFailed) as caught:
-        rebuild_all(store, ["notes"])
+        rebuild_all(store, ["notes"], projections=ProjectionSet([poisoned]))
     assert ("notes", cid, 3) == (
         caught.value.projection,
         caught.value.conversation_id,

@@ -7,9 +7,8 @@ from sqlalchemy import text
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from projections import Views, catalogue, generations
+from projections import ProjectionSet, Views, generations
 from projections.base import Projection
-from projections.catalogue import PROJECTIONS
 from projections.diff import compare
 from projections.engine import catch_up
 from projections.following import catch_up_behind
@@ -34,12 +33,11 @@ def texts(store: EventStore, source: str = "notes") -> list[str]:
 
 
 @pytest.fixture
-def upgraded(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> EventStore:
+def upgraded(store: EventStore) -> EventStore:
     """Give a store that old code has used, and that new code has begun to use."""
     store.append(new_id(), [e.UserMessage.text("one"), e.UserMessage.text("two")])
     install(store, OLD)
     catch_up_behind(store, [OLD])
-    monkeypatch.setattr(catalogue, "PROJECTIONS", (*PROJECTIONS, NEW))
     install(store, NEW)
     return store
 
@@ -75,7 +73,7 @@ def test_both_versions_are_kept_current(upgraded: EventStore) -> None:
 def test_a_rebuild_ends_the_old_version(upgraded: EventStore) -> None:
     """Its tables, heads and registry rows go with the cut-over of the new one."""
     catch_up_behind(upgraded, [NEW])
-    rebuild(upgraded, ["notes"])
+    rebuild(upgraded, ["notes"], projections=ProjectionSet([NEW]))
     assert ["by version 2"] * 2 == texts(upgraded)
     with upgraded.reading() as connection:
         assert generations.find_live(connection, OLD) is None

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from eventstore import RecordedEvent
 from eventstore.events import UserMessage
+from projections import ProjectionSet
 from projections.base import Change, Column, Put, ReadTable, State
 
-__all__ = ["NOTES", "Marked", "Notes", "Poisoned"]
+__all__ = ["NOTES", "OURS", "OURS_PLACE", "Marked", "Notes", "Poisoned"]
 
 NOTES = ReadTable(
     "notes",
@@ -72,3 +73,10 @@ class Marked(Notes):
         if event.data == UserMessage.text("poison"):
             raise Poison(f"version {event.version}")
         return Notes.fold(self, state, event)
+
+
+OURS = ProjectionSet([Marked()])
+"""A product's set, of which one cannot fold a marked message."""
+
+OURS_PLACE = f"{__name__}:OURS"
+"""Where the command line finds it."""
