@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.postgres import (
     PostgresUnavailable,
     fresh_database,
     place_of_many_files,
+    roomy_memory,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +46,18 @@ WORKERS = pytest.StashKey[list[PostgresServer]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give this process a place for its PostgreSQL, which does not run yet."""
+    """Give this process a place for its PostgreSQL, which does not run yet, and one for files.
+
+    Files of SQLite are in memory where there is room, as those of PostgreSQL are: no test depends
+    on a disk, and to wait for it takes longer than most tests.
+
+    Bytecode is kept, whatever the environment says of it: each worker imports all tests, and
+    hundreds of tests start processes, which took a third longer where each compiles all modules.
+    """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if (memory := roomy_memory()) is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
     given = getattr(config, "workerinput", {}).get("postgres")
     place = Path(given) if given else place_of_many_files()
     config.stash[SERVER] = PostgresServer(directory=place)

@@ -60,9 +60,13 @@ def place_of_many_files() -> Path:
     A test's own database is 300 files. To make them took half of the server's time on ext4, which
     steps over the inodes of the files deleted lately, those of the tests before.
     """
+    return Path(tempfile.mkdtemp(prefix="eventstore-pg-", dir=roomy_memory()))
+
+
+def roomy_memory() -> Path | None:
+    """Return a directory whose files are in memory, if the system has one with 2 GB to spare."""
     roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_NEEDED
-    writable = roomy and os.access(MEMORY, os.W_OK | os.X_OK)
-    return Path(tempfile.mkdtemp(prefix="eventstore-pg-", dir=MEMORY if writable else None))
+    return MEMORY if roomy and os.access(MEMORY, os.W_OK | os.X_OK) else None
 
 
 class PostgresServer:
