@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from weakref import WeakSet
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, inspect
 
 from eventstore import EventStore
 from eventstore.sql.migrate import require_free, schema_lock
@@ -41,8 +41,16 @@ def install_all(store: EventStore, projections: Sequence[Projection] = PROJECTIO
             failures.create(connection)
             known = {row["name"] for row in registered(connection)}
             new = [each for each in missing if each.name not in known]
-            require_free(connection, {table.name for each in new for table in each.tables})
+            names = {table.name for each in new for table in each.tables}
+            require_free(connection, names - _restored(connection, names))
             install(connection, missing)
             shared = True
     if shared:
         _SHARED.add(store.engine)
+
+
+def _restored(connection: Connection, names: Collection[str]) -> set[str]:
+    """Return which of these are a projection's views, left by a dump without its registry rows."""
+    inspector = inspect(connection)
+    tables = {table.rpartition("_g")[0] for table in inspector.get_table_names()}
+    return {*names} & {*inspector.get_view_names()} & tables
