@@ -3,7 +3,19 @@
 ``eventstore torture`` runs it; `docs/torture.md` tells what it does and what its report means.
 """
 
-from conversations.torture.report import Findings, Report
-from conversations.torture.run import Torture, others_in, run
+from conversations.torture.report import COUNTS, Findings, Report
+from conversations.torture.run import Torture, lacks, others_in, run
+from conversations.torture.scenarios import SCENARIOS
+from conversations.torture.server import PostgresUnavailable
 
-__all__ = ["Findings", "Report", "Torture", "others_in", "run"]
+__all__ = [
+    "COUNTS",
+    "SCENARIOS",
+    "Findings",
+    "PostgresUnavailable",
+    "Report",
+    "Torture",
+    "lacks",
+    "others_in",
+    "run",
+]

@@ -14,7 +14,7 @@ from functools import partial
 from multiprocessing import get_context
 from uuid import UUID
 
-from conversations.torture.notes import Ack, deliveries, recall
+from conversations.torture.notes import Ack, Batch, deliveries, recall
 from conversations.torture.plan import Plan
 from conversations.torture.report import Findings, Stored, audit_deliveries, audit_stream
 from conversations.torture.writing import open_store
@@ -35,10 +35,12 @@ def check(
 
     Args:
         plan: The run, with its notes.
-        processes: How many check at the same time.
+        processes: How many check at the same time; with 0 it is this one.
         on_phase: Called after each part with a sentence that tells what it was.
     """
     parts, found, begun = _parts(plan), Findings(), time.monotonic()
+    if processes == 0:
+        return sum((_do(plan, part) for part in parts.values()), found)
     # Spawned, not forked: a connection must not be shared with a child.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         running: dict[Future[Findings], str] = {
@@ -71,11 +73,14 @@ def _do(plan: Plan, part: _Part) -> Findings:
 def _log(plan: Plan, store: EventStore, *, number: int) -> Findings:
     """Check some of the conversations: what is stored, against what was acknowledged."""
     heads, acks = plan.heads(store), defaultdict[UUID, list[Ack]](list)
-    for ack in _acknowledged(plan):
-        acks[ack.batch.stream].append(ack)
-    found = Findings()
+    gone, found = defaultdict[UUID, list[Batch]](list), Findings()
+    for memory in (recall(plan.notes(name)) for name in plan.writer_names()):
+        for ack in memory.acks.values():
+            acks[ack.batch.stream].append(ack)
+        for batch in memory.gone:
+            gone[batch.stream].append(batch)
     for stream in sorted({*heads, *acks})[number::_PARTS]:
-        found += audit_stream(_stored(store, stream), acks[stream])
+        found += audit_stream(_stored(store, stream), acks[stream], gone[stream])
         if stream in heads:
             found += Findings(chain=len(store.verify(stream).problems))
     return found
@@ -88,11 +93,6 @@ def _reader(plan: Plan, store: EventStore, *, index: int) -> Findings:
 def _views(plan: Plan, store: EventStore, *, number: int) -> Findings:
     some = sorted(plan.heads(store))[number::_PARTS]
     return Findings(views=len(compare(store, conversations=some).differences))
-
-
-def _acknowledged(plan: Plan) -> Iterator[Ack]:
-    for name in plan.writer_names():
-        yield from recall(plan.notes(name)).acks
 
 
 def _stored(store: EventStore, stream: UUID) -> Iterator[Stored]:

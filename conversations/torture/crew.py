@@ -11,54 +11,66 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext, ForkServerProcess
+from random import Random
 from typing import Any, Self
 
-from conversations.torture.following import fold, rebuild_again, tail
 from conversations.torture.plan import Plan
-from conversations.torture.writing import hold, write
 
-__all__ = ["Crew"]
+__all__ = ["READER", "REBUILDER", "WRITER", "Crew", "Role"]
 
-_WRITER = "writer"
-_REBUILDER = "rebuilder"
+READER = "reader"
+WRITER = "writer"
+REBUILDER = "rebuilder"
+
+Role = tuple[str, Callable[..., None], tuple[Any, ...]]
+"""What a process is, and what it calls with the plan and these arguments."""
+
 _PRELOADED = ["conversations.torture.crew", "sqlalchemy.dialects.postgresql.psycopg"]
 
 
 @dataclass(slots=True)
 class _Member:
-    """One process, by what it does; ``killed`` until it is started again."""
+    """One process, by what it does.
+
+    ``killed`` until it is started again, ``stopped`` until this time while it is.
+    """
 
     kind: str
     function: Callable[..., None]
     arguments: tuple[Any, ...]
     process: ForkServerProcess
     killed: bool = False
+    stopped: float | None = None
+
+    def goes_on(self) -> None:
+        """Let it go on."""
+        if self.stopped is not None and self.process.pid is not None:
+            self.stopped = None
+            os.kill(self.process.pid, signal.SIGCONT)
 
 
 class Crew:
     """All processes of a run; leaving the block ends those that are left."""
 
-    def __init__(self, plan: Plan, cursor: str | None) -> None:
+    def __init__(self, plan: Plan, roles: Sequence[Role]) -> None:
         self._plan = plan
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(_PRELOADED)
         self._members: list[_Member] = []
-        self.kills = self.failed = 0
-        for index in range(plan.readers):
-            self._add("reader", tail, index, cursor)
-        for index in range(plan.workers):
-            self._add("worker", fold, index)
-        self._add(_REBUILDER, rebuild_again)
-        self._add("holder", hold)
-        for index in range(plan.writers):
-            self._add(_WRITER, write, index)
+        self.counts: Counter[str] = Counter()
+        self.failed = 0
+        for kind, function, arguments in roles:
+            self._add(kind, function, *arguments)
 
     def tend(self) -> bool:
-        """Restart what was killed; return whether a writer is still at work."""
+        """Restart what was killed, let go on what was stopped; tell whether a writer is at work."""
         for member in list(self._members):
+            if member.stopped is not None and member.stopped < time.monotonic():
+                member.goes_on()
             if member.process.is_alive():
                 continue
             ended = member.process.exitcode
@@ -67,14 +79,22 @@ class Crew:
                 self._add(member.kind, member.function, *member.arguments)
             elif ended:
                 self.failed += 1
-        return any(member.kind == _WRITER for member in self._members)
+        return any(member.kind == WRITER for member in self._members)
 
-    def kill(self, draw: Callable[[list[_Member]], _Member]) -> None:
+    def kill(self, choose: Random, spared: Sequence[str] = (READER,)) -> None:
         """Kill one of the processes; readers are spared, since they are what is believed."""
-        able = [each for each in self._members if each.kind != "reader" and not each.killed]
-        if not able:
-            return
-        self._kill(draw(able))
+        if able := [each for each in self._members if not (each.killed or each.kind in spared)]:
+            self._kill(choose.choice(able))
+
+    def stop(self, choose: Random, longest_s: float) -> None:
+        """Stop one of the processes for a while, wherever it is; `tend` lets it go on."""
+        able = [each for each in self._members if each.stopped is None and each.process.is_alive()]
+        if able:
+            member = choose.choice(able)
+            if member.process.pid is not None:
+                member.stopped = time.monotonic() + longest_s * choose.random()
+                os.kill(member.process.pid, signal.SIGSTOP)
+                self.counts["stops"] += 1
 
     def _kill(self, member: _Member) -> None:
         if member.process.is_alive():
@@ -82,7 +102,7 @@ class Crew:
             member.process.join()
             # It may have ended by itself just before.
             member.killed = member.process.exitcode == -signal.SIGKILL
-            self.kills += member.killed
+            self.counts["kills"] += member.killed
 
     def wait(self, patience_s: float, *, readers: bool) -> None:
         """Wait until the readers, or all others, have ended; those that do not have failed.
@@ -91,9 +111,11 @@ class Crew:
         """
         until = time.monotonic() + patience_s
         for member in self._members:
-            if (member.kind == "reader") != readers:
+            member.goes_on()
+        for member in self._members:
+            if (member.kind == READER) != readers:
                 continue
-            if member.kind == _REBUILDER:
+            if member.kind == REBUILDER:
                 self._kill(member)
             member.process.join(max(0.0, until - time.monotonic()))
             if member.killed and not member.process.is_alive():

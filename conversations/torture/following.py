@@ -7,14 +7,17 @@ reader remembers its cursor only; what it was handed stands in its notes, in tha
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 import time
 from contextlib import suppress
 
+import psycopg
+
 from conversations.torture.notes import Batch, Notes, write_down
 from conversations.torture.plan import PATIENCE_S, Plan
 from conversations.torture.writing import open_store
-from eventstore.errors import StoreUnavailable
+from eventstore.errors import EventStoreError, InvalidCursor, StoreUnavailable
 from projections import worker
 from projections.catalogue import PROJECTIONS
 from projections.rebuild import rebuild
@@ -22,20 +25,24 @@ from projections.rebuild import rebuild
 __all__ = ["fold", "rebuild_again", "tail"]
 
 _PAUSE_S = 0.02
+_GONE = (sqlite3.OperationalError, psycopg.errors.UndefinedTable)
+"""What a rebuild whose tables a setback has taken away says, beside the errors of the store."""
+
 _PAGE = 500
 
 
 def tail(plan: Plan, index: int, cursor: str | None) -> None:
     """Read the feed from a cursor on, until all that was written has been handed out.
 
-    Gives up when nothing came for two minutes, though the writers have ended.
+    Where the cursor is refused, since the log has gone back, forgets all and begins anew. Gives up
+    when nothing came for two minutes, though the writers have ended.
     """
     seen = 0
     file = os.open(plan.notes(f"reader-{index}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     until = time.monotonic() + PATIENCE_S
-    with open_store(plan) as store:
+    with open_store(plan) as store, Notes(plan.notes(f"readers-{index}")) as notes:
         while True:
-            with suppress(StoreUnavailable):
+            try:
                 # Before the page: what is stored then must be in it, or in one of those before.
                 end = sum(plan.heads(store).values()) if plan.settled() else None
                 page = store.read_all(after=cursor, limit=_PAGE)
@@ -47,6 +54,12 @@ def tail(plan: Plan, index: int, cursor: str | None) -> None:
                     continue
                 if end is not None and seen >= end:
                     break
+            except InvalidCursor:
+                os.ftruncate(file, 0)
+                cursor, seen = None, 0
+                notes.count("begun_anew")
+            except StoreUnavailable:
+                pass
             if plan.settled() and time.monotonic() > until:
                 break
             time.sleep(_PAUSE_S)
@@ -59,7 +72,7 @@ def fold(plan: Plan, index: int) -> None:
     threading.Thread(target=_tell_when_stopped, args=(plan, stop), daemon=True).start()
     with open_store(plan) as store:
         while not stop.is_set():
-            with suppress(StoreUnavailable):
+            with suppress(EventStoreError):
                 worker.run(store, poll_interval_s=_PAUSE_S, stop=stop)
 
 
@@ -80,7 +93,7 @@ def rebuild_again(plan: Plan) -> None:
     with Notes(plan.notes("rebuilds")) as notes, open_store(plan) as store:
         while not plan.stopped():
             chosen, started = choose.sample(names, choose.randint(1, len(names))), time.monotonic()
-            with suppress(StoreUnavailable):
+            with suppress(EventStoreError, *_GONE):
                 done = rebuild(store, chosen)
                 notes.acknowledged(Batch("rebuild", plan.run, done.events), 0)
             until = 2 * time.monotonic() - started

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
@@ -41,6 +42,10 @@ class Batch:
     size: int
 
 
+NOTHING = Batch("", UUID(int=0), 0)
+"""Stands in notes that are of no batch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ack:
     """A batch that the store has acknowledged, and the version that it gave to the first event."""
@@ -51,12 +56,19 @@ class Ack:
 
 @dataclass(slots=True)
 class Memory:
-    """What a process had done when its notes were read."""
+    """What a process had done when its notes were read.
 
-    acks: list[Ack] = field(default_factory=list)
+    ``acks`` are those that stand, ``gone`` the appends that were acknowledged, that the recorder
+    then said were lost, and that were not written again. ``events`` counts all that was
+    acknowledged, and ``counts`` the lines of each kind, and of ``lost`` and ``again`` the events.
+    """
+
+    acks: dict[str, Ack] = field(default_factory=dict)
+    gone: set[Batch] = field(default_factory=set)
     pending: Batch | None = None
     tried: int = 0
     events: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 class Notes:
@@ -72,6 +84,14 @@ class Notes:
     def acknowledged(self, batch: Batch, first: int) -> None:
         """Note that a batch has been appended, from this version on."""
         self._note("ack", batch, first)
+
+    def lost(self, batch: Batch, first: int) -> None:
+        """Note that a recorder has said of an acknowledged batch that it is lost."""
+        self._note("lost", batch, first)
+
+    def count(self, kind: str) -> None:
+        """Note that something has happened that is only counted."""
+        self._note(kind, NOTHING, 0)
 
     def _note(self, kind: str, batch: Batch, first: int) -> None:
         line = json.dumps([kind, batch.name, batch.stream.hex, batch.size, first])
@@ -96,23 +116,32 @@ def recall(path: Path) -> Memory:
             batch = Batch(name, UUID(stream), size)
             if kind == "try":
                 memory.pending, memory.tried = batch, memory.tried + 1
-            else:
-                memory.acks.append(Ack(batch, first))
+            elif kind == "ack":
+                memory.acks[name] = Ack(batch, first)
                 memory.pending, memory.events = None, memory.events + size
+                memory.counts["again"] += size if batch in memory.gone else 0
+                memory.gone.discard(batch)
+            elif kind == "lost":
+                del memory.acks[name]
+                memory.gone.add(batch)
+                memory.counts["lost"] += size
+            else:
+                memory.counts[kind] += 1
     return memory
 
 
 class Tally:
     """Counts the acknowledged events of notes that grow; each look reads only what is new."""
 
-    def __init__(self, paths: Iterable[Path]) -> None:
-        self._read = dict.fromkeys(paths, 0)
+    def __init__(self, paths: Callable[[], Iterable[Path]]) -> None:
+        self._paths = paths
+        self._read: Counter[Path] = Counter()
         self._events = 0
 
     def events(self) -> int:
         """Return how many events have been acknowledged by now."""
-        for path in self._read:
-            if not path.exists():
+        for path in self._paths():
+            if not path.exists() or path.stat().st_size == self._read[path]:
                 continue
             with path.open("rb") as lines:
                 lines.seek(self._read[path])

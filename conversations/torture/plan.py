@@ -14,13 +14,16 @@ from uuid import UUID
 from eventstore import EventStore
 from eventstore.ids import derived_id
 
-__all__ = ["PATIENCE_S", "TENANT", "Plan"]
+__all__ = ["NOTES", "PATIENCE_S", "TENANT", "Plan"]
 
 TENANT = "eventstore-torture"
 """The tenant that all conversations of the kit belong to."""
 
 PATIENCE_S = 120.0
 """How long a process may wait for the database, or a run for its processes, in seconds."""
+
+NOTES = ".notes"
+"""How the names of files with notes end."""
 
 _ERA = 500
 _PAGE = 1_000
@@ -41,6 +44,8 @@ class Plan:
         seconds: How long to write at most.
         every_s: The average time between two kills, and between two cuts, in seconds.
         seed: What chance begins with.
+        scenario: What is done to the processes and to the database.
+        busy_timeout_ms: How long a writer waits for another's lock.
         shared: How many conversations the writers share at a time.
         readers: How many processes tail the feed.
         workers: How many processes keep the projections warm.
@@ -54,6 +59,8 @@ class Plan:
     seconds: float | None
     every_s: float
     seed: int
+    scenario: str = "kills"
+    busy_timeout_ms: int = 30_000
     shared: int = 8
     readers: int = 2
     workers: int = 2
@@ -79,8 +86,9 @@ class Plan:
         return [*shared, derived_id(self.run, name, era)]
 
     def writer_names(self) -> list[str]:
-        """Return the names of all processes that append."""
-        return [*(f"writer-{index}" for index in range(self.writers)), "holder"]
+        """Return the names of all that have appended so far."""
+        found = (path.stem for path in self.directory.glob(f"*{NOTES}"))
+        return sorted(name for name in found if name.startswith("writer-") or name == "holder")
 
     def heads(self, store: EventStore) -> dict[UUID, int]:
         """Return the conversations of the run, and the versions that they have reached."""
@@ -93,7 +101,7 @@ class Plan:
 
     def notes(self, name: str) -> Path:
         """Return the file of a process's notes."""
-        return self.directory / f"{name}.notes"
+        return self.directory / f"{name}{NOTES}"
 
     def stop(self) -> None:
         """Tell all processes to come to an end."""

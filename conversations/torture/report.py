@@ -6,12 +6,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from uuid import UUID
 
-from conversations.torture.notes import Ack, Delivered
+from conversations.torture.notes import Ack, Batch, Delivered
 
-__all__ = ["Findings", "Report", "Stored", "audit_deliveries", "audit_stream"]
+__all__ = ["COUNTS", "Findings", "Report", "Stored", "audit_deliveries", "audit_stream"]
 
 Stored = tuple[int, str]
 """An event of the log: its version, and the mark ``process.batch.place.size`` that it carries."""
+
+
+COUNTS = {
+    "kills": "processes killed with SIGKILL, and started again",
+    "cuts": "connections cut by pg_terminate_backend",
+    "stops": "processes stopped with SIGSTOP, and let go on",
+    "forks": "children forked from a process that was using its store",
+    "setbacks": "times that the database went back to an older state",
+    "held": "transactions held open for long, and committed",
+    "rebuilds": "rebuilds completed",
+    "busy": "appends that were told DatabaseBusy, and repeated",
+    "refused": "children told ForkedStore, since their parent was in a transaction of SQLite's",
+    "told": "times that a recorder said what is lost, with LogWentBack",
+    "lost": "acknowledged events that recorders said are lost",
+    "again": "of these, written again at the versions that they had",
+    "begun_anew": "times that a reader was told InvalidCursor, and began anew",
+}
+"""What a report counts that is no finding; a run has those that can happen in its scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +39,9 @@ class Findings:
     ``missed`` counts acknowledged events that the log lacks and stored events that a reader was not
     handed, ``duplicated`` and ``out_of_order`` likewise events of the log and of each reader.
     ``torn`` counts appends of which only a part is there, ``chain`` the problems that `verify`
-    finds, ``views`` the rows of views that differ from a fresh fold, and ``failed`` the processes
-    that ended by themselves, or not at all.
+    finds, ``views`` the rows of views that differ from a fresh fold, ``misnamed`` the events that a
+    recorder said were lost and that are there, or named wrongly, and ``failed`` the processes that
+    ended by themselves, or not at all.
     """
 
     missed: int = 0
@@ -31,6 +50,7 @@ class Findings:
     torn: int = 0
     chain: int = 0
     views: int = 0
+    misnamed: int = 0
     failed: int = 0
 
     @property
@@ -46,19 +66,20 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A run: how much was done, what was done to it, and what was found."""
+    """A run: how much was done, what was done to it, and what was found.
+
+    ``counts`` tells what was done and told, by name: see `COUNTS`.
+    """
 
     database: str
     run: UUID
+    scenario: str
     seed: int
     seconds: float
     acknowledged: int
     stored: int
     delivered: tuple[int, ...]
-    kills: int
-    cuts: int
-    held: int
-    rebuilds: int
+    counts: Mapping[str, int]
     findings: Findings
 
     @property
@@ -67,8 +88,10 @@ class Report:
         return self.findings.ok and self.acknowledged > 0
 
 
-def audit_stream(events: Iterable[Stored], acks: Iterable[Ack]) -> Findings:
-    """Compare the log of one conversation with what was acknowledged of it."""
+def audit_stream(
+    events: Iterable[Stored], acks: Iterable[Ack], gone: Iterable[Batch] = ()
+) -> Findings:
+    """Compare the log of one conversation with what was acknowledged of it, and said to be gone."""
     places: dict[str, dict[int, int]] = {}
     sizes: dict[str, int] = {}
     duplicated = out_of_order = last = 0
@@ -89,7 +112,8 @@ def audit_stream(events: Iterable[Stored], acks: Iterable[Ack]) -> Findings:
         there = places.get(ack.batch.name, {})
         missed += sum(place not in there for place in range(ack.batch.size))
         out_of_order += sum(version != ack.first + place for place, version in there.items())
-    return Findings(missed=missed, duplicated=duplicated, out_of_order=out_of_order, torn=torn)
+    misnamed = sum(len(places.get(batch.name, {})) for batch in gone)
+    return Findings(missed, duplicated, out_of_order, torn, misnamed=misnamed)
 
 
 def audit_deliveries(delivered: Iterable[Delivered], heads: Mapping[UUID, int]) -> Findings:

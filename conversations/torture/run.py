@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import UUID
 
 from sqlalchemy import text
 
 from conversations.torture.checking import check
-from conversations.torture.crew import Crew
+from conversations.torture.crew import READER, Crew
 from conversations.torture.notes import Tally, deliveries, recall
-from conversations.torture.plan import PATIENCE_S, TENANT, Plan
-from conversations.torture.report import Findings, Report
+from conversations.torture.plan import NOTES, PATIENCE_S, TENANT, Plan
+from conversations.torture.report import COUNTS, Findings, Report
+from conversations.torture.scenarios import SCENARIOS, Scenario, roles
+from conversations.torture.setbacks import Setback
 from eventstore import EventStore, new_id
 from eventstore.errors import StoreUnavailable
 from eventstore.sql import feed
 from projections.setup import install_all
 
-__all__ = ["Torture", "others_in", "planned", "run", "torment"]
+__all__ = ["Torture", "lacks", "others_in", "planned", "run", "torment"]
 
 _TICK_S = 0.02
 _PAGE = 1_000
 _NAME_LENGTH = 12
-_CHECKERS = 2
+_LOOK_S = 1.0
+_LONGEST_STOP_S = 3.0
 
 # Sessions of this run alone, told by the name that its processes connect with.
 _CUT = """
@@ -46,6 +51,7 @@ class Torture:
     seconds: float | None = None
     every_s: float = 0.4
     seed: int = 1
+    scenario: str = "kills"
 
 
 def others_in(store: EventStore) -> bool:
@@ -58,38 +64,71 @@ def others_in(store: EventStore) -> bool:
     return False
 
 
+def lacks(store: EventStore, scenario: str) -> str | None:
+    """Return why a scenario cannot be run with this kind of database, if it cannot."""
+    setbacks, kind = SCENARIOS[scenario].setbacks, store.engine.dialect.name
+    if setbacks is None or kind in setbacks:
+        return None
+    return f"{kind} cannot do it"
+
+
 def run(
     store: EventStore,
     torture: Torture = Torture(),
     *,
+    checkers: int = 2,
     on_progress: Callable[[int, int], None] | None = None,
     on_phase: Callable[[str], None] | None = None,
 ) -> Report:
     """Torture a database, check what is left, and return the report.
 
-    Takes many transactions, of many processes; what it writes stays there.
+    Takes many transactions, of many processes; what it writes stays there. A scenario in which the
+    database goes back to an older state is run in one of its own, of the same kind: beside
+    SQLite's file, or on servers of its own; it is deleted in the end.
 
     Args:
         store: The database, which exists and has its schema; no database in memory.
         torture: How much, and how roughly.
+        checkers: How many processes check at the end; with 0 it is this one.
         on_progress: Called with the events acknowledged so far and those wanted in all.
         on_phase: Called with a sentence when writing has ended, and after each part of the check.
 
     Raises:
         StoreUnavailable: The database cannot be used, also when nobody disturbs it.
+        PostgresUnavailable: The scenario needs servers, which cannot be started here.
     """
-    with tempfile.TemporaryDirectory(prefix="eventstore-torture-") as name:
-        plan = planned(store, torture, Path(name))
-        report = torment(plan, store, on_progress)
+    with (
+        tempfile.TemporaryDirectory(prefix="eventstore-torture-") as name,
+        _grounds(store, torture.scenario) as (victim, setback),
+    ):
+        plan = planned(victim, torture, Path(name))
+        report = torment(plan, victim, on_progress, setback)
         if on_phase is not None:
             on_phase(f"{report.acknowledged} events in {report.seconds:.0f} s; checking")
-        found = check(plan, processes=_CHECKERS, on_phase=on_phase)
+        found = check(plan, processes=checkers, on_phase=on_phase)
         return replace(report, findings=found + report.findings)
+
+
+@contextmanager
+def _grounds(store: EventStore, scenario: str) -> Iterator[tuple[EventStore, Setback | None]]:
+    """Give the database to torture: the one that was named, or one that can go back."""
+    setbacks = SCENARIOS[scenario].setbacks
+    if setbacks is None:
+        yield store, None
+        return
+    file = store.engine.url.database if store.engine.dialect.name == "sqlite" else None
+    directory = Path(tempfile.gettempdir() if file is None else file).resolve()
+    with (
+        setbacks[store.engine.dialect.name](directory if file is None else directory.parent) as own,
+        EventStore.open(own.url) as victim,
+    ):
+        yield victim, own
 
 
 def planned(store: EventStore, torture: Torture, directory: Path) -> Plan:
     """Return the plan of a new run that keeps its notes in the directory."""
     url, own = store.engine.url, new_id()
+    scenario = SCENARIOS[torture.scenario]
     if url.get_backend_name() == "postgresql":
         url = url.update_query_dict({"application_name": _session_name(own.hex)})
     return Plan(
@@ -101,30 +140,38 @@ def planned(store: EventStore, torture: Torture, directory: Path) -> Plan:
         seconds=torture.seconds,
         every_s=torture.every_s,
         seed=torture.seed,
+        scenario=torture.scenario,
+        busy_timeout_ms=scenario.busy_timeout_ms,
     )
 
 
 def torment(
-    plan: Plan, store: EventStore, on_progress: Callable[[int, int], None] | None = None
+    plan: Plan,
+    store: EventStore,
+    on_progress: Callable[[int, int], None] | None = None,
+    setback: Setback | None = None,
 ) -> Report:
     """Let the processes work and be disturbed; the report's findings are yet without the check."""
     install_all(store)
     with store.reading() as connection:
         cursor = feed.feed_end(connection)
-    started = time.monotonic()
-    cuts, tally = 0, Tally(map(plan.notes, plan.writer_names()))
-    with Crew(plan, cursor) as crew:
-        for kind in _blows(plan):
-            working = crew.tend()
-            spent = time.monotonic() - started
-            if not working or (plan.seconds is not None and spent > plan.seconds):
+    started, scenario = time.monotonic(), SCENARIOS[plan.scenario]
+    tally = Tally(lambda: map(plan.notes, plan.writer_names()))
+    with Crew(plan, roles(plan, cursor)) as crew:
+        for number, kind in enumerate(_blows(plan, scenario)):
+            working, done = crew.tend(), tally.events() if kind == "look" else 0
+            if not working or _over(plan, time.monotonic() - started, done):
                 break
             if kind == "kill":
-                crew.kill(plan.chance("kill", crew.kills).choice)
+                crew.kill(plan.chance("kill", number), scenario.spared)
+            elif kind == "stop":
+                crew.stop(plan.chance("stop", number), _LONGEST_STOP_S)
             elif kind == "cut":
-                cuts += _cut(plan, store)
+                crew.counts["cuts"] += _cut(plan, store)
+            elif kind == "setback" and setback is not None:
+                setback.strike(plan.chance("setback", number))
+                crew.counts["setbacks"] += 1
             elif kind == "look" and on_progress is not None:
-                done = tally.events()
                 on_progress(done, max(plan.events or 0, done))
             time.sleep(_TICK_S)
         plan.stop()
@@ -133,37 +180,64 @@ def torment(
         # Only now: a reader that looked for the end earlier would miss what came after its look.
         plan.settle()
         crew.wait(2 * PATIENCE_S, readers=True)
-        kills, failed = crew.kills, crew.failed
+        counts, failed = crew.counts, crew.failed
+    counts.update(_counts(plan))
     return Report(
         database=store.url,
         run=plan.run,
+        scenario=plan.scenario,
         seed=plan.seed,
         seconds=round(time.monotonic() - started, 3),
         acknowledged=tally.events(),
-        stored=sum(plan.heads(store).values()),
+        stored=sum(_patiently(lambda: plan.heads(store)).values()),
         delivered=tuple(
             sum(1 for _ in deliveries(plan.notes(f"reader-{index}")))
             for index in range(plan.readers)
         ),
-        kills=kills,
-        cuts=cuts,
-        held=len(recall(plan.notes("holder")).acks),
-        rebuilds=len(recall(plan.notes("rebuilds")).acks),
-        findings=Findings(failed=failed),
+        counts={name: counts[name] for name in COUNTS if counts[name]},
+        findings=Findings(failed=failed, misnamed=counts["misnamed"]),
     )
 
 
-def _blows(plan: Plan) -> Iterator[str | None]:
+def _over(plan: Plan, seconds: float, done: int) -> bool:
+    """Whether there was enough; writers that have a share end by themselves."""
+    endless = SCENARIOS[plan.scenario].setbacks is not None
+    enough = endless and plan.events is not None and done >= plan.events
+    return enough or (plan.seconds is not None and seconds > plan.seconds)
+
+
+def _counts(plan: Plan) -> Counter[str]:
+    """Return what stands in the notes and is only counted."""
+    counts: Counter[str] = Counter()
+    for path in plan.directory.glob(f"*{NOTES}"):
+        if not path.stem.startswith(READER):
+            counts.update(recall(path).counts)
+    for index in range(plan.readers):
+        counts["begun_anew"] += recall(plan.notes(f"{READER}s-{index}")).counts["begun_anew"]
+    counts["held"] = len(recall(plan.notes("holder")).acks)
+    counts["rebuilds"] = len(recall(plan.notes("rebuilds")).acks)
+    return counts
+
+
+def _patiently(ask: Callable[[], dict[UUID, int]]) -> dict[UUID, int]:
+    """Ask twice, since connections of before a setback may have ended."""
+    with suppress(StoreUnavailable):
+        return ask()
+    return ask()
+
+
+def _blows(plan: Plan, scenario: Scenario) -> Iterator[str | None]:
     """Yield, for each tick, what is to be done in it."""
     choose = plan.chance("blows")
-    due = {kind: time.monotonic() + plan.every_s for kind in ("kill", "cut", "look")}
+    due = {kind: time.monotonic() + plan.every_s for kind in (*scenario.blows, "look")}
     while True:
         now = time.monotonic()
         kind = next((kind for kind, at in due.items() if at <= now), None)
-        if kind is not None:
-            mean = 2.0 if kind == "look" else plan.every_s
-            due[kind] = now + 2 * mean * choose.random()
         yield kind
+        if kind is not None:
+            mean = _LOOK_S if kind == "look" else plan.every_s
+            # From the end of what was done, which for a setback takes seconds.
+            due[kind] = time.monotonic() + 2 * mean * choose.random()
 
 
 def _cut(plan: Plan, store: EventStore) -> int:

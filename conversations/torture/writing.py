@@ -15,14 +15,14 @@ from random import Random
 from conversations.torture.notes import Batch, Notes, recall
 from conversations.torture.plan import PATIENCE_S, TENANT, Plan
 from eventstore import ANY, EventStore, Meta, NewEvent
-from eventstore.errors import StoreUnavailable, WrongExpectedVersion
+from eventstore.errors import DatabaseBusy, ForkedStore, StoreUnavailable, WrongExpectedVersion
 from eventstore.events import AssistantMessage, TurnEnd, TurnStart, UserMessage
 from eventstore.events.base import Clock, utc_now
 from eventstore.events.records import EventData
 from eventstore.events.values import TextPart
 from eventstore.ids import derived_id
 
-__all__ = ["hold", "write"]
+__all__ = ["append", "hold", "make", "open_store", "write"]
 
 _LARGEST = 20
 _CLOCK_OFF_S = 86_400.0
@@ -42,7 +42,7 @@ def write(plan: Plan, index: int) -> None:
     clock = _unsteady(plan.chance(f"{name} clock", number))
     with Notes(plan.notes(name)) as notes, open_store(plan, clock) as store:
         if memory.pending is not None:
-            notes.acknowledged(memory.pending, _append(plan, store, memory.pending, choose, False))
+            append(plan, store, notes, memory.pending, choose, exact=False)
             done += memory.pending.size
         while (share is None or done < share) and not plan.stopped():
             size = choose.randint(1, _LARGEST)
@@ -51,8 +51,7 @@ def write(plan: Plan, index: int) -> None:
             stream = choose.choice(plan.streams(name, number))
             batch = Batch(f"{name}.{number}", stream, size)
             notes.tries(batch)
-            exact = choose.random() < 0.5
-            notes.acknowledged(batch, _append(plan, store, batch, choose, exact))
+            append(plan, store, notes, batch, choose, exact=choose.random() < 0.5)
             done, number = done + size, number + 1
 
 
@@ -87,16 +86,29 @@ def open_store(plan: Plan, clock: Clock = utc_now) -> EventStore:
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
-            return EventStore.open(plan.url, migrate=False, pool_size=2, clock=clock)
+            return EventStore.open(
+                plan.url,
+                migrate=False,
+                pool_size=2,
+                busy_timeout_ms=plan.busy_timeout_ms,
+                clock=clock,
+            )
         except StoreUnavailable:
             if time.monotonic() > until:
                 raise
             time.sleep(0.02)
 
 
-def _append(plan: Plan, store: EventStore, batch: Batch, choose: Random, exact: bool) -> int:
-    """Append a batch until the store acknowledges it; return the version of its first event."""
-    events, until = _events(plan, batch, choose), time.monotonic() + PATIENCE_S
+def append(
+    plan: Plan, store: EventStore, notes: Notes, batch: Batch, choose: Random, *, exact: bool
+) -> None:
+    """Append a batch until the store acknowledges it, and note that.
+
+    Raises:
+        ForkedStore: This process is a child that may not use the store.
+        StoreUnavailable: It did not succeed for two minutes.
+    """
+    events, until = make(plan, batch, choose), time.monotonic() + PATIENCE_S
     expected: int | None = 0 if exact else None
     while True:
         try:
@@ -107,10 +119,15 @@ def _append(plan: Plan, store: EventStore, batch: Batch, choose: Random, exact: 
                 tenant_id=TENANT,
                 user_id=str(plan.run),
             )
-            return done.version - batch.size + 1
+            notes.acknowledged(batch, done.version - batch.size + 1)
+            return
         except WrongExpectedVersion as conflict:
             expected = conflict.actual
-        except StoreUnavailable:
+        except ForkedStore:
+            raise
+        except StoreUnavailable as error:
+            if isinstance(error, DatabaseBusy):
+                notes.count("busy")
             # Whether it was committed is not known: the same again, with the same ids, tells.
             if time.monotonic() > until:
                 raise
@@ -121,7 +138,7 @@ def _hold(plan: Plan, store: EventStore, batch: Batch, choose: Random) -> int:
     with store.writing() as connection:
         done = store.append(
             batch.stream,
-            _events(plan, batch, choose),
+            make(plan, batch, choose),
             tenant_id=TENANT,
             user_id=str(plan.run),
             connection=connection,
@@ -132,7 +149,8 @@ def _hold(plan: Plan, store: EventStore, batch: Batch, choose: Random) -> int:
     return done.version - batch.size + 1
 
 
-def _events(plan: Plan, batch: Batch, choose: Random) -> list[NewEvent]:
+def make(plan: Plan, batch: Batch, choose: Random) -> list[NewEvent]:
+    """Return the events of a batch, with ids and marks by which they are told again."""
     clock = _unsteady(choose)()
     return [
         NewEvent(

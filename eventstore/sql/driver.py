@@ -23,7 +23,7 @@ from sqlalchemy.pool import QueuePool
 from eventstore.forks import at_fork
 from eventstore.sealing import OPTION, Keyring
 from eventstore.sql.dialect import DriverConnection, dialect_named
-from eventstore.sql.inherited import Opened
+from eventstore.sql.inherited import USER, Opened
 
 __all__ = ["EACH", "AtHand", "begin", "statement", "transaction"]
 
@@ -71,6 +71,7 @@ class AtHand:
                 self._in_child()
             elif self.dialect.is_sqlite or time.monotonic() - since < _FRESH_S:
                 self._opened.check()
+                pooled.info[USER] = threading.get_ident()
                 return pooled
             else:
                 pooled.close()

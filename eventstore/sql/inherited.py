@@ -12,6 +12,7 @@ import os
 import socket
 import sqlite3
 from contextlib import suppress
+from threading import get_ident
 from typing import Any
 from weakref import WeakSet
 
@@ -22,7 +23,10 @@ from sqlalchemy.exc import DisconnectionError
 from eventstore.errors import DatabaseReplaced, ForkedStore
 from eventstore.masking import masked
 
-__all__ = ["Opened"]
+__all__ = ["USER", "Opened"]
+
+USER = "thread"
+"""Where a pooled connection's ``info`` has the thread that has taken it last."""
 
 _File = tuple[int, int]
 
@@ -93,17 +97,20 @@ class Opened:
         for record in list(self._records):
             connection, record.fairy_ref = record.dbapi_connection, None  # Nobody is to return it.
             if connection is not None:
-                self._let_go(connection)
+                self._let_go(connection, used_here=record.info.get(USER) == get_ident())
         self._records.clear()
         self._engine.dispose(close=False)
 
-    def _let_go(self, connection: Any) -> None:
+    def _let_go(self, connection: Any, *, used_here: bool) -> None:
         if not isinstance(connection, sqlite3.Connection):
             with suppress(psycopg.Error, OSError):
                 _cut(connection.fileno())
             connection.close()
             return
-        connection.set_authorizer(_deny)
+        if used_here:
+            # Those that another thread of the parent used are not touched, and have nobody who
+            # could use them here: SQLite's lock on one may be held by that thread, for ever.
+            connection.set_authorizer(_deny)
         _kept.append(connection)
         if self._file is not None:
             _inherited.add(self._file)
@@ -118,7 +125,8 @@ class Opened:
             self._path = connection.execute("PRAGMA database_list").fetchone()[2]
         self.check()
 
-    def _taken(self, _connection: Any, _record: Any, _pooled: Any) -> None:
+    def _taken(self, _connection: Any, record: Any, _pooled: Any) -> None:
+        record.info[USER] = get_ident()
         if self.is_parents:
             self.in_child()
             raise DisconnectionError("forked")  # Upon which the pool opens another.

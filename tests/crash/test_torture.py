@@ -88,7 +88,7 @@ def test_nothing_is_lost_and_tampering_is_told(
 
 def test_acknowledged_events_are_counted_once(tmp_path: Path) -> None:
     """Notes that grow between two looks are read on from where the last one ended."""
-    tally = Tally([tmp_path / "writer-0", tmp_path / "writer-1"])
+    tally = Tally(lambda: [tmp_path / "writer-0", tmp_path / "writer-1"])
     assert 0 == tally.events()
     with Notes(tmp_path / "writer-0") as notes:
         notes.tries(BATCH)

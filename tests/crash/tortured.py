@@ -1,29 +1,35 @@
-"""A run of the torture kit as a program of its own, which leaves its notes to the test.
+"""Runs of the torture kit as a program of its own, which reports to the test.
 
 Its processes are forked from a server that has imported what they need; the one that a test may
-have running has imported something else.
+have running has imported something else. Run as ``python -m tests.crash.tortured URL DIRECTORY``,
+which leaves the notes of a run of the first scenario, or with names of scenarios in the place of
+the directory.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from conversations.torture import Torture
+from conversations.torture import SCENARIOS, Torture, run
 from conversations.torture.run import planned, torment
 from eventstore import EventStore
 
 TORTURE = Torture(writers=2, events=300, every_s=0.3)
 
 
-def main(url: str, directory: str) -> None:
-    """Torture a database, and write the report to stdout."""
+def main(url: str, *what: str) -> None:
+    """Torture a database, and write a report to stdout for each scenario."""
     with EventStore.open(url, pool_size=2) as store:
-        plan = planned(store, TORTURE, Path(directory))
-        report = torment(plan, store)
-    json.dump(asdict(report), sys.stdout, default=str)
+        for name in what:
+            if name in SCENARIOS:
+                torture = replace(TORTURE, scenario=name, every_s=0.5)
+                report = run(store, torture, checkers=0)
+            else:
+                report = torment(planned(store, TORTURE, Path(name)), store)
+            print(json.dumps(asdict(report), default=str), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
