@@ -23,7 +23,7 @@ from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import BlobDamaged, ProjectionFailed, StatementRefused
 from eventstore.events import RecordedEvent
 from eventstore.sql.dialect import AnyConnection, DriverConnection, dialect_of
-from eventstore.sql.read import END, read_page
+from eventstore.sql.read import END, chain_at, read_page
 from eventstore.telemetry import operation
 from projections import heads
 from projections.base import Projection
@@ -110,6 +110,7 @@ class CatchUp:
         self._bound: list[BoundFolds | BoundCounts] = []
         self.stood: list[tuple[int, bytes | None]] = []
         self._most = self._count = self._missed = 0
+        self._chain: bytes | None = None
 
     def fold(self, connection: AnyConnection, most: int = PIECE) -> int:
         """Fold the next events in memory; return how many were read.
@@ -128,7 +129,7 @@ class CatchUp:
             self.version = min(version for version, _ in self.stood)
             page = _page(connection, self._folds, stream, self.version, self._before, most)
             if page:
-                self.version = page[-1].version
+                self.version, self._chain = page[-1].version, page[-1].chain
                 self._look_for_counts(connection, page)
                 with self._counts.active():
                     for fold in self._folds:
@@ -213,10 +214,14 @@ class CatchUp:
         return heads.lock(connection, self._generations, self._conversation_id)
 
     def _stands(self, connection: AnyConnection) -> bool:
-        """Whether everything is as it was when it was folded; it stays so from now on."""
+        """Whether everything is as it was when it was folded; it stays so from now on.
+
+        Also the events that were folded: not where the database has gone back to an older state.
+        """
         stands = [(head.version, head.chain) for head in self._lock(connection)]
         erasures = erasure_count(connection, [self._conversation_id])
-        return (stands, erasures) == (self.stood, self.erasures)
+        chain = chain_at(connection, self._conversation_id, self.version)
+        return (stands, erasures, chain) == (self.stood, self.erasures, self._chain)
 
 
 def in_pieces(several: Sequence[CatchUp], begin: Begin[Any], pause: Pause = at_once) -> None:

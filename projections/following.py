@@ -142,8 +142,13 @@ def late(connection: Connection, generation: Generation | None) -> list[UUID]:
 
 
 def _advance(way: _Way, generations: Sequence[Generation], before: str | None, after: str) -> None:
-    """Move the cursors, but for those that somebody else has moved since they were read."""
+    """Move the cursors, but for those that somebody else has moved since they were read.
+
+    And none where the log has gone back meanwhile, and knows nothing of where they would stand.
+    """
     with way.on_driver() as connection:
+        if not feed.holds(connection, after):
+            return
         run_each(
             connection,
             _MOVE.on(connection.dialect),

@@ -25,6 +25,7 @@ from eventstore.log import get_logger
 from eventstore.sql import feed
 from eventstore.sql.dialect import dialect_of
 from eventstore.sql.migrate import schema_lock
+from eventstore.sql.read import chains_stand
 from eventstore.sql.schema import metadata_for
 from eventstore.telemetry import operation
 from projections import failures, generations, tables
@@ -268,11 +269,16 @@ def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequen
             for conversation_id, known in counts.items()
         }
         together = FoldedPage.of(dialect_of(connection), folded)
+        reached = {
+            conversation_id: (folds[0].version, folds[0].chain)
+            for conversation_id, folds in folded.items()
+            if folds[0].version
+        }
     _save_counts(store, ids, list(counts.values()), erasures)
     with store.writing(durable=False) as connection:
         erasure_lock(connection, *ids)
-        # What was erased since it was folded must not be written.
-        if erasure_count(connection, ids) != erasures:
+        # What was erased since it was folded must not be written, nor what is no longer there.
+        if erasure_count(connection, ids) != erasures or not chains_stand(connection, reached):
             raise AlreadyFolded
         together.write(connection)
 

@@ -26,7 +26,7 @@ from eventstore.sealing import keys_of
 from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
 from eventstore.sql.rows import COLUMNS, decode_rows
 
-__all__ = ["Behind", "FeedPage", "behind", "feed_end", "gained", "read_feed"]
+__all__ = ["Behind", "FeedPage", "behind", "feed_end", "gained", "holds", "read_feed"]
 
 _COLUMNS = len(COLUMNS["sqlite"].split(","))
 _DIGEST_BYTES = 8
@@ -72,6 +72,11 @@ _BEHIND = Statement(
     """,  # noqa: S608 - constants of this module
 )
 
+_AT = Statement(
+    f"SELECT position, {_DIGEST} FROM events WHERE position = :position",  # noqa: S608 - likewise
+    f"SELECT epoch, tx_id::text, position, {_DIGEST} FROM events "  # noqa: S608 - likewise
+    "WHERE (epoch, tx_id, position) = (:epoch, (:tx_id)::text::xid8, :position)",
+)
 _GAINED = Statement(
     "SELECT DISTINCT conversation_id FROM events WHERE position > :position",
     f"SELECT DISTINCT conversation_id FROM events WHERE {_AFTER}",  # noqa: S608 - likewise
@@ -203,6 +208,22 @@ def gained(connection: AnyConnection, after: str | None) -> list[UUID]:
     dialect, cur = dialect_of(connection), cursor(connection)
     cur.execute(_GAINED.on(dialect), _parse(dialect.name, after).parameters)
     return [dialect.to_id(row[0]) for row in cur.fetchall()]
+
+
+def holds(connection: AnyConnection, cursor_text: str | None) -> bool:
+    """Return whether the log still has a cursor's event, in the caller's transaction.
+
+    Raises:
+        InvalidCursor: It did not come from a feed of this kind of database.
+    """
+    dialect, cur = dialect_of(connection), cursor(connection)
+    place = _parse(dialect.name, cursor_text)
+    if place == _START[dialect.name]:
+        return True
+    cur.execute(_AT.on(dialect), place.parameters)
+    row = cur.fetchone()
+    cur.close()
+    return row is not None and place == _Place.of(row[:-1], row[-1])
 
 
 def _place_of(dialect: Dialect, row: Sequence[Any]) -> _Place:

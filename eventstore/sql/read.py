@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 from eventstore.errors import EventDamaged
+from eventstore.events.codec import dumps
 from eventstore.events.records import RecordedEvent
 from eventstore.sealing import Keyring, keys_of
 from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
 from eventstore.sql.rows import COLUMNS, decode_rows
 
-__all__ = ["END", "chain_at", "read_page"]
+__all__ = ["END", "chain_at", "chains_stand", "read_page"]
 
 
 def _page(order: str) -> Statement:
@@ -37,6 +39,19 @@ _VERSIONS = """
 _CHAIN = Statement(
     "SELECT chain FROM events WHERE conversation_id = :conversation_id AND version = :version"
 )
+_STANDING = {
+    "sqlite": """
+        SELECT count(*) FROM json_each(?) AS wanted JOIN events
+            ON conversation_id = json_extract(wanted.value, '$[0]')
+            AND version = json_extract(wanted.value, '$[1]')
+            AND hex(chain) = json_extract(wanted.value, '$[2]')
+        """,
+    "postgresql": """
+        SELECT count(*) FROM unnest(%s::uuid[], %s::bigint[], %s::bytea[])
+            AS wanted (stream, place, mark)
+        JOIN events ON conversation_id = stream AND version = place AND chain = mark
+        """,
+}
 END = 2**62
 """A version that no stream reaches."""
 
@@ -97,6 +112,26 @@ def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> 
     row = cur.fetchone()
     cur.close()
     return None if row is None else row[0]
+
+
+def chains_stand(
+    connection: AnyConnection, expected: Mapping[UUID, tuple[int, bytes | None]]
+) -> bool:
+    """Return whether streams have events of these versions and chains, in one query.
+
+    They have them no more where the database has gone back to an older state meanwhile.
+    """
+    dialect, cur = dialect_of(connection), cursor(connection)
+    wanted = [(dialect.from_id(stream), *place) for stream, place in expected.items()]
+    streams, versions, chains = zip(*wanted, strict=True) if wanted else ((), (), ())
+    if dialect.is_sqlite:
+        hexed = [[*place, (chain or b"").hex().upper()] for *place, chain in wanted]
+        cur.execute(_STANDING["sqlite"], [dumps(hexed)])
+    else:
+        cur.execute(_STANDING["postgresql"], [list(streams), list(versions), list(chains)])
+    [(found,)] = cur.fetchall()
+    cur.close()
+    return bool(found == len(wanted))
 
 
 def _no_text(cur: sqlite3.Cursor, dialect: Dialect, wanted: dict[str, Any]) -> int:

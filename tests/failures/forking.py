@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -23,6 +24,9 @@ from tests.contract.facade import say, texts
 
 EACH = 20
 """Appends of each process."""
+
+_LONGER_S = 1.5
+"""Longer than a fork waits for other threads."""
 
 
 def forked(work: Callable[[], object]) -> object:
@@ -132,6 +136,24 @@ def using(url: str) -> object:
         inherited = forked(lambda: talk(store, "child"))
         anew = forked(lambda: talk(EventStore.open(url), "child"))
     return [inherited, anew, forked(lambda: talk(store, "later"))]
+
+
+def beside_a_query(url: str) -> object:
+    """Fork while another thread is within SQLite for longer than a fork waits."""
+    store, begun = EventStore.open(url), threading.Event()
+
+    def ask() -> None:
+        with store.reading() as connection:
+            driver: Any = connection.connection.driver_connection
+            driver.create_function("rest", 0, lambda: begun.set() or time.sleep(_LONGER_S))
+            connection.exec_driver_sql("SELECT rest()").all()
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    begun.wait()
+    found = forked(lambda: talk(store, "child"))
+    thread.join()
+    return [found, talk(store, "parent")]
 
 
 def in_memory(_: str) -> object:

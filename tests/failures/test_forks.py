@@ -108,6 +108,14 @@ def test_child_forked_within_a_transaction(database_url: str) -> None:
         assert all_there(database_url, [inherited, anew, later])
 
 
+def test_child_forked_beside_a_query(sqlite_url: str) -> None:
+    """The child is refused: it waited for ever for SQLite's lock on that thread's connection."""
+    found, talked = run("beside_a_query", sqlite_url)
+
+    assert "ForkedStore" == found
+    assert all_there(sqlite_url, [talked])
+
+
 def test_database_in_memory() -> None:
     """A child would write to a copy, and nobody would ever see it: refused."""
     assert ["ForkedStore", ""] == run("in_memory", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -19,7 +20,14 @@ from eventstore.errors import (
     WriterFenced,
     WrongExpectedVersion,
 )
-from projections import Views
+from projections import Views, following
+from projections.catalogue import PROJECTIONS
+from projections.diff import compare
+from projections.engine import CatchUp
+from projections.following import catch_up_behind
+from projections.generations import find_all_live
+from projections.rebuild import rebuild
+from projections.timeline import TIMELINE
 from tests.contract.facade import say, texts
 from tests.going_back import Backup
 from tests.integration.recording import ask, ask_for_tool
@@ -148,6 +156,71 @@ class TestViews:
             store.append(cid, say("new 1", "new 2", "new 3"))
             expected = Views(store).context(cid)
             assert expected == views.context(cid)
+
+
+class TestFolding:
+    """What was folded of the log that there was is not written into the one that there is."""
+
+    def test_by_a_catch_up(self, store: EventStore) -> None:
+        """Its head would stand at events that it has never seen."""
+        views, cid = Views(store), converse(store, 6)
+        views.timeline(cid)
+        with store.reading() as connection:
+            live = [each for each in find_all_live(connection, PROJECTIONS) if each is not None]
+        with backed_up(store) as restore:
+            store.append(cid, say("lost 1", "lost 2"))
+            catching_up = CatchUp(live, cid)
+            with store.reading() as connection:
+                catching_up.fold(connection)
+            restore()
+            store.append(cid, say("new 1", "new 2"))
+            with store.writing() as connection:
+                catching_up.save(connection)
+            assert not compare(store, conversations=[cid]).differences
+
+    def test_by_a_rebuild(self, store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Conversations that the log no longer holds to that version are folded again."""
+        cid = converse(store, 6)
+
+        def killed(*_: object) -> None:
+            raise SystemExit
+
+        def restored(*_: object) -> None:
+            restore()
+            store.append(cid, say("new 1", "new 2"))
+            monkeypatch.undo()
+
+        with monkeypatch.context() as patched:
+            patched.setattr("projections.rebuild._fold_all", killed)
+            with pytest.raises(SystemExit):
+                rebuild(store, [TIMELINE.name])
+        with backed_up(store) as restore:
+            store.append(cid, say("lost 1", "lost 2"))
+            monkeypatch.setattr("projections.rebuild._save_counts", restored)
+            rebuild(store, [TIMELINE.name])
+            assert not compare(store, [TIMELINE.name]).differences
+
+    def test_by_a_follower(self, store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its place in the feed would lie behind events that it has never looked at."""
+        views = Views(store)
+        converse(store, 6)
+        settled(store)
+        catch_up_behind(store, PROJECTIONS)
+        with backed_up(store) as restore:
+            converse(store, 6)
+            settled(store)
+            advance = following._advance
+
+            def late(*arguments: Any) -> None:
+                restore()
+                advance(*arguments)
+
+            monkeypatch.setattr(following, "_advance", late)
+            catch_up_behind(store, PROJECTIONS)
+            monkeypatch.undo()
+            new = new_id()
+            store.append(new, say("new"))
+            assert new in {row.conversation_id for row in views.conversations()}
 
 
 class TestRecorder:
