@@ -66,10 +66,10 @@ def others_in(store: EventStore) -> bool:
 
 def lacks(store: EventStore, scenario: str) -> str | None:
     """Return why a scenario cannot be run with this kind of database, if it cannot."""
-    setbacks, kind = SCENARIOS[scenario].setbacks, store.engine.dialect.name
-    if setbacks is None or kind in setbacks:
+    setbacks = SCENARIOS[scenario].setbacks
+    if setbacks is None or store.engine.dialect.name in setbacks:
         return None
-    return f"{kind} cannot do it"
+    return "SQLite has no standby"
 
 
 def run(
@@ -160,7 +160,7 @@ def torment(
     with Crew(plan, roles(plan, cursor)) as crew:
         for number, kind in enumerate(_blows(plan, scenario)):
             working, done = crew.tend(), tally.events() if kind == "look" else 0
-            if not working or _over(plan, time.monotonic() - started, done):
+            if not working or _over(plan, time.monotonic() - started, done, crew.counts):
                 break
             if kind == "kill":
                 crew.kill(plan.chance("kill", number), scenario.spared)
@@ -199,10 +199,9 @@ def torment(
     )
 
 
-def _over(plan: Plan, seconds: float, done: int) -> bool:
+def _over(plan: Plan, seconds: float, done: int, counts: Counter[str]) -> bool:
     """Whether there was enough; writers that have a share end by themselves."""
-    endless = SCENARIOS[plan.scenario].setbacks is not None
-    enough = endless and plan.events is not None and done >= plan.events
+    enough = counts["setbacks"] > 0 and plan.events is not None and done >= plan.events
     return enough or (plan.seconds is not None and seconds > plan.seconds)
 
 

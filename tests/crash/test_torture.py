@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from conversations.cli import torture as command
-from conversations.torture import Findings, Report
+from conversations.torture import SCENARIOS, Findings, Report, lacks
 from conversations.torture.checking import check
 from conversations.torture.notes import Ack, Batch, Delivered, Notes, Tally
 from conversations.torture.plan import Plan
@@ -33,16 +33,21 @@ STORED = [(1, "writer-0.0.0.3"), (2, "writer-0.0.1.3"), (3, "writer-0.0.2.3")]
 HANDED: list[Delivered] = [(STREAM, 1), (STREAM, 2), (STREAM, 3)]
 
 
-def tortured(store: EventStore, directory: Path) -> tuple[Plan, dict[str, Any]]:
-    """Torture a database by a program of its own; return its plan and what it reported."""
+def reported(store: EventStore, *what: str) -> list[dict[str, Any]]:
+    """Torture a database by a program of its own; return what it reported."""
     url = store.engine.url.render_as_string(hide_password=False)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.tortured", url, str(directory)],
+        [sys.executable, "-m", "tests.crash.tortured", url, *what],
         cwd=ROOT,
         check=True,
         stdout=subprocess.PIPE,
     )
-    report = json.loads(done.stdout)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def tortured(store: EventStore, directory: Path) -> tuple[Plan, dict[str, Any]]:
+    """Torture a database; return the plan and the report."""
+    (report,) = reported(store, str(directory))
     return replace(planned(store, TORTURE, directory), run=UUID(report["run"])), report
 
 
@@ -86,6 +91,32 @@ def test_nothing_is_lost_and_tampering_is_told(
     assert f"{len(told)} of {len(told)} checked" == " ".join(told[-1].split()[:4])
 
 
+def test_every_scenario_ends_with_zeros(
+    shared_url: str, open_store: Callable[[str], EventStore]
+) -> None:
+    """Forks, stopped processes, and databases that go back: only what recorders named is gone."""
+    store = open_store(shared_url)
+    names = [name for name in SCENARIOS if name != "kills" and lacks(store, name) is None]
+    reports = reported(store, *names)
+
+    assert names == [report["scenario"] for report in reports]
+    assert {} == {
+        report["scenario"]: report
+        for report in reports
+        if Findings() != Findings(**report["findings"]) or report["acknowledged"] < 300
+    }
+    done = {name: report["counts"] for name, report in zip(names, reports, strict=True)}
+    assert done["forks"]["forks"] > 0
+    assert all(done[name]["setbacks"] > 0 for name in names if name in ("failover", "restore"))
+
+
+def test_scenario_that_the_database_cannot_have(sqlite_url: str) -> None:
+    """SQLite has no standby: asked for by name it is refused, and with all of them left out."""
+    EventStore.open(sqlite_url).close()
+    done = run("torture", "--scenario", "failover", url=sqlite_url)
+    assert (2, True) == (done.status, "failover cannot be run: SQLite has no standby" in done.err)
+
+
 def test_acknowledged_events_are_counted_once(tmp_path: Path) -> None:
     """Notes that grow between two looks are read on from where the last one ended."""
     tally = Tally(lambda: [tmp_path / "writer-0", tmp_path / "writer-1"])
@@ -117,13 +148,14 @@ def test_writers_share_conversations_and_go_on_to_new_ones(sqlite_url: str, tmp_
         (STORED[:2], Findings(missed=1, torn=1)),
         ([], Findings(missed=3)),
         ([*STORED, (4, "writer-0.0.2.3")], Findings(duplicated=1)),
+        ([*STORED, (4, "writer-0.1.0.1")], Findings(misnamed=1)),
         ([STORED[0], (2, STORED[2][1]), (3, STORED[1][1])], Findings(out_of_order=4)),
     ],
-    ids=["whole", "torn", "lost", "doubled", "swapped"],
+    ids=["whole", "torn", "lost", "doubled", "misnamed", "swapped"],
 )
 def test_log_is_compared_with_acks(stored: list[tuple[int, str]], expected: Findings) -> None:
-    """What was acknowledged and is missing, doubled or elsewhere in the log is counted."""
-    assert expected == audit_stream(stored, [ACK])
+    """What was acknowledged and is missing, doubled or elsewhere, or there and said to be lost."""
+    assert expected == audit_stream(stored, [ACK], [Batch("writer-0.1", STREAM, 1)])
 
 
 @pytest.mark.parametrize(
@@ -156,7 +188,7 @@ def test_exit_status_tells_what_was_found(
 ) -> None:
     """The command ends with 1 if anything was found, or nothing was there to be lost."""
     EventStore.open(sqlite_url).close()
-    done = Report("db", STREAM, 1, 1.0, acknowledged, 10, (10, 10), 1, 0, 1, 1, findings)
+    done = Report("db", STREAM, "kills", 1, 1.0, acknowledged, 10, (10, 10), {"kills": 1}, findings)
     monkeypatch.setattr(command, "run", lambda *_, **__: done)
     assert status == run("torture", url=sqlite_url).status
     told = run("torture", "--json", url=sqlite_url)

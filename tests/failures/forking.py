@@ -142,10 +142,14 @@ def beside_a_query(url: str) -> object:
     """Fork while another thread is within SQLite for longer than a fork waits."""
     store, begun = EventStore.open(url), threading.Event()
 
+    def rest() -> None:
+        begun.set()
+        time.sleep(_LONGER_S)
+
     def ask() -> None:
         with store.reading() as connection:
             driver: Any = connection.connection.driver_connection
-            driver.create_function("rest", 0, lambda: begun.set() or time.sleep(_LONGER_S))
+            driver.create_function("rest", 0, rest)
             connection.exec_driver_sql("SELECT rest()").all()
 
     thread = threading.Thread(target=ask)
