@@ -26,6 +26,7 @@ _THREADS = 2
 _CHILDREN = 3
 _BATCHES = 15
 _MEAN = _BATCHES // 2
+_ALONE = 3
 _OF_THEIR_OWN = 5
 _LARGEST = 20
 _PAUSE_S = 0.005
@@ -48,6 +49,9 @@ def fork_writers(plan: Plan, index: int) -> None:
             )
             for number in range(_THREADS)
         ]
+        # Once alone: what other packages make at their first use, a fork must not find half made.
+        first = iter(range(_ALONE))
+        _write(plan, store, f"{name}.first", 0, lambda: next(first, None) is None)
         for thread in threads:
             thread.start()
         number = 0
