@@ -7,12 +7,9 @@ reader remembers its cursor only; what it was handed stands in its notes, in tha
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 import time
 from contextlib import suppress
-
-import psycopg
 
 from conversations.torture.notes import Batch, Notes, write_down
 from conversations.torture.plan import PATIENCE_S, Plan
@@ -25,8 +22,6 @@ from projections.rebuild import rebuild
 __all__ = ["fold", "rebuild_again", "tail"]
 
 _PAUSE_S = 0.02
-_GONE = (sqlite3.OperationalError, psycopg.errors.UndefinedTable)
-"""What a rebuild whose tables a setback has taken away says, beside the errors of the store."""
 
 _PAGE = 500
 
@@ -93,7 +88,7 @@ def rebuild_again(plan: Plan) -> None:
     with Notes(plan.notes("rebuilds")) as notes, open_store(plan) as store:
         while not plan.stopped():
             chosen, started = choose.sample(names, choose.randint(1, len(names))), time.monotonic()
-            with suppress(EventStoreError, *_GONE):
+            with suppress(EventStoreError):
                 done = rebuild(store, chosen)
                 notes.acknowledged(Batch("rebuild", plan.run, done.events), 0)
             until = 2 * time.monotonic() - started
