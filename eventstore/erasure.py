@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from sqlalchemy import (
@@ -31,24 +33,33 @@ from eventstore.envelope import unwrapped
 from eventstore.errors import ConversationNotFound, InvalidEvent, KeyUnavailable
 from eventstore.events import Erasure, ToolResult
 from eventstore.events.codec import decode
-from eventstore.events.records import NewEvent, RecordedEvent
+from eventstore.events.records import NewEvent
 from eventstore.events.values import Quoting
 from eventstore.ids import new_id
-from eventstore.quoting import copies_of, quotations_of, ranges, told
+from eventstore.quoting import ranges, told
 from eventstore.retired_keys import retire
 from eventstore.sealing import DATA, SEALED, Keyring, key_of, keys_of, opened
 from eventstore.sql.append import append
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.migrate import schema_stays
-from eventstore.sql.read import read_page
 from eventstore.sql.requests import ANY, Append, prepare
 from eventstore.sql.schema import SHARED_TABLES, metadata_for
 from eventstore.sql.sources import forget
 from eventstore.sql.traces import clear_statistics
+from eventstore.sql.transactions import Transactions
 from eventstore.sql.types import Id
+from eventstore.surveying import Outdated, Survey, survey
 
-__all__ = ["ErasureReceipt", "erase", "erasure_count", "erasure_lock", "tables_with_content"]
+__all__ = [
+    "ErasureReceipt",
+    "erase",
+    "erase_in",
+    "erasure_count",
+    "erasure_lock",
+    "tables_with_content",
+]
 
+_ATTEMPTS = 3  # in which others may come between looking and erasing
 _DIGEST = re.compile("[0-9a-f]{64}")
 _ERASURES = Statement(
     "SELECT count(*) FROM erasures WHERE conversation_id IN (SELECT value FROM json_each(:ids))",
@@ -106,22 +117,61 @@ def erasure_count(connection: AnyConnection, conversations: Sequence[UUID]) -> i
     return int(found)
 
 
+def erase_in(
+    store: Transactions,
+    conversation_id: UUID,
+    *,
+    reason: str,
+    now: datetime,
+    versions: Iterable[int] | None,
+    requested_by: str | None,
+    derived: bool,
+) -> ErasureReceipt:
+    """Erase payloads in a transaction of its own, as `erase` does.
+
+    What goes along with some versions is looked for before, in a transaction that reads. If the
+    conversation has moved on meanwhile it is looked for again, and after some attempts under the
+    lock.
+    """
+    wanted = None if versions is None else frozenset(versions)
+    erasing = partial(
+        erase,
+        conversation_id=conversation_id,
+        reason=reason,
+        now=now,
+        versions=wanted,
+        requested_by=requested_by,
+        derived=derived,
+    )
+    for _ in range(0 if wanted is None else _ATTEMPTS):
+        with store.reading() as connection:
+            erasures = erasure_count(connection, [conversation_id])
+            found = survey(connection, conversation_id, wanted, erasures=erasures, derived=derived)
+        with suppress(Outdated), store.writing() as connection:
+            return erasing(connection, found=found)
+    with store.writing() as connection:
+        return erasing(connection)
+
+
 def erase(
     connection: Connection,
     conversation_id: UUID,
     *,
     reason: str,
     now: datetime,
-    versions: Iterable[int] | None = None,
+    versions: Collection[int] | None = None,
     requested_by: str | None = None,
     derived: bool = True,
+    found: Survey | None = None,
 ) -> ErasureReceipt:
     """Erase payloads of a conversation, all or those of ``versions``, in the caller's transaction.
 
     Earlier receipts are kept. Erasing again finds nothing and leaves another receipt. With
-    ``versions``, what copies them goes along, unless ``derived`` is false.
+    ``versions``, what copies them goes along, unless ``derived`` is false; ``found`` is what an
+    earlier transaction has found of it, without which it is looked for here.
 
     Raises:
+        Outdated: The conversation has moved on since then; nothing was written.
         ConversationNotFound: There is none of this id.
         InvalidEvent: No reason was given.
         KeyUnavailable: The conversation is sealed, and there are no keys.
@@ -141,6 +191,11 @@ def erase(
         raise ConversationNotFound(conversation_id)
     if locked.key_id is not None and keys_of(connection) is None:
         raise KeyUnavailable(conversation_id, "the store was opened without keys")
+    erasures = erasure_count(connection, [conversation_id])
+    if found is None:
+        found = survey(connection, conversation_id, versions, erasures=erasures, derived=derived)
+    elif (found.version, found.erasures) != (locked.version, erasures):
+        raise Outdated
     if versions is None and locked.key_id is not None:
         retire(connection, conversation_id, locked.key_id, now)
     erasure_id = new_id()
@@ -153,12 +208,7 @@ def erase(
             requested_by=requested_by,
         )
     )
-    erased = _chosen(connection, tables["events"], conversation_id, versions)
-    copies: dict[int, str] = {}
-    quoting: dict[int, str] = {}
-    if versions is not None:
-        copies, quoting = _quoting(connection, conversation_id, erased, derived)
-        erased = tuple(sorted({*erased, *copies}))
+    erased = tuple(sorted({*found.chosen, *found.copies}))
     _name(connection, tables["erased_versions"], conversation_id, erasure_id, erased)
     _erase_events(connection, tables["events"], conversation_id, erased)
     sizes = _erase_blobs(connection, tables, conversation_id)
@@ -173,8 +223,8 @@ def erase(
         blob_count=len(sizes),
         blob_bytes=sum(sizes),
         requested_by=requested_by,
-        derived=told(copies),
-        quoted_by=told(quoting),
+        derived=told(found.copies),
+        quoted_by=told(found.quoting),
     )
     request = Append(conversation_id, prepare([NewEvent(receipt)], None, 1 << 30), ANY)
     done = append(connection, request, now)
@@ -190,43 +240,6 @@ def erase(
         receipt.derived,
         receipt.quoted_by,
     )
-
-
-def _quoting(
-    connection: Connection, conversation_id: UUID, chosen: Collection[int], derived: bool
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Return what goes along with these versions, and what then holds their words still."""
-    events: list[RecordedEvent] = []
-    while page := read_page(connection, conversation_id, after=events[-1].version if events else 0):
-        events += page
-    copies = copies_of(events, chosen)
-    quotations = quotations_of(events, {*chosen, *copies} if derived else chosen)
-    if not derived:
-        return {}, quotations | copies
-    requests = {version: what for version, what in quotations.items() if what == "request"}
-    left = {version: what for version, what in quotations.items() if version not in requests}
-    return copies | requests, left
-
-
-def _chosen(
-    connection: Connection,
-    events: SqlTable,
-    conversation_id: UUID,
-    versions: Iterable[int] | None,
-) -> tuple[int, ...]:
-    """Return the versions that have a payload and are to lose it, in order."""
-    query = (
-        select(events.c.version)
-        .where(
-            events.c.conversation_id == conversation_id,
-            events.c.data.is_not(None),
-            events.c.type != Erasure.type,
-        )
-        .order_by(events.c.version)
-    )
-    present = connection.execute(query).scalars().all()
-    wanted = None if versions is None else set(versions)
-    return tuple(version for version in present if wanted is None or version in wanted)
 
 
 def _name(

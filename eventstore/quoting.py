@@ -37,6 +37,7 @@ from eventstore.events.values import Quoting, VersionRange
 __all__ = ["copies_of", "quotations_of", "ranges", "told"]
 
 _LEAST = 20  # characters of a text that nobody says twice by chance
+_FEW = 8
 
 
 def copies_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[int, str]:
@@ -47,11 +48,16 @@ def copies_of(events: Sequence[RecordedEvent], chosen: Collection[int]) -> dict[
         for key in _keys(event):
             near[key].append(event.version)
     found: dict[int, str] = {}
+    asked: set[tuple[tuple[str, object], type]] = set()
     waiting = [version for version in chosen if version in kept]
     seen = set(waiting)
     while waiting:
         for source in [kept[version] for version in waiting]:
             for key in _keys(source):
+                # What copies a source by its place copies the next one of its kind there as well.
+                if key[0] != "input" and (key, type(source.data)) in asked:
+                    continue
+                asked.add((key, type(source.data)))
                 for version in near[key]:
                     if version not in seen and _copies(key, source, kept[version]):
                         found.setdefault(version, key[0])
@@ -103,11 +109,16 @@ def ranges(versions: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _holds(said: str, starts: Mapping[str, Collection[str]]) -> bool:
-    places = range(len(said) - _LEAST + 1) if starts else ()
+    places: dict[str, list[int]] = defaultdict(list)
+    for at in range(len(said) - _LEAST + 1) if starts else ():
+        if (start := said[at : at + _LEAST]) in starts:
+            places[start].append(at)
     return any(
-        said.startswith(text, at)
-        for at in places
-        for text in starts.get(said[at : at + _LEAST], ())
+        text in said  # however often it may begin there, in time that grows as the text
+        if len(found) > _FEW
+        else any(said.startswith(text, at) for at in found)
+        for start, found in places.items()
+        for text in starts[start]
     )
 
 

@@ -476,10 +476,11 @@ class EventStore(Transactions):
         """Erase a conversation's payloads for good, all or those of ``versions``.
 
         One transaction takes payloads, blobs and all that projections made of them, and appends
-        the receipt. `verify` still passes afterwards. On SQLite the freed pages are overwritten
-        and the write-ahead log is emptied. A reader that stays in a transaction keeps it from that:
-        after half a second a warning is logged, and the receipt says ``log_emptied=False``. The
-        next erasure, `vacuum` or `close` tries again.
+        the receipt; what goes along with ``versions`` is looked for before it begins. `verify`
+        still passes afterwards. On SQLite the freed pages are overwritten and the write-ahead log
+        is emptied. A reader that stays in a transaction keeps it from that: after half a second a
+        warning is logged, and the receipt says ``log_emptied=False``. The next erasure, `vacuum`
+        or `close` tries again.
 
         With ``versions``, what holds the same words goes along: a turn's input, the pieces of an
         answer, the arguments of a call, the requests and summaries that they went into. The receipt
@@ -501,16 +502,15 @@ class EventStore(Transactions):
         """
         stream = to_uuid(conversation_id)
         with operation("eventstore", "erase", level=INFO, conversation_id=stream) as erased:
-            with self.writing() as connection:
-                receipt = erasure.erase(
-                    connection,
-                    stream,
-                    reason=reason,
-                    now=self.clock(),
-                    versions=versions,
-                    requested_by=requested_by,
-                    derived=derived,
-                )
+            receipt = erasure.erase_in(
+                self,
+                stream,
+                reason=reason,
+                now=self.clock(),
+                versions=versions,
+                requested_by=requested_by,
+                derived=derived,
+            )
             try:
                 if self.keys is not None:
                     destroy_retired(self, self.keys, stream)

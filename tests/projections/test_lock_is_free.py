@@ -11,8 +11,9 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import EventStore, new_id
+from eventstore import EventStore, erasure, new_id, surveying
 from eventstore import events as e
+from eventstore.erasure import erasure_lock
 from projections import (
     Views,
     context_reading,
@@ -34,6 +35,7 @@ from projections.searching import bring_up
 from projections.timeline import TIMELINE
 from tests.projections.support import converse, expected, live_of, stored
 from tests.projections.toys import Marked
+from tests.unit.projections.history import history
 
 Catching = Callable[[EventStore, UUID], object]
 
@@ -191,3 +193,62 @@ def test_what_was_erased_meanwhile_is_not_written(
     catch_up_behind(store, PROJECTIONS)
     assert expected(store.read(cid)) == stored(store, cid)
     assert "secret" not in repr(stored(store, cid))
+
+
+SECRET = "the secret number of the account is 42"
+
+
+def test_an_erasure_looks_through_texts_without_a_lock(
+    store: EventStore, other: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten megabytes of a conversation kept all writers of SQLite waiting for seconds."""
+    cid, looks = new_id(), []
+    store.append(cid, [e.UserMessage.text(SECRET), e.AssistantMessage.of(f"You said: {SECRET}")])
+    real = surveying.copies_of
+
+    def looked(*args: Any) -> Any:
+        looks.append(1)
+        other.append(new_id(), [e.UserMessage.text("somebody else")])
+        with other.writing(patience_ms=20) as connection:
+            erasure_lock(connection, cid)
+        return real(*args)
+
+    monkeypatch.setattr(surveying, "copies_of", looked)
+    receipt = store.erase(cid, reason="asked for", versions=(each for each in [1]))
+    assert ((1,), 1) == (receipt.versions, len(looks))
+    assert [2] == [each.first for told in receipt.quoted_by for each in told.versions]
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_what_is_said_while_an_erasure_looks_is_looked_at(
+    store: EventStore, other: EventStore, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """It is looked again; in the end under the lock, so that the others cannot win for ever."""
+    cid, looks = new_id(), []
+    store.append(cid, [e.UserMessage.text(SECRET)])
+    real = surveying.copies_of
+
+    def looked(*args: Any) -> Any:
+        looks.append(1)
+        found = real(*args)
+        if len(looks) <= min(times, erasure._ATTEMPTS):
+            other.append(cid, [e.AssistantMessage.of(f"You said: {SECRET}")])
+        return found
+
+    monkeypatch.setattr(surveying, "copies_of", looked)
+    receipt = store.erase(cid, reason="asked for", versions=[1])
+    came = min(times, erasure._ATTEMPTS)
+    assert came + 1 == len(looks)
+    quoted = [(each.first, each.last) for told in receipt.quoted_by for each in told.versions]
+    assert [(2, came + 1)] == quoted
+    assert store.verify(cid).ok
+
+
+def test_a_text_that_repeats_itself_is_looked_for_in_linear_time() -> None:
+    """It begins at every place of what may hold it; compared at each, a megabyte took a minute."""
+    said = e.UserMessage.text("a" * 300_000 + "b")
+    held = e.AssistantMessage.of("a" * 600_000)
+    events = history(said, held)
+    assert {} == surveying.quotations_of(events, {1})
+    pieces = [e.AssistantChunk(llm_call_id="a", index=each, text="x") for each in range(3_000)]
+    assert {} == surveying.copies_of(history(*pieces), set(range(1, 3_001)))
