@@ -24,6 +24,8 @@ from eventstore.events import (
 from eventstore.events.base import JsonObject
 
 from .base import Delta
+from .merging import Growing, whole
+from .wholeness import Wholeness
 
 __all__ = ["Answer", "Call", "Kind"]
 
@@ -39,13 +41,37 @@ class Call:
     name: str = ""
     provider_id: str | None = None
     pieces: list[str] = field(default_factory=list)
-    raw: JsonObject = field(default_factory=dict)
+    size: int = 0
+    raw: JsonObject | Growing = field(default_factory=dict)
     free_text: bool = False
+    wholeness: Wholeness = field(default_factory=Wholeness)
 
     @property
     def arguments(self) -> str:
-        """The text of the arguments so far."""
+        """The text of the arguments so far, of ``size`` characters."""
         return "".join(self.pieces)
+
+    def add(self, arguments: str) -> None:
+        """Add a piece of the arguments."""
+        if arguments:
+            self.pieces.append(arguments)
+            self.size += len(arguments)
+
+    def is_whole(self) -> bool:
+        """Whether the arguments so far are a JSON object."""
+        return self.wholeness.of(self.pieces)
+
+    def keep(self, extra: JsonObject) -> None:
+        """Add what a piece says beside name, id and arguments."""
+        if not isinstance(self.raw, Growing):
+            self.raw = Growing(self.raw)
+        self.raw.add(extra)
+
+    @property
+    def whole_raw(self) -> JsonObject:
+        """What the call says beside name, id and arguments."""
+        found: JsonObject = whole(self.raw)
+        return found
 
     def request(self, complete: bool) -> ToolCallRequest:
         """Return the call as the model produced it.
@@ -55,7 +81,7 @@ class Call:
         """
         text = self.arguments
         found = request_of(self.name, text, self.provider_id)
-        update: dict[str, Any] = {"raw": self.raw or None}
+        update: dict[str, Any] = {"raw": self.whole_raw or None}
         if self.free_text:
             update |= {"arguments": None, "parse_error": FREE_TEXT}
         elif complete and not text.strip():
@@ -79,8 +105,8 @@ class _Segment:
             case "refusal":
                 return RefusalPart(text=text)
             case "reasoning":
-                return ReasoningPart(text=text, signature=self.signature, raw=self.raw)
-        return OtherPart(raw=self.raw)
+                return ReasoningPart(text=text, signature=self.signature, raw=whole(self.raw))
+        return OtherPart(raw=whole(self.raw))
 
 
 class Answer:
@@ -119,7 +145,7 @@ class Answer:
         found = self._named.get((kind, key), ())
         return "".join(piece for part in found for piece in part.pieces)
 
-    def sign(self, key: Hashable, signature: str | None, raw: JsonObject | None = None) -> None:
+    def sign(self, key: Hashable, signature: str | None, raw: Any = None) -> None:
         """Keep what the provider demands back with the reasoning that ``key`` names."""
         found = self._known("reasoning", key) or self._segment("reasoning", key)
         found.signature = signature or found.signature
@@ -151,7 +177,7 @@ class Answer:
         if arguments or name or provider_id:
             call.name += name
             call.provider_id = call.provider_id or provider_id
-            call.pieces.append(arguments)
+            call.add(arguments)
             self._pieces.append(
                 ToolCallDelta(
                     index=index, provider_id=provider_id, name=name or None, arguments=arguments

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from eventstore.events import ReasoningPart, TextPart, TokenUsage
 from eventstore.events.base import JsonObject
 
-from .merging import merged, told
+from .merging import Growing, told, whole
 from .parser import ChunkParser, text
 from .usage import anthropic_usage
 
@@ -31,11 +31,26 @@ class _Block:
     start: JsonObject
     call: int | None = None
     input_pieces: list[str] = field(default_factory=list)
+    citations: list[Any] | None = None
+    grown: Growing | None = None
     closed: bool = False
 
     @property
     def kind(self) -> str:
         return text(self.start.get("type"))
+
+    def cite(self, citation: Any) -> None:
+        """Add a citation to those that the block began with, which stay as they were."""
+        if self.citations is None:
+            cited = self.start.get("citations")
+            self.citations = [*cited] if isinstance(cited, list) else []
+            self.start["citations"] = self.citations
+        self.citations.append(citation)
+
+    def settle(self) -> None:
+        """Take what the block has grown to for what it is."""
+        if self.grown is not None:
+            self.start, self.grown = self.grown.value(), None
 
 
 class AnthropicParser(ChunkParser):
@@ -48,6 +63,7 @@ class AnthropicParser(ChunkParser):
         self._counts: JsonObject = {}
         self._blocks: list[_Block] = []
         self._by_index: dict[Any, _Block] = {}
+        self._open_blocks: dict[int, _Block] = {}
         self._of_response: JsonObject = {}
 
     def _take(self, event: JsonObject) -> None:
@@ -93,7 +109,7 @@ class AnthropicParser(ChunkParser):
     def _open(self, index: Any, start: JsonObject) -> None:
         block = _Block(len(self._blocks), start)
         self._blocks.append(block)
-        self._by_index[index] = block
+        self._by_index[index] = self._open_blocks[block.place] = block
         if block.kind == "tool_use":
             block.call = self._answer.open_call(
                 name=text(start.get("name")),
@@ -145,20 +161,19 @@ class AnthropicParser(ChunkParser):
         if delta.get("type") == "input_json_delta":
             block.input_pieces.append(text(delta.get("partial_json")))
         elif delta.get("type") == "citations_delta":
-            cited = block.start.get("citations")
-            block.start["citations"] = [
-                *(cited if isinstance(cited, list) else ()),
-                delta.get("citation"),
-            ]
+            block.cite(delta.get("citation"))
         elif block.kind not in ("text", "thinking", "tool_use"):
-            block.start = merged(block.start, {k: v for k, v in delta.items() if k != "type"})
+            block.grown = block.grown or Growing(block.start)
+            block.grown.add({k: v for k, v in delta.items() if k != "type"})
             self._show(block)
 
     def _close(self, block: _Block | None) -> None:
         if block is None or block.closed:
             return
         block.closed = True
-        if block.call is not None and not self._answer.calls[block.call].arguments:
+        self._open_blocks.pop(block.place, None)
+        block.settle()
+        if block.call is not None and not self._answer.calls[block.call].size:
             given = block.start.get("input")
             arguments = json.dumps({} if given is None else given, ensure_ascii=False)
             self._answer.add_to_call(block.call, arguments)
@@ -170,10 +185,11 @@ class AnthropicParser(ChunkParser):
             self._show(block)
 
     def _show(self, block: _Block) -> None:
+        held = block.grown or block.start
         if block.kind == "redacted_thinking":
-            self._answer.sign(block.place, None, block.start)
+            self._answer.sign(block.place, None, held)
         elif block.kind not in ("text", "thinking", "tool_use"):
-            self._answer.show(block.place, block.start)
+            self._answer.show(block.place, held)
 
     def _end(self, event: JsonObject) -> None:
         delta = event.get("delta")
@@ -186,7 +202,7 @@ class AnthropicParser(ChunkParser):
             self._finish()
 
     def _finish(self) -> None:
-        for block in self._blocks:
+        for block in list(self._open_blocks.values()):
             self._close(block)
         self.finished = True
 
@@ -214,7 +230,7 @@ class AnthropicParser(ChunkParser):
         if block.kind == "thinking":
             thought = self._answer.text_of("reasoning", block.place)
             return {"signature": "", **found, "thinking": thought}
-        return block.start
+        return whole(block.grown or block.start)  # type: ignore[no-any-return]
 
     def _is_empty(self, block: _Block) -> bool:
         """Whether a block says nothing; Anthropic refuses an empty text that is sent back."""
@@ -238,7 +254,7 @@ class AnthropicParser(ChunkParser):
             request = call.request(complete=True)
             found.append(
                 {
-                    **{key: value for key, value in call.raw.items() if value is not None},
+                    **{key: value for key, value in call.whole_raw.items() if value is not None},
                     "type": "tool_use",
                     "id": call.provider_id,
                     "name": call.name,

@@ -13,7 +13,7 @@ from typing import Any
 from eventstore.events.base import JsonObject
 
 from .answer import Answer, Call
-from .merging import merged, told
+from .merging import told
 from .parser import text
 
 __all__ = ["ChatCalls"]
@@ -69,8 +69,7 @@ class ChatCalls:
         if given_id is not None:
             self._by_id[given_id] = index
         if extra := told(piece, _KNOWN):
-            call = self._call(index)
-            call.raw = merged(call.raw, extra)
+            self._call(index).keep(extra)
             self._answer.keep({"tool_calls": [{"index": index, **extra}]})
 
     def _find(
@@ -101,11 +100,11 @@ def _begins_anew(call: Call, given_id: str | None, name: str, arguments: str) ->
         return False
     if given_id and call.provider_id and given_id != call.provider_id:
         return True
-    if not any(call.pieces):
+    if not call.size:
         return False
     if name != call.name:
         return True
-    return not given_id and arguments.lstrip().startswith("{") and _is_whole(call.arguments)
+    return not given_id and arguments.lstrip().startswith("{") and call.is_whole()
 
 
 def _repeats(call: Call, given_id: str | None, name: str, arguments: str) -> bool:
@@ -115,19 +114,10 @@ def _repeats(call: Call, given_id: str | None, name: str, arguments: str) -> boo
         and given_id is not None
         and given_id == call.provider_id
         and name == call.name
-        and len(call.pieces) > 0
+        and len(arguments) == call.size
         and arguments == call.arguments
-        and _is_whole(arguments)
+        and call.is_whole()
     )
-
-
-def _is_whole(arguments: str) -> bool:
-    if not arguments.rstrip().endswith("}"):
-        return False
-    try:
-        return isinstance(json.loads(arguments), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _arguments(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from eventstore.events import TokenUsage
 from eventstore.events.base import JsonObject
 
-from .merging import merged, told
+from .merging import Growing, told
 from .parser import ChunkParser, text
 from .usage import gemini_usage
 
@@ -35,7 +35,7 @@ class GeminiParser(ChunkParser):
     def __init__(self, provider: str | None = None) -> None:
         super().__init__(provider or "google")
         self._counts: TokenUsage | None = None
-        self._of_candidate: JsonObject = {}
+        self._of_candidate = Growing()
         self._others = 0
 
     def _take(self, event: JsonObject) -> None:
@@ -65,7 +65,7 @@ class GeminiParser(ChunkParser):
                 self._part(part)
             elif part is not None:
                 self._show(part)
-        self._of_candidate = merged(self._of_candidate, told(candidate, _OF_CANDIDATE))
+        self._of_candidate.add(told(candidate, _OF_CANDIDATE))
         self._end(field(candidate, "finishReason"))
 
     def _part(self, part: JsonObject) -> None:
@@ -104,7 +104,7 @@ class GeminiParser(ChunkParser):
         return self._counts
 
     def _raw(self) -> JsonObject:
-        return told({"candidate": self._of_candidate}, frozenset())
+        return told({"candidate": self._of_candidate.value()}, frozenset())
 
 
 def field(value: JsonObject, name: str) -> Any:

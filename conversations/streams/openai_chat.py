@@ -15,7 +15,7 @@ from eventstore.events.base import JsonObject
 
 from .answer import Kind
 from .chat_calls import ChatCalls
-from .merging import merged, told
+from .merging import Growing, told
 from .parser import ChunkParser, text
 from .sellers import seller_of
 from .usage import chat_usage
@@ -46,9 +46,9 @@ class OpenAIChatParser(ChunkParser):
         super().__init__(provider)
         self._calls = ChatCalls(self._answer)
         self._counts: TokenUsage | None = None
-        self._of_message: JsonObject = {}
+        self._of_message = Growing()
         self._of_response: JsonObject = {}
-        self._logprobs: JsonObject = {}
+        self._logprobs = Growing()
         self._told_seller: str | None = None
         self._others = 0
 
@@ -88,7 +88,7 @@ class OpenAIChatParser(ChunkParser):
             self._add(delta)
         self._say("text", choice.get("text"))
         if isinstance(logprobs := choice.get("logprobs"), dict):
-            self._logprobs = merged(self._logprobs, told(logprobs, frozenset()))
+            self._logprobs.add(told(logprobs, frozenset()))
         if choice.get("error"):
             self._fail(choice["error"], choice)
         if reason := text(choice.get("finish_reason")):
@@ -107,7 +107,7 @@ class OpenAIChatParser(ChunkParser):
         if isinstance(legacy := delta.get("function_call"), dict):
             self._calls.add_legacy(legacy)
         if extra := told(delta, _OF_DELTA):
-            self._of_message = merged(self._of_message, extra)
+            self._of_message.add(extra)
             self._answer.keep({"delta": extra})
 
     def _say(self, kind: Kind, content: Any) -> None:
@@ -152,9 +152,9 @@ class OpenAIChatParser(ChunkParser):
 
     def _raw(self) -> JsonObject:
         found = {
-            "message": self._of_message,
+            "message": self._of_message.value(),
             "response": self._of_response,
-            "logprobs": self._logprobs,
+            "logprobs": self._logprobs.value(),
         }
         return told(found, frozenset())
 

@@ -8,6 +8,7 @@ Where a repetition contradicts the pieces, the pieces stay: they are what was sh
 from __future__ import annotations
 
 import json
+from bisect import insort
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -40,6 +41,7 @@ class Item:
     call: int | None = None
     shown: bool = False
     texts: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    sizes: dict[tuple[str, int], int] = field(default_factory=dict)
     done: JsonObject | None = None
 
 
@@ -50,6 +52,8 @@ class Items:
         self._answer = answer
         self._items: list[Item] = []
         self._by_index: dict[int, Item] = {}
+        self._of_kind: dict[str, list[Item]] = {}
+        self._by_id: dict[tuple[str, str], list[Item]] = {}
         self._output: list[Any] = []
 
     def begin(self, event: JsonObject) -> None:
@@ -72,24 +76,25 @@ class Items:
             if item is None or item.kind != kind:
                 item = self._by_index[index] = self._open(kind, item_id)
             return item
-        same = [item for item in self._items if item.kind == kind]
-        named = (item for item in reversed(same) if item_id and item.item_id == item_id)
-        found = next(named, None)
-        if found is None and same and item_id is None:
-            found = same[-1]
-        return found or self._open(kind, item_id)
+        if item_id is None:
+            same = self._of_kind.get(kind)
+        else:
+            same = self._by_id.get((kind, item_id))
+        return same[-1] if same else self._open(kind, item_id)
 
     def say(self, item: Item, kind: Kind, place: tuple[str, int], piece: str) -> None:
         """Add a piece of a part of an item."""
         if piece:
             item.texts.setdefault(place, []).append(piece)
+            item.sizes[place] = item.sizes.get(place, 0) + len(piece)
             self._answer.say(kind, (item.number, *place), piece)
 
     def complete(self, item: Item, kind: Kind, place: tuple[str, int], whole: str) -> None:
         """Add what is missing from a part of an item."""
-        said = "".join(item.texts.get(place, ()))
-        if whole.startswith(said):
-            self.say(item, kind, place, whole[len(said) :])
+        size = item.sizes.get(place, 0)
+        # What is shorter says nothing more, and is not compared, however often it is sent.
+        if len(whole) > size and whole.startswith("".join(item.texts.get(place, ()))):
+            self.say(item, kind, place, whole[size:])
 
     def call_of(self, item: Item) -> int:
         """Return the index of the tool call that an item is."""
@@ -104,9 +109,9 @@ class Items:
         if whole is not None and not isinstance(whole, str):
             whole = json.dumps(whole, ensure_ascii=False)
         index = self.call_of(item)
-        said = self._answer.calls[index].arguments
-        if isinstance(whole, str) and whole.startswith(said):
-            self._answer.add_to_call(index, whole[len(said) :])
+        call = self._answer.calls[index]
+        if isinstance(whole, str) and len(whole) > call.size and whole.startswith(call.arguments):
+            self._answer.add_to_call(index, whole[call.size :])
 
     def end(self, event: JsonObject) -> None:
         """Take an item that is done."""
@@ -123,10 +128,9 @@ class Items:
                 self._answer.keep(body)
                 continue
             kind = text(body.get("type"))
-            same = [item for item in self._items if item.kind == kind]
             ordinal = seen[kind] = seen.get(kind, -1) + 1
-            named = [item for item in same if item.item_id and item.item_id == body.get("id")]
-            found = named or same[ordinal : ordinal + 1]
+            named = self._by_id.get((kind, text(body.get("id"))))
+            found = named or self._of_kind.get(kind, [])[ordinal : ordinal + 1]
             self._finish(found[0] if found else self._open(kind, None), body)
         if isinstance(output, list) and output:
             self._output = output
@@ -138,12 +142,22 @@ class Items:
     def _open(self, kind: str, item_id: str | None) -> Item:
         item = Item(len(self._items), kind, item_id)
         self._items.append(item)
+        self._of_kind.setdefault(kind, []).append(item)
+        self._name(item)
         if kind in CALLS:
             self.call_of(item)
         return item
 
+    def _name(self, item: Item) -> None:
+        """Note an item under its id, in the order in which items came."""
+        if item.item_id is not None:
+            named = self._by_id.setdefault((item.kind, item.item_id), [])
+            insort(named, item, key=lambda each: each.number)
+
     def _head(self, item: Item, body: JsonObject) -> None:
-        item.item_id = item.item_id or text(body.get("id")) or None
+        if item.item_id is None and (given := text(body.get("id"))):
+            item.item_id = given
+            self._name(item)
         if item.kind in CALLS:
             index = self.call_of(item)
             call = self._answer.calls[index]
