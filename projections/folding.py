@@ -284,21 +284,19 @@ def not_yet_within(
     remembered: what was forgotten is new once more.
     """
     new: list[tuple[int, int]] = []
-    joined = [list(each) for each in known]
-    for first, last in ranges:
+    for first, last in _joined(map(list, ranges)):
         place = first
-        for low, high in joined:
+        for low, high in known:
             if high >= place and low <= last:
                 if low > place:
                     new.append((place, low - 1))
                 place = high + 1
         if place <= last:
             new.append((place, last))
-        joined = _joined([*joined, [first, last]])
-    return new, joined[-WITHDRAWN_LIMIT:]
+    return new, _joined([*map(list, known), *map(list, new)])[-WITHDRAWN_LIMIT:]
 
 
-def _joined(ranges: list[list[int]]) -> list[list[int]]:
+def _joined(ranges: Iterable[list[int]]) -> list[list[int]]:
     found: list[list[int]] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:

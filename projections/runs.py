@@ -158,7 +158,7 @@ class RunsProjection:
     """Folds a conversation's events into its runs and its ``conversation_state``."""
 
     name: str = "runs"
-    version: int = 1
+    version: int = 2
     tables: Sequence[ReadTable] = (
         ReadTable("runs", ("run_id",), folding.columns_of(RunRow), lookups=(("run_id",),)),
         ReadTable("run_nodes", ("run_id", "node_id"), folding.columns_of(NodeRow)),
@@ -201,6 +201,9 @@ class RunsProjection:
         return after, [*changes, Put("conversation_state", (), values)]
 
 
+_NO_NODES: dict[str, Any] = {"visits": {}, "active": {}}
+
+
 def _run_start(draft: Draft, start: RunStart) -> None:
     event = draft.event
     values: dict[str, Any] = {
@@ -227,8 +230,8 @@ def _run_start(draft: Draft, start: RunStart) -> None:
             "visits": 0,
         }
         draft.put("run_nodes", (start.run_id, node.node_id), values)
-    nodes = {node.node_id: {"visits": 0, "active": False} for node in start.nodes}
-    _activate(draft, start.run_id, nodes)
+    visits = {node.node_id: 0 for node in start.nodes}
+    _activate(draft, start.run_id, {"visits": visits, "active": {}})
 
 
 def _run_end(draft: Draft, end: RunEnd) -> None:
@@ -238,9 +241,8 @@ def _run_end(draft: Draft, end: RunEnd) -> None:
     if end.post_run_protocol is not None:
         values["post_run_protocol"] = end.post_run_protocol
     draft.put("runs", (end.run_id,), values)
-    for node_id, node in (draft.drop("runs", end.run_id) or {}).items():
-        if node["active"]:
-            draft.put("run_nodes", (end.run_id, node_id), closing)
+    for node_id in (draft.drop("runs", end.run_id) or _NO_NODES)["active"]:
+        draft.put("run_nodes", (end.run_id, node_id), closing)
     if draft.state["active_run_id"] in (end.run_id, None):
         last = end.run_id if end.status == "completed" else None
         run_id = next(reversed(draft.state["runs"]), last)
@@ -249,9 +251,9 @@ def _run_end(draft: Draft, end: RunEnd) -> None:
 
 def _step_start(draft: Draft, start: RunStepStart) -> None:
     event, run_id = draft.event, start.run_id
-    nodes = dict(draft.drop("runs", run_id) or {})
-    known = nodes.pop(start.node_id, None)
-    visits = (known["visits"] if known else 0) + 1
+    nodes = draft.drop("runs", run_id) or _NO_NODES
+    known = nodes["visits"].get(start.node_id)
+    visits = (known or 0) + 1
     values: dict[str, Any] = {
         "status": "active",
         "started_at": event.occurred_at,
@@ -262,13 +264,15 @@ def _step_start(draft: Draft, start: RunStepStart) -> None:
         "error": None,
     }
     if known is None:
-        values["ordinal"] = len(nodes)
+        values["ordinal"] = len(nodes["visits"])
     told = {"brief": start.brief, "context": start.context}
     values |= {name: text for name, text in told.items() if text is not None}
     draft.put("run_nodes", (run_id, start.node_id), values)
-    nodes[start.node_id] = {"visits": visits, "active": True}
+    # The order of those that are active is that in which they were begun.
+    active = {**_without(nodes["active"], start.node_id), start.node_id: True}
     draft.put("runs", (run_id,), {"status": "active", "active_node": start.node_id})
-    _activate(draft, run_id, nodes)
+    visited = {**nodes["visits"], start.node_id: visits}
+    _activate(draft, run_id, {"visits": visited, "active": active})
 
 
 def _step_end(draft: Draft, end: RunStepEnd) -> None:
@@ -285,9 +289,9 @@ def _step_end(draft: Draft, end: RunStepEnd) -> None:
         }
         draft.put("run_artifacts", (run_id, end.node_id, artifact.name), values)
     nodes = draft.get("runs", run_id)
-    if nodes is None or end.node_id not in nodes:
+    if nodes is None or end.node_id not in nodes["visits"]:
         return
-    draft.keep("runs", run_id, nodes | {end.node_id: {**nodes[end.node_id], "active": False}})
+    draft.keep("runs", run_id, {**nodes, "active": _without(nodes["active"], end.node_id)})
     draft.put("runs", (run_id,), {"active_node": _active_node(draft, run_id)})
     if draft.state["active_run_id"] == run_id:
         draft.set(active_node=_active_node(draft, run_id))
@@ -301,8 +305,14 @@ def _activate(draft: Draft, run_id: str, nodes: dict[str, Any]) -> None:
 
 def _active_node(draft: Draft, run_id: str | None) -> str | None:
     """Return the node of an open run that was last begun and has not ended."""
-    nodes = draft.get("runs", run_id) or {}
-    return next((node_id for node_id in reversed(nodes) if nodes[node_id]["active"]), None)
+    nodes = draft.get("runs", run_id) or _NO_NODES
+    return next(reversed(nodes["active"]), None)
+
+
+def _without(active: dict[str, bool], node_id: str) -> dict[str, bool]:
+    left = active.copy()
+    left.pop(node_id, None)
+    return left
 
 
 def _requests(draft: Draft, message: AssistantMessage) -> None:

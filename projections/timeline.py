@@ -205,7 +205,8 @@ def _forget(draft: Draft, first: int, last: int) -> None:
             draft.drop("spans", own_id)
     for own_id, call in draft.state["llm"].items():
         at = {slot: place for slot, place in call["at"].items() if not first <= place[0] <= last}
-        draft.keep("llm", own_id, {**call, "at": at})
+        if len(at) < len(call["at"]):
+            draft.keep("llm", own_id, {**call, "at": at})
 
 
 _HANDLERS: dict[type, folding.Handler] = timeline_answers.HANDLERS | {

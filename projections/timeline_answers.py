@@ -38,13 +38,13 @@ def _chunk(draft: Draft, chunk: AssistantChunk) -> None:
             text = call["texts"].get(kind, "") + piece
             call = {**call, "texts": {**call["texts"], kind: text}}
             call = _show_answer(draft, own_id, call, kind, {"text": text, "status": "streaming"})
+    places = dict(call["at"]) if chunk.tool_calls else call["at"]
     for delta in chunk.tool_calls:
         slot = f"tool{delta.index}"
-        if slot not in call["at"]:
-            at = [draft.event.version, _FIRST_TOOL + len(call["at"])]
-            call = {**call, "at": {**call["at"], slot: at}}
+        if slot not in places:
+            places[slot] = at = [draft.event.version, _FIRST_TOOL + len(places)]
             begin(draft, at, "tool", "streaming", _tool(delta.name, own_id))
-    draft.keep("llm", own_id, call)
+    draft.keep("llm", own_id, {**call, "at": places})
 
 
 def _show_answer(

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import EventStore, erasure, new_id, surveying
+from eventstore import EventStore, erasure, new_id, quoting, surveying
 from eventstore import events as e
 from eventstore.erasure import erasure_lock
 from projections import (
@@ -204,7 +204,7 @@ def test_an_erasure_looks_through_texts_without_a_lock(
     """Ten megabytes of a conversation kept all writers of SQLite waiting for seconds."""
     cid, looks = new_id(), []
     store.append(cid, [e.UserMessage.text(SECRET), e.AssistantMessage.of(f"You said: {SECRET}")])
-    real = surveying.copies_of
+    real = quoting.copies_of
 
     def looked(*args: Any) -> Any:
         looks.append(1)
@@ -226,7 +226,7 @@ def test_what_is_said_while_an_erasure_looks_is_looked_at(
     """It is looked again; in the end under the lock, so that the others cannot win for ever."""
     cid, looks = new_id(), []
     store.append(cid, [e.UserMessage.text(SECRET)])
-    real = surveying.copies_of
+    real = quoting.copies_of
 
     def looked(*args: Any) -> Any:
         looks.append(1)
@@ -249,6 +249,6 @@ def test_a_text_that_repeats_itself_is_looked_for_in_linear_time() -> None:
     said = e.UserMessage.text("a" * 300_000 + "b")
     held = e.AssistantMessage.of("a" * 600_000)
     events = history(said, held)
-    assert {} == surveying.quotations_of(events, {1})
+    assert {} == quoting.quotations_of(events, {1})
     pieces = [e.AssistantChunk(llm_call_id="a", index=each, text="x") for each in range(3_000)]
-    assert {} == surveying.copies_of(history(*pieces), set(range(1, 3_001)))
+    assert {} == quoting.copies_of(history(*pieces), set(range(1, 3_001)))
