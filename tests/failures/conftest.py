@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from eventstore import EventStore
 from tests.contract.emptied import EmptiedDatabase
+from tests.failures.injected import Faults
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +26,32 @@ def postgres_url(emptied: EmptiedDatabase) -> Iterator[str]:
     """URL of a PostgreSQL database with the schema alone that belongs to this test."""
     yield emptied.url()
     emptied.empty()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def struck_url(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, upgraded_file: Path
+) -> Iterator[str]:
+    """URL of a database with the schema that all tests of a module share."""
+    if request.param == "sqlite":
+        path = tmp_path_factory.mktemp("struck") / "store.db"
+        shutil.copy(upgraded_file, path)
+        yield f"sqlite:///{path}"
+        return
+    emptied: EmptiedDatabase = request.getfixturevalue("emptied")
+    yield emptied.url()
+    emptied.empty()
+
+
+@pytest.fixture(scope="module")
+def faults() -> Iterator[Faults]:
+    """Give the errors that this process's drivers may be told to raise."""
+    with Faults().installed() as faults:
+        yield faults
+
+
+@pytest.fixture(scope="module")
+def struck(struck_url: str, faults: Faults) -> Iterator[EventStore]:
+    """Give the store that all tests of a module share."""
+    with EventStore.open(struck_url, synchronous="NORMAL") as store:
+        yield store

@@ -31,7 +31,8 @@ def strike(
     *,
     before: Callable[[], object] = lambda: None,
     after: Callable[[], object] = lambda: None,
-    most: int = 60,
+    first: int = 0,
+    most: int = 25,
 ) -> None:
     """Have a call meet every kind of error, and an error at every statement, ``most`` in all.
 
@@ -44,13 +45,14 @@ def strike(
         call: What is called, as often as is needed.
         before: Called before each error, with none to be met.
         after: Called when the call has worked after an error.
+        first: The place of the error to begin with, where not all are met.
         most: Errors that are met at most.
     """
     before()
     with faults.armed(None):
         call()
     steps = faults.count
-    for fault, at in _met(ERRORS[database], steps, most):
+    for fault, at in _met(ERRORS[database], steps, first, most):
         before()
         try:
             with faults.armed(fault, at):
@@ -64,14 +66,14 @@ def strike(
         after()
 
 
-def _met(kinds: list[Fault], steps: int, most: int) -> Iterator[tuple[Fault, int]]:
+def _met(kinds: list[Fault], steps: int, first: int, most: int) -> Iterator[tuple[Fault, int]]:
     if not steps:
         return
     for number in range(min(most, max(steps, len(kinds)))):
         # Statements are met from both ends, so that fewer than all are not the first ones alone.
         place = number % steps
         at = place // 2 + 1 if place % 2 == 0 else steps - place // 2
-        yield kinds[(number + number // len(kinds)) % len(kinds)], at
+        yield kinds[(first + number + number // len(kinds)) % len(kinds)], at
 
 
 def _is_ours(error: Exception) -> bool:

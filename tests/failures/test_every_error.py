@@ -150,35 +150,10 @@ async def _collected(found: Any) -> list[Any]:
     return [each async for each in found]
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of the database that all calls share."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path_factory.mktemp('struck') / 'store.db'}"
-        return
-    emptied = request.getfixturevalue("emptied")
-    yield emptied.url()
-    emptied.empty()
-
-
-@pytest.fixture(scope="module")
-def faults() -> Iterator[Faults]:
-    """Give the faults of this process's drivers."""
-    with Faults().installed() as faults:
-        yield faults
-
-
-@pytest.fixture(scope="module")
-def opened(url: str, faults: Faults) -> Iterator[EventStore]:
-    """Give the store that all calls share."""
-    with EventStore.open(url, synchronous="NORMAL") as store:
-        yield store
-
-
 @pytest.fixture
-def world(opened: EventStore, faults: Faults, url: str, tmp_path: Path) -> World:
+def world(struck: EventStore, faults: Faults, struck_url: str, tmp_path: Path) -> World:
     """Give a store and a conversation of this test's own."""
-    world = World(opened, opened, faults, url, tmp_path / "checkpoint")
+    world = World(struck, struck, faults, struck_url, tmp_path / "checkpoint")
     world.begin()
     return world
 
@@ -194,7 +169,14 @@ def test_of_a_store(name: str, world: World) -> None:
     """Each kind of error, at each statement of the call."""
     after = world.require_once if name in APPENDS else lambda: None
     call = CALLS[name]
-    strike(world.faults, world.database, lambda: call(world), before=world.renew, after=after)
+    strike(
+        world.faults,
+        world.database,
+        lambda: call(world),
+        before=world.renew,
+        after=after,
+        most=60 if name in APPENDS else 25,
+    )
 
 
 @pytest.mark.parametrize("name", sorted(public(AsyncEventStore) - {"close", "open"}))
