@@ -1,0 +1,102 @@
+"""Whatever the driver raises: a command ends with one line and a status that is documented."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from conversations.cli import cli
+from eventstore import EventStore, new_id
+from eventstore import events as e
+from projections import Views
+from tests.cli.program import run
+from tests.cli.samples import WEATHER, write_transcripts
+from tests.failures.injected import ERRORS, Faults
+from tests.projections.support import turn
+
+STATUSES = (0, 1, 2)
+CID = new_id()
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "checkpoint": ("--out", "{directory}/checkpoint"),
+    "context": ("{cid}",),
+    "db current": (),
+    "db upgrade": (),
+    "doctor": (),
+    "erase": ("{cid}", "--version", "2", "--reason", "asked for", "--yes"),
+    "events": ("{cid}",),
+    "export": ("{cid}", "--format", "session-jsonl"),
+    "import": ("{directory}/transcripts.jsonl",),
+    "list": (),
+    "projections rebuild": ("usage",),
+    "projections run": ("--once",),
+    "projections status": (),
+    "recover": (),
+    "timeline": ("{cid}",),
+    "tools": (),
+    "usage": (),
+    "verify": (),
+}
+ELSEWHERE = {"demo", "keys rewrap", "torture"}
+"""These have no database, or one of their own."""
+_EACH = 5
+
+
+def leaves(group: click.Group, *path: str) -> Iterator[str]:
+    """Yield the commands that do something, by their words."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaves(command, *path, name)
+        else:
+            yield " ".join((*path, name))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a directory with a transcript."""
+    directory = tmp_path_factory.mktemp("commands")
+    write_transcripts(directory, WEATHER).rename(directory / "transcripts.jsonl")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def told(struck: EventStore) -> EventStore:
+    """Give a store with a conversation that commands can be asked about."""
+    struck.append(CID, [e.ConversationStart(mode="chat"), *turn(1, "begun")])
+    Views(struck).timeline(CID)
+    return struck
+
+
+def test_no_command_is_forgotten() -> None:
+    """A new one needs a line here."""
+    assert set(leaves(cli)) == COMMANDS.keys() | ELSEWHERE
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_of_commands(
+    name: str, told: EventStore, struck_url: str, faults: Faults, directory: Path
+) -> None:
+    """Errors at the beginning, in the midst and at the end of what a command asks."""
+
+    def command() -> tuple[int, str]:
+        (directory / "checkpoint").unlink(missing_ok=True)
+        given = [word.format(cid=CID, directory=directory) for word in COMMANDS[name]]
+        done = run(*name.split(), *given, url=struck_url)
+        return done.status, done.err
+
+    with faults.armed(None):
+        assert 2 != command()[0]
+    steps, kinds = faults.count, ERRORS[told.engine.dialect.name]
+    begin = sorted(COMMANDS).index(name) * _EACH
+    for number in range(_EACH):
+        fault, at = kinds[(begin + number) % len(kinds)], 1 + number * (steps - 1) // (_EACH - 1)
+        told.append(CID, [e.UserMessage.text("new")])
+        with faults.armed(fault, at):
+            status, said = command()
+        lines = [line for line in said.splitlines() if line.startswith("eventstore: ")]
+        where = f"{fault.name} at statement {at} of {steps}: status {status}, {said}"
+        assert status in STATUSES, where
+        assert "Traceback" not in said, where
+        assert len(lines) == (status == 2), where
