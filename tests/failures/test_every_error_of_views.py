@@ -51,6 +51,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "conversations": lambda world: world.views.conversations(),
     "conversations_with_loose_ends": lambda world: world.views.conversations_with_loose_ends(),
     "loose_ends": lambda world: world.views.loose_ends(world.cid),
+    "rows": lambda world: world.views.rows("usage_by_call", conversation_id=world.cid),
     "run_state": lambda world: world.views.run_state(world.cid),
     "state_at": lambda world: world.views.state_at(world.cid, 3),
     "timeline": lambda world: world.views.timeline(world.cid),
