@@ -17,6 +17,7 @@
     ├── KeyUnavailable            what is sealed cannot be opened, or a key not made or destroyed
     ├── EventDamaged              a stored event's row cannot be read       (also ValueError)
     ├── ConversationDamaged       a conversation's own row cannot be read   (also ValueError)
+    ├── RowDamaged                any other row, or its JSON, cannot be read (also ValueError)
     ├── CheckpointRefused         altered, not signed, or of another store  (also ValueError)
     ├── KeyRefused                a key for signatures cannot be used       (also ValueError)
     ├── BlockNotOpen              a turn or call is used outside its block  (also RuntimeError)
@@ -117,6 +118,7 @@ __all__ = [
     "ProjectionFailed",
     "RedactionFailed",
     "RequestNotReproducible",
+    "RowDamaged",
     "SchemaOutdated",
     "SchemaTooNew",
     "StatementRefused",
@@ -542,6 +544,16 @@ class ImportFailed(EventStoreError, ValueError):
         self.reason = reason
         place = file if line is None else f"{file}:{line}"
         super().__init__(f"{place}: {reason}")
+
+
+class RowDamaged(EventStoreError, ValueError):
+    """A row holds what this package has not written: a value of another type, no JSON, no time."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"a stored row cannot be read ({what}): rebuild the projections if it is one of "
+            "theirs, else restore a backup"
+        )
 
 
 class StatementRefused(EventStoreError):

@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy import Connection, select
 
 from projections.context import Injection, prompts
+from projections.damage import readable
 from projections.generations import Generation
 from projections.runs import NodeRow, RunRow, RunState
 
@@ -22,7 +23,11 @@ __all__ = ["injections", "read_run_state"]
 def read_run_state(
     connection: Connection, generation: Generation, conversation_id: UUID
 ) -> RunState:
-    """Return a conversation's state from a generation's tables, in the caller's transaction."""
+    """Return a conversation's state from a generation's tables, in the caller's transaction.
+
+    Raises:
+        RowDamaged: A row was altered.
+    """
 
     def rows(name: str, *order: str) -> list[Any]:
         table = generation.tables[name]
@@ -32,14 +37,15 @@ def read_run_state(
         found = connection.execute(query.order_by(*by))
         return [row._mapping for row in found]
 
-    state = rows("conversation_state")
-    return RunState.from_rows(
-        conversation_id,
-        state[0] if state else None,
-        rows("runs", "started_version", "run_id"),
-        rows("run_nodes", "run_id", "ordinal", "node_id"),
-        rows("run_artifacts", "run_id", "node_id", "name"),
-    )
+    with readable(generation.projection.name):
+        state = rows("conversation_state")
+        return RunState.from_rows(
+            conversation_id,
+            state[0] if state else None,
+            rows("runs", "started_version", "run_id"),
+            rows("run_nodes", "run_id", "ordinal", "node_id"),
+            rows("run_artifacts", "run_id", "node_id", "name"),
+        )
 
 
 def injections(state: RunState, run_id: str | None = None) -> tuple[Injection, ...]:

@@ -29,6 +29,7 @@ from projections.context.active import CONTEXT_ACTIVE, AskedMode, read_active
 from projections.context.kept_rows import Memory
 from projections.context.settings import DEFAULTS
 from projections.context_reading import ContextReading, sent
+from projections.damage import readable
 from projections.directory import DIRECTORY
 from projections.generations import Generation
 from projections.loose_ends import LOOSE_ENDS
@@ -54,7 +55,8 @@ class Views:
     """The read models of a store.
 
     Making one gives every projection its tables, if the store can be written to. Safe to share
-    between threads. Every method may raise `ProjectionFailed`, naming conversation and version.
+    between threads. Every method may raise `ProjectionFailed`, naming conversation and version,
+    `RowDamaged` where a table was altered, and what `EventStore.read` raises.
     """
 
     def __init__(self, store: EventStore, projections: ProjectionSet = PROJECTIONS) -> None:
@@ -364,7 +366,8 @@ class Views:
         at: int | None = None,
     ) -> T:
         def answer(copies: Sequence[Copy]) -> T:
-            return read(*copies[0])
+            with readable(projection.name):
+                return read(*copies[0])
 
         if conversation_id is None or at is None:
             return read_current(self.store, (projection,), conversation_id, answer)

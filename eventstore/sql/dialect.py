@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from eventstore.sql.types import escape, text_to_time, time_to_text, unescape
+from eventstore.sql.types import escape, text_to_id, text_to_time, time_to_text, unescape
 
 if TYPE_CHECKING:
     from eventstore.sealing import Keyring
@@ -48,7 +48,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-_SQLITE = Dialect("sqlite", str, UUID, time_to_text, text_to_time, is_sqlite=True)
+_SQLITE = Dialect("sqlite", str, text_to_id, time_to_text, text_to_time, is_sqlite=True)
 _POSTGRESQL = Dialect(
     "postgresql", _same, _same, _same, lambda moment: moment.astimezone(UTC), is_sqlite=False
 )

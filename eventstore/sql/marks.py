@@ -62,9 +62,9 @@ def next_marks(connection: Connection, after: UUID | None, limit: int) -> list[M
     found: list[Mark] = []
     for key, version, chain in cur.fetchall():
         conversation_id = dialect.to_id(key)
-        if not isinstance(version, int) or isinstance(chain, str):
+        if not isinstance(version, int) or not isinstance(chain, bytes):
             raise ConversationDamaged(conversation_id)
-        found.append(Mark(conversation_id, version, bytes(chain)))
+        found.append(Mark(conversation_id, version, chain))
     return found
 
 

@@ -99,8 +99,8 @@ def decode_rows(
             event.recorded_at = recorded_at
             event.data = payload
             event.meta = _with_private(meta, private) if private else decode_meta(meta)
-            event.data_digest = bytes(digest)
-            event.chain = bytes(chain)
+            event.data_digest = digest if digest.__class__ is bytes else bytes(memoryview(digest))
+            event.chain = chain if chain.__class__ is bytes else bytes(memoryview(chain))
             event.quotable = quotable
             event.__class__ = RecordedEvent
         except (AttributeError, RecursionError, TypeError, ValueError) as error:

@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from eventstore.errors import RowDamaged
 from eventstore.events.codec import dumps, dumps_json
 
 __all__ = [
@@ -62,9 +63,16 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """Return the text that was escaped."""
-    if _ESCAPE not in text:
-        return text
+    """Return the text that was escaped.
+
+    Raises:
+        RowDamaged: It is no text.
+    """
+    try:
+        if _ESCAPE not in text:
+            return text
+    except TypeError as error:
+        raise RowDamaged("no text") from error
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
@@ -180,9 +188,16 @@ def json_in(value: Any) -> str:
 
 
 def json_out(text: str) -> Any:
-    """Return the value of a JSON text as `SafeJson` has written it."""
-    # What was written holds neither NaN nor lone surrogates, so that the fast reader will do.
-    parsed = from_json(text)
+    """Return the value of a JSON text as `SafeJson` has written it.
+
+    Raises:
+        RowDamaged: It is no JSON.
+    """
+    try:
+        # What was written holds neither NaN nor lone surrogates, so that the fast reader will do.
+        parsed = from_json(text)
+    except (TypeError, ValueError) as error:
+        raise RowDamaged("no JSON") from error
     return _walk(parsed, unescape) if _ESCAPE in text else parsed
 
 
@@ -225,7 +240,7 @@ class Id(TypeDecorator[UUID]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> UUID | None:
         """Return a UUID."""
-        return UUID(value) if isinstance(value, str) else value
+        return value if value is None or isinstance(value, UUID) else text_to_id(value)
 
 
 def time_to_text(moment: datetime) -> str:
@@ -245,5 +260,24 @@ def time_to_text(moment: datetime) -> str:
 
 
 def text_to_time(text: str) -> datetime:
-    """Return the time of such a text."""
-    return datetime.fromisoformat(text)
+    """Return the time of such a text.
+
+    Raises:
+        RowDamaged: It is none.
+    """
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError) as error:
+        raise RowDamaged("no time") from error
+
+
+def text_to_id(text: str) -> UUID:
+    """Return the UUID of its text.
+
+    Raises:
+        RowDamaged: It is none.
+    """
+    try:
+        return UUID(text)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise RowDamaged("no id") from error

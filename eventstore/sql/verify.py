@@ -225,7 +225,7 @@ def _step(dialect: Dialect, chain: bytes, row: Any) -> bytes | None:
             schema_version,
             microseconds_of(dialect.to_time(_text(at))),
             _text(meta),
-            bytes(digest),
+            bytes(memoryview(digest)),
         )
     except (AttributeError, TypeError, ValueError):
         return None
@@ -237,7 +237,7 @@ def _text(value: Any) -> Any:
 
 def _commits(salt: Any, data: Any, digest: Any) -> bool:
     try:
-        return commit_to(bytes(salt), _text(data)) == bytes(digest)
+        return commit_to(bytes(memoryview(salt)), _text(data)) == bytes(memoryview(digest))
     except (TypeError, ValueError):
         return False
 

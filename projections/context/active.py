@@ -12,8 +12,10 @@ from functools import lru_cache
 from typing import Any, Literal, cast
 from uuid import UUID
 
+from pydantic import ValidationError
 from sqlalchemy import Table
 
+from eventstore.errors import RowDamaged
 from eventstore.events import ConversationStart, RecordedEvent, ToolPolicy
 from eventstore.events.values import Mode
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of, text_out
@@ -59,15 +61,26 @@ def changed(state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]
 
 
 def read_active(connection: AnyConnection, table: Table, conversation_id: UUID) -> Active:
-    """Return what stands for a conversation in a generation's ``context_active``."""
+    """Return what stands for a conversation in a generation's ``context_active``.
+
+    Raises:
+        RowDamaged: Its row was altered.
+    """
     dialect, run = dialect_of(connection), cursor(connection)
     run.execute(_query(table).on(dialect), {"conversation_id": dialect.from_id(conversation_id)})
     row = run.fetchone()
     run.close()
     if row is None:
         return Active()
-    policy = None if row[1] is None else ToolPolicy.model_validate(json_out(row[1]))
+    policy = None if row[1] is None else _policy(row[1])
     return Active(cast(Mode | None, row[0] and text_out(row[0])), policy)
+
+
+def _policy(text: str) -> ToolPolicy:
+    try:
+        return ToolPolicy.model_validate(json_out(text))
+    except ValidationError as error:
+        raise RowDamaged("no tool policy") from error
 
 
 @lru_cache(maxsize=64)

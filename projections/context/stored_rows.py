@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+from eventstore.errors import RowDamaged
 from eventstore.sql.dialect import text_out
 from eventstore.sql.types import json_out
 from projections.context.quoted import message_of
@@ -47,7 +48,11 @@ class StoredRow(ContextRow):
         return row
 
     def __getattr__(self, name: str) -> Any:
-        """Decode a column; called once for each, as its slot is filled then."""
+        """Decode a column; called once for each, as its slot is filled then.
+
+        Raises:
+            RowDamaged: It holds what no fold has written.
+        """
         place = _PLACES.get(name)
         if place is None:
             raise AttributeError(name)
@@ -55,6 +60,8 @@ class StoredRow(ContextRow):
         value = self._raw[index]
         if value is not None:
             value = decode(value)
+            if name == "message" and not isinstance(value, dict):
+                raise RowDamaged("no message")
         elif name == "message":
             value = message_of(self.role, self._raw[_QUOTED])
         _set(self, name, value)
