@@ -45,10 +45,10 @@ class Plan:
         every_s: The average time between two kills, and between two cuts, in seconds.
         seed: What chance begins with.
         scenario: What is done to the processes and to the database.
-        busy_timeout_ms: How long a writer waits for another's lock.
-        shared: How many conversations the writers share at a time.
         readers: How many processes tail the feed.
         workers: How many processes keep the projections warm.
+        busy_timeout_ms: How long a writer waits for another's lock.
+        shared: How many conversations the writers share at a time.
     """
 
     url: str = field(repr=False)
@@ -59,11 +59,11 @@ class Plan:
     seconds: float | None
     every_s: float
     seed: int
-    scenario: str = "kills"
+    scenario: str
+    readers: int
+    workers: int
     busy_timeout_ms: int = 30_000
     shared: int = 8
-    readers: int = 2
-    workers: int = 2
 
     def chance(self, *what: object) -> random.Random:
         """Return numbers that are the same for the same seed and the same parts."""

@@ -52,6 +52,8 @@ class Torture:
     every_s: float = 0.4
     seed: int = 1
     scenario: str = "kills"
+    readers: int = 2
+    workers: int = 2
 
 
 def others_in(store: EventStore) -> bool:
@@ -141,6 +143,8 @@ def planned(store: EventStore, torture: Torture, directory: Path) -> Plan:
         every_s=torture.every_s,
         seed=torture.seed,
         scenario=torture.scenario,
+        readers=torture.readers,
+        workers=torture.workers,
         busy_timeout_ms=scenario.busy_timeout_ms,
     )
 
