@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from logging import INFO
 from secrets import randbelow
+from typing import TypeVar
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, select
 
 from eventstore import EventStore
 from eventstore.erasure import erasure_count, erasure_lock
-from eventstore.errors import ProjectionFailed
+from eventstore.errors import DatabaseBusy, ProjectionFailed
 from eventstore.log import get_logger
 from eventstore.sql import feed
 from eventstore.sql.dialect import dialect_of
@@ -41,7 +42,11 @@ from projections.token_counts import TokenCounts, write_all
 
 __all__ = ["RebuildReport", "rebuild"]
 
+T = TypeVar("T")
+
 _log = get_logger("projections.rebuild")
+_PATIENCE_MS = 60_000
+_PAUSE_S = 0.2
 _PAGE_EVENTS = 5_000
 _PAGE_CONVERSATIONS = 200
 
@@ -129,23 +134,40 @@ def _fold_all(
 
 
 def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
-    with store.writing(durable=False) as connection:
+    with store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
         for target in targets:
             tables.analyse(connection, target.projection, target.number)
-    with (
-        operation("projections", "cut_over", level=INFO),
-        schema_lock(store.engine) as connection,
-    ):
+
+    def cut_over(connection: Connection) -> None:
         for target in targets:
             generations.cut_over(connection, target)
-    # Apart from the cut-over, which must be short: dropping and deleting takes time with size.
-    more = True
-    while more:
-        with schema_lock(store.engine) as connection:
-            more = generations.drop_dead(connection)
-    with schema_lock(store.engine) as connection:
+
+    def forget(connection: Connection) -> None:
         generations.forget_heads(connection)
         failures.forget(connection)
+
+    with operation("projections", "cut_over", level=INFO):
+        _once_free(store, cut_over)
+    # Apart from the cut-over, which must be short: dropping and deleting takes time with size.
+    while _once_free(store, generations.drop_dead):
+        pass
+    _once_free(store, forget)
+
+
+def _once_free(store: EventStore, change: Callable[[Connection], T]) -> T:
+    """Change the schema once nobody holds a table that it needs.
+
+    Readers wait behind whoever waits for such a table: between two tries they go on.
+    """
+    until = time.monotonic() + _PATIENCE_MS / 1000
+    while True:
+        try:
+            with schema_lock(store.engine) as connection:
+                return change(connection)
+        except DatabaseBusy:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(_PAUSE_S)
 
 
 def _lacking(connection: Connection, targets: Sequence[Generation]) -> list[ColumnElement[bool]]:
@@ -275,7 +297,7 @@ def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequen
             if folds[0].version
         }
     _save_counts(store, ids, list(counts.values()), erasures)
-    with store.writing(durable=False) as connection:
+    with store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
         erasure_lock(connection, *ids)
         # What was erased since it was folded must not be written, nor what is no longer there.
         if erasure_count(connection, ids) != erasures or not chains_stand(connection, reached):
@@ -289,7 +311,7 @@ def _fold_alone(store: EventStore, targets: Sequence[Generation], conversation_i
 
 
 def _begin(store: EventStore) -> Begin[Connection]:
-    return Begin(store.reading, partial(store.writing, durable=False))
+    return Begin(store.reading, partial(store.writing, durable=False, patience_ms=_PATIENCE_MS))
 
 
 def _save_counts(
@@ -302,7 +324,7 @@ def _save_counts(
     """
     if not any(known.has_new for known in counts):
         return
-    with store.writing(durable=False) as connection:
+    with store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
         erasure_lock(connection, *ids)
         if erasure_count(connection, ids) == erasures:
             write_all(connection, counts)

@@ -24,6 +24,7 @@ from eventstore.forks import at_fork
 from eventstore.sealing import OPTION, Keyring
 from eventstore.sql.dialect import DriverConnection, dialect_named
 from eventstore.sql.inherited import USER, Opened
+from eventstore.sql.sessions import BRIEF
 
 __all__ = ["EACH", "AtHand", "begin", "statement", "transaction"]
 
@@ -154,7 +155,9 @@ def transaction(
         at_hand,
         isolation=IsolationLevel.REPEATABLE_READ if snapshot else None,
         pipelined=pipelined and _PIPELINES,
-        settings=settings(durable=durable or not write, patience_ms=patience_ms),
+        settings=settings(
+            durable=durable or not write, patience_ms=patience_ms, brief=write and durable
+        ),
         # Each query sees what is committed in any case: BEGIN and COMMIT are saved.
         autocommit=not (write or snapshot or patience_ms),
     )
@@ -365,9 +368,14 @@ class _OnPostgresql:
         pooled.close()
 
 
-def settings(*, durable: bool = True, patience_ms: int | None = None) -> str:
-    """Return the statement that makes PostgreSQL's transaction so; empty if none is needed."""
+def settings(*, durable: bool = True, patience_ms: int | None = None, brief: bool = False) -> str:
+    """Return the statement that makes PostgreSQL's transaction so; empty if none is needed.
+
+    One that is ``brief`` runs statements alone, and is ended early should its process be stopped.
+    """
     chosen = [] if durable else ["set_config('synchronous_commit', 'off', true)"]
+    if brief:
+        chosen.append(BRIEF)
     if patience_ms is not None:
         chosen.append(f"set_config('lock_timeout', '{patience_ms}', true)")
     return f"SELECT {', '.join(chosen)}" if chosen else ""

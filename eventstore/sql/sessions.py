@@ -18,12 +18,11 @@ from typing import Any
 import psycopg
 from sqlalchemy import URL
 
-__all__ = ["NAMES", "Session", "problem_of"]
+__all__ = ["BRIEF", "NAMES", "Session", "problem_of"]
 
 LOCK_TIMEOUT_MS = 5_000
-IDLE_TIMEOUT_MS = 30_000
-RESTING_MS = 300_000
-"""How long a product's own transaction may rest, where its URL says nothing else."""
+IDLE_TIMEOUT_MS = 300_000
+"""How long any transaction may rest, also that in which a product's own code or a fold runs."""
 
 _COMMITS = ("on", "remote_apply", "remote_write", "local", "off")
 _POOLERS = ("auto", "transaction", "none")
@@ -52,6 +51,14 @@ _FIXED = {
     "extra_float_digits": "1",
     "standard_conforming_strings": "on",
 }
+
+
+BRIEF = (
+    "set_config('idle_in_transaction_session_timeout', CASE "
+    "current_setting('idle_in_transaction_session_timeout') WHEN '5min' THEN '30s' "
+    "ELSE current_setting('idle_in_transaction_session_timeout') END, true)"
+)
+"""Of a transaction that runs statements alone: it rests for moments, unless its process stops."""
 
 
 def problem_of(query: Mapping[str, Any]) -> str | None:
@@ -139,19 +146,6 @@ class Session:
             return None
         connection.prepare_threshold = None
         return _select(settings, "true")
-
-    def resting(self) -> str | None:
-        """Return the statement that lets a transaction rest while a product's own code runs.
-
-        None where the URL says how long any may rest. What the role says is kept.
-        """
-        if self.idle_timeout_ms is not None:
-            return None
-        value = (
-            f"CASE current_setting('{_IDLE}') WHEN '{IDLE_TIMEOUT_MS // 1000}s' "
-            f"THEN '{RESTING_MS}' ELSE current_setting('{_IDLE}') END"
-        )
-        return _select({_IDLE: value}, "true").decode()
 
     def _settings(self) -> dict[str, str]:
         """Return the value of each setting, as an expression of SQL."""

@@ -36,9 +36,7 @@ class Transactions:
         self.engine = engine
         self.url = masked(engine.url)
         on_server = engine.dialect.name == "postgresql"
-        session = Session.of(engine.url)
-        self._resting = session.resting() if on_server else None
-        self.patience_s = session.patience_ms / 1000 if on_server else None
+        self.patience_s = Session.of(engine.url).patience_ms / 1000 if on_server else None
         """How long a conversation's lock is waited for on PostgreSQL; 0 is without a limit."""
         # Half of the pool at most, so that the other half is always to be had.
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
@@ -69,8 +67,6 @@ class Transactions:
                 nothing was committed.
         """
         with translated(self.url) as translating, begin_write(self.engine) as connection:
-            if self._resting is not None:
-                connection.exec_driver_sql(self._resting)
             try:
                 yield connection
             except BaseException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -94,6 +95,23 @@ def test_rebuild_beside_a_lock(sqlite_url: str) -> None:
             assert before == views.timeline(cid)
 
         assert 1 == rebuild(store, ["timeline"]).conversations
+        assert before == views.timeline(cid)
+
+
+def test_rebuild_beside_a_reader(postgres_url: str) -> None:
+    """The cut-over waits for whoever reads the view, and lets other readers go on meanwhile."""
+    with EventStore.open(f"{postgres_url}&lock_timeout=50") as store, ExitStack() as stack:
+        views, cid = Views(store), converse(store, 2)
+        before = views.timeline(cid)
+        reading = stack.enter_context(EventStore.open(postgres_url))
+        with ThreadPoolExecutor(1) as pool, reading.reading() as connection:
+            connection.execute(text("SELECT * FROM timeline_items")).all()
+            rebuilding = pool.submit(rebuild, store, ["timeline"])
+            with pytest.raises(TimeoutError):
+                rebuilding.result(1.5)
+            assert before == views.timeline(cid)
+            connection.rollback()
+            assert 1 == rebuilding.result(30.0).conversations
         assert before == views.timeline(cid)
 
 
