@@ -71,7 +71,8 @@ _PAGE = 1_000
 class EventStore(Transactions):
     """Conversations as streams of immutable events, on SQLite or PostgreSQL.
 
-    Use `open`; the initialiser takes an engine that is already configured.
+    Use `open`; the initialiser takes an engine that is already configured. Whatever asks the
+    database may raise `StoreUnavailable` or `StatementRefused`, and no error of a driver.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class Views:
 
     Making one gives every projection its tables, if the store can be written to. Safe to share
     between threads. Every method may raise `ProjectionFailed`, naming conversation and version,
-    `RowDamaged` where a table was altered, and what `EventStore.read` raises.
+    `RowDamaged` where a table was altered, `StoreUnavailable` or `StatementRefused`.
     """
 
     def __init__(self, store: EventStore, projections: ProjectionSet = PROJECTIONS) -> None:

@@ -44,7 +44,11 @@ class Transactions:
 
     @contextmanager
     def reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
-        """Yield a connection in a transaction for reading; ``snapshot`` freezes what it sees."""
+        """Yield a connection in a transaction for reading; ``snapshot`` freezes what it sees.
+
+        Here and in `writing` and `on_driver`, errors of the block's statements become this
+        project's.
+        """
         engine = snapshot_of(self.engine) if snapshot else self.engine
         with translated(self.url), engine.begin() as connection:
             yield connection
