@@ -182,7 +182,9 @@ def _cause(error: BaseException) -> BaseException:
 
 def _of_psycopg(url: str, error: psycopg.Error) -> StoreUnavailable | StatementRefused:
     code = error.sqlstate or ""
-    lost = bool(code) or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    # The driver's own internal error: the server's end was told twice, by it and by a pooler.
+    kinds = psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError
+    lost = bool(code) or isinstance(error, kinds)
     found = (_POSTGRESQL.get(code) or _POSTGRESQL.get(code[:2])) if lost else None
     if found is None:
         return StatementRefused(url, code or type(error).__name__, _first_line(error))

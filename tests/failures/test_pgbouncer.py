@@ -17,7 +17,8 @@ from sqlalchemy import URL, text
 
 from conversations.conversation import Conversation
 from eventstore import EventStore
-from eventstore.errors import NotWritable
+from eventstore.errors import CannotConnect, NotWritable
+from eventstore.sql.failures import driver_error
 from projections import Views, worker
 from projections.rebuild import rebuild
 from tests.contract.facade import say
@@ -131,3 +132,9 @@ def test_told_by_the_url(pooled: URL, postgres_url: str) -> None:
             assert first == (connection.info["eventstore_each_transaction"] is not None)
             raw = connection.connection.dbapi_connection
             assert first == (raw.prepare_threshold is None)  # type: ignore[union-attr]
+
+
+def test_an_end_that_is_told_twice() -> None:
+    """The server's session is ended within a command, and both the server and the pooler say so."""
+    error = psycopg.InternalError("received 2 results from command 'COMMIT'")
+    assert isinstance(driver_error("postgresql://", error), CannotConnect)
