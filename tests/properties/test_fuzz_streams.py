@@ -242,6 +242,7 @@ def _survives(chunks: list[Any]) -> None:
 @given(_streams)
 @example([{"type": "content_block_start", "index": [], "content_block": {"type": []}}])
 @example([{"type": "response.output_item.added", "output_index": True, "item": {"type": {}}}])
+@example([{"choices": [{"delta": {}}], "usage": {"prompt_tokens": 2**33, "completion_tokens": 1}}])
 def test_wrong_types_never_raise(chunks: list[Any]) -> None:
     """Fields that a parser looks at may hold anything."""
     _survives(chunks)
