@@ -14,11 +14,11 @@ from typing import Any
 
 import psutil
 
-from conversations.cli.options import URL_VARIABLE
+from agent_eventstore.cli.options import URL_VARIABLE
 
 __all__ = ["background", "run_watched"]
 
-_MODULE = "conversations.cli"
+_MODULE = "agent_eventstore.cli"
 _PERIOD_S = 0.02
 _MB = 2**20
 

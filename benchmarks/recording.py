@@ -11,10 +11,10 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
+from agent_eventstore.conversation import Conversation
 from benchmarks.bench import Bench
 from benchmarks.measure import Figure
 from benchmarks.results import Work, work
-from conversations.conversation import Conversation
 from eventstore import EventStore, NewEvent, events, new_id
 from eventstore.events import Meta
 from eventstore.ids import call_id
@@ -88,7 +88,7 @@ def _record(store: EventStore) -> float:
         return time.monotonic() + ahead
 
     with (
-        patch("conversations.recorder.time", SimpleNamespace(monotonic=now)),
+        patch("agent_eventstore.recorder.time", SimpleNamespace(monotonic=now)),
         Conversation.start(store) as conversation,
         conversation.turn("write") as turn,
     ):

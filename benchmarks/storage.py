@@ -11,13 +11,13 @@ from random import Random
 import psycopg
 from sqlalchemy import make_url
 
+from agent_eventstore import Conversation
 from benchmarks import peers
 from benchmarks.bench import SQLITE, Bench
 from benchmarks.floors import bare, conninfo, rows_of
 from benchmarks.measure import Amount
 from benchmarks.results import Target, Work, work
 from benchmarks.workload import text
-from conversations import Conversation
 from eventstore import EventStore, NewEvent, events
 from projections import Views, worker
 

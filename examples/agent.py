@@ -2,8 +2,7 @@
 
 import sys
 
-from conversations import Conversation
-from eventstore import EventStore
+from agent_eventstore import Conversation, EventStore
 
 ORDERS = {"A-1": "shipped yesterday"}  # what the agent's one tool knows
 STATUS = {"name": "status", "arguments": '{"id": "A-1"}'}

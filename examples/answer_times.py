@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
+from agent_eventstore import Column, ProjectionSet, Put, ReadTable
 from eventstore.events import AssistantMessage, UserMessage
-from projections import Column, ProjectionSet, Put, ReadTable
 
 TABLE = ReadTable(
     "answer_times",

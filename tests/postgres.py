@@ -15,7 +15,7 @@ from psycopg import sql
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from conversations.torture.server import PostgresServer, PostgresUnavailable, give_to_nobody
+from agent_eventstore.torture.server import PostgresServer, PostgresUnavailable, give_to_nobody
 
 __all__ = [
     "URL_VARIABLE",

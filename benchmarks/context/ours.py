@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from agent_eventstore.importers import Transcript as Imported
+from agent_eventstore.importers import load, read_transcripts
 from benchmarks.context.candidates import Candidate, Reader, stateless
 from benchmarks.context.transcripts import (
     MODEL,
@@ -21,8 +23,6 @@ from benchmarks.context.transcripts import (
     request_tokens,
     tokenizer,
 )
-from conversations.importers import Transcript as Imported
-from conversations.importers import load, read_transcripts
 from eventstore import EventStore, new_id
 from eventstore.errors import ImportFailed
 from projections import Views

@@ -18,7 +18,7 @@ from projections.context.rows import ContextRow
 __all__ = ["READ_OUTPUT", "in_part", "without_path"]
 
 READ_OUTPUT = "read_output"
-"""The name of the tool that reads whole outputs; see `conversations.read_output`."""
+"""The name of the tool that reads whole outputs; see `agent_eventstore.read_output`."""
 
 _PLACE = "@state/logs/tool-results/"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from conversations.cli import cli
+from agent_eventstore.cli import cli
 
 ENVIRONMENT = {"COLUMNS": "80", "TERM": "dumb", "EVENTSTORE_URL": "", "NO_COLOR": "1"}
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def call(*arguments: str, url: str) -> int:
 def start(arguments: Sequence[str], directory: Path, **options: Any) -> subprocess.Popen[str]:
     """Start the command as a program of its own in a directory."""
     return subprocess.Popen(
-        [sys.executable, "-m", "conversations.cli", *arguments],
+        [sys.executable, "-m", "agent_eventstore.cli", *arguments],
         cwd=directory,
         env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)},
         text=True,

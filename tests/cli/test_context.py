@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conversations import Conversation
+from agent_eventstore import Conversation
 from eventstore import EventStore
 from projections.context.wire import FORMATS
 from tests.cli.program import Run, run

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from conversations.cli import demo
-from conversations.demo import script
+from agent_eventstore.cli import demo
+from agent_eventstore.demo import script
 from tests.cli.once import once
 from tests.cli.program import Run, run, start
 
@@ -90,7 +90,7 @@ def test_commands_at_the_end_work(
     monkeypatch.chdir(directory)
     end = done.out.partition("Explore it further")[2].splitlines()[1:]
     url = end[0].partition("=")[2]
-    typed = [line.partition(" -m conversations.cli ")[2].split() for line in end[1:]]
+    typed = [line.partition(" -m agent_eventstore.cli ")[2].split() for line in end[1:]]
     assert [0] * len(typed) == [run(*each, url=url).status for each in typed]
 
 

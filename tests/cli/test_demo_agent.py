@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from conversations.conversation import Conversation
-from conversations.demo import script
-from conversations.demo.agent import Agent
-from conversations.demo.model import Reply, ScriptedModel, Wanted
-from conversations.demo.tools import Workspace
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.demo import script
+from agent_eventstore.demo.agent import Agent
+from agent_eventstore.demo.model import Reply, ScriptedModel, Wanted
+from agent_eventstore.demo.tools import Workspace
 from eventstore import EventStore, events
 from eventstore.events import RecordedEvent
 from eventstore.events.codec import dumps

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from conversations.cli import demo
-from conversations.conversation import Conversation
-from conversations.demo import child, script
-from conversations.demo.child import STOPPED, Order, read_told
-from conversations.demo.killing import AgentProcess, Killed
-from conversations.recovery import recover
+from agent_eventstore.cli import demo
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.demo import child, script
+from agent_eventstore.demo.child import STOPPED, Order, read_told
+from agent_eventstore.demo.killing import AgentProcess, Killed
+from agent_eventstore.recovery import recover
 from eventstore import EventStore
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url, text
 
-from conversations.cli.program import FOUND, WRONG_USE
+from agent_eventstore.cli.program import FOUND, WRONG_USE
 from eventstore import EventStore, events, new_id
 from eventstore.checks import log, postgresql, sqlite
 from projections import checks as projection_checks

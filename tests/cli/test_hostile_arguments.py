@@ -166,7 +166,7 @@ def tried(
 def test_closed_streams(own: str, tmp_path: Path, closed: str, status: int, said: str) -> None:
     """A stream that the caller has closed, or that is full, is told in one line."""
     for command in (("list",), ("list", "--json"), ("--help",), ("verify",)):
-        words = shlex.join([sys.executable, "-m", "conversations.cli", "--db", own, *command])
+        words = shlex.join([sys.executable, "-m", "agent_eventstore.cli", "--db", own, *command])
         done = subprocess.run(
             ["/bin/sh", "-c", f"{words} {closed}"],
             cwd=tmp_path,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conversations.cli.program import FOUND, WRONG_USE
+from agent_eventstore.cli.program import FOUND, WRONG_USE
 from eventstore import EventStore, new_id
 from eventstore.errors import KeyUnavailable
 from eventstore.events import UserMessage

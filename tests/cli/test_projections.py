@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from conversations.cli import projections
+from agent_eventstore.cli import projections
 from eventstore import EventStore
 from projections import PROJECTIONS, ProjectionSet, worker
 from projections.rebuild import RebuildReport, rebuild

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from conversations.cli import cli, reference
+from agent_eventstore.cli import cli, reference
 from tests.cli.program import ROOT, run
 
 PAGE = ROOT / "docs" / "cli.md"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conversations.cli.text import escaped, shown
+from agent_eventstore.cli.text import escaped, shown
 from tests.cli.program import ENVIRONMENT, ROOT, run
 
 HARMFUL = {
@@ -61,7 +61,7 @@ def _on_terminal(url: str, *arguments: str) -> str:
     """Run a command whose stdout is a terminal, and return what that got."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "conversations.cli", "--db", url, *arguments],
+        [sys.executable, "-m", "agent_eventstore.cli", "--db", url, *arguments],
         env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)},
         stdout=theirs,
     ) as process:

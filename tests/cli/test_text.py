@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conversations.cli import text
+from agent_eventstore.cli import text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from multiprocessing.connection import Connection
 from uuid import UUID
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore.errors import WriterFenced
 from tests.crash.stand_in import answer

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from conversations.aio import AsyncConversation
-from conversations.conversation import Conversation
-from conversations.recorder import LlmCall, Turn
-from conversations.recorder_aio import AsyncLlmCall
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.recorder import LlmCall, Turn
+from agent_eventstore.recorder_aio import AsyncLlmCall
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import WriterFenced
 from tests.cli.program import run

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from conversations import patience as waiting
-from conversations.aio import AsyncConversation
-from conversations.conversation import Conversation
-from conversations.recorder import LlmCall
+from agent_eventstore import patience as waiting
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.recorder import LlmCall
 from eventstore import AsyncEventStore, EventStore
 from eventstore.errors import CannotConnect
 from eventstore.events import AssistantMessage, UserMessage

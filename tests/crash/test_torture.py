@@ -14,13 +14,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from conversations.cli import torture as command
-from conversations.torture import SCENARIOS, Findings, Report, lacks
-from conversations.torture.checking import check
-from conversations.torture.notes import Ack, Batch, Delivered, Notes, Tally
-from conversations.torture.plan import Plan
-from conversations.torture.report import audit_deliveries, audit_stream
-from conversations.torture.run import planned
+from agent_eventstore.cli import torture as command
+from agent_eventstore.torture import SCENARIOS, Findings, Report, lacks
+from agent_eventstore.torture.checking import check
+from agent_eventstore.torture.notes import Ack, Batch, Delivered, Notes, Tally
+from agent_eventstore.torture.plan import Plan
+from agent_eventstore.torture.report import audit_deliveries, audit_stream
+from agent_eventstore.torture.run import planned
 from eventstore import EventStore, new_id
 from eventstore.events import UserMessage
 from tests.cli.program import ROOT, run

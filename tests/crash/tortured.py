@@ -13,8 +13,8 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from conversations.torture import SCENARIOS, Torture, run
-from conversations.torture.run import planned, torment
+from agent_eventstore.torture import SCENARIOS, Torture, run
+from agent_eventstore.torture.run import planned, torment
 from eventstore import EventStore
 
 TORTURE = Torture(writers=2, events=300, every_s=0.3)

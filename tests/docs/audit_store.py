@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from conversations.importers import load, read_transcripts
-from conversations.importers.transcript import Transcript, canonical
+from agent_eventstore.importers import load, read_transcripts
+from agent_eventstore.importers.transcript import Transcript, canonical
 from eventstore import EventStore, Meta, NewEvent, events
 from eventstore.errors import ImportFailed
 from eventstore.events import (

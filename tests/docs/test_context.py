@@ -16,7 +16,7 @@ from tests.docs.transcripts import Command, Program, commands, output_of, printe
 
 PAGE = ROOT / "docs" / "context.md"
 TEXT = PAGE.read_text("utf-8")
-COMMANDS = [*commands(PAGE), *commands(ROOT / "README.md")]
+COMMANDS = [*commands(PAGE), *commands(ROOT / "docs" / "tour.md")]
 
 
 def test_every_program_is_run() -> None:
@@ -33,7 +33,7 @@ def test_program(program: Program, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=[each.line for each in COMMANDS])
 def test_command(command: Command, sqlite_ask: Ask) -> None:
-    """A command shows, on the conversations of the README, what the page and the README show."""
+    """A command shows, on the conversations of the README, what the page and the tour show."""
     [(_, _, file)] = sqlite_ask("PRAGMA database_list")[1]
 
     assert command.shown == output_of(command, f"sqlite:///{file}")

@@ -76,7 +76,7 @@ def test_it_is_read_followed_rebuilt_and_asked_by_sql(
         assert [(1, 2.5)] == [tuple(row) for row in connection.exec_driver_sql(question)]
     [commands] = blocks(DOCUMENT, "console")
     told = [
-        run(database_url, product, "-m", "conversations.cli", *line.split()[2:])
+        run(database_url, product, "-m", "agent_eventstore.cli", *line.split()[2:])
         for line in commands.splitlines()
     ]
     assert [True] * 5 == [

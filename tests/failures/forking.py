@@ -17,7 +17,7 @@ from collections.abc import Callable
 from multiprocessing import get_context
 from typing import Any
 
-from conversations import Conversation
+from agent_eventstore import Conversation
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import EventStoreError
 from tests.contract.facade import say, texts

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, new_id
 from eventstore.errors import CannotConnect
 from projections import Views, worker

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conversations import Conversation, recover
+from agent_eventstore import Conversation, recover
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from projections import Views

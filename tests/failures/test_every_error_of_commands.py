@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from conversations.cli import cli
+from agent_eventstore.cli import cli
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from projections import Views

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conversations import AsyncConversation, Conversation, recover, recover_all
+from agent_eventstore import AsyncConversation, Conversation, recover, recover_all
 from eventstore import EventStore
 from eventstore import events as e
 from projections import Views

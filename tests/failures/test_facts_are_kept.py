@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from sqlalchemy import make_url, text
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore.errors import FactsNotWritten, NotWritable, WriterFenced
 from projections import Views

@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 from sqlalchemy import make_url, text
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore, new_id
 from projections import Views
 from tests.contract.facade import say, texts

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from conversations import AsyncConversation, Conversation
+from agent_eventstore import AsyncConversation, Conversation
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import (

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from sqlalchemy import URL, text
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore.errors import CannotConnect, NotWritable
 from eventstore.sql.failures import driver_error

@@ -16,8 +16,8 @@ import psycopg
 import pytest
 from sqlalchemy import make_url, text
 
-from conversations import patience
-from conversations.conversation import Conversation
+from agent_eventstore import patience
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore, new_id
 from eventstore.errors import CannotConnect, NotADatabase
 from projections import Views, worker

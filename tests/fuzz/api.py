@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from conversations import Conversation, exporters
+from agent_eventstore import Conversation, exporters
 from eventstore import ANY, NO_STREAM, Meta, NewEvent, new_id
 from eventstore.events import Payload
 from eventstore.events.codec import decode

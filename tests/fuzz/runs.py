@@ -28,7 +28,8 @@ from tests.postgres import fresh_database
 __all__ = ["Batch", "Failure", "Hang", "Templates", "run_batch"]
 
 _PACKAGES = tuple(
-    str(Path(__file__).parents[2] / name) for name in ("eventstore", "projections", "conversations")
+    str(Path(__file__).parents[2] / name)
+    for name in ("eventstore", "projections", "agent_eventstore")
 )
 _STUCK_FACTOR = 4
 _WHOLE_S = 120.0

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from conversations.batching import Batcher
-from conversations.streams import ByHand, parser_for
-from conversations.streams.anthropic import AnthropicParser
-from conversations.streams.bedrock import BedrockParser
-from conversations.streams.gemini import GeminiParser
-from conversations.streams.merging import Growing
-from conversations.streams.ollama import OllamaParser
-from conversations.streams.openai_chat import OpenAIChatParser
-from conversations.streams.openai_responses import OpenAIResponsesParser
+from agent_eventstore.batching import Batcher
+from agent_eventstore.streams import ByHand, parser_for
+from agent_eventstore.streams.anthropic import AnthropicParser
+from agent_eventstore.streams.bedrock import BedrockParser
+from agent_eventstore.streams.gemini import GeminiParser
+from agent_eventstore.streams.merging import Growing
+from agent_eventstore.streams.ollama import OllamaParser
+from agent_eventstore.streams.openai_chat import OpenAIChatParser
+from agent_eventstore.streams.openai_responses import OpenAIResponsesParser
 from tests.growth.steps import assert_linear, steps_of
 
 Frames = Callable[[int], Iterator[Any]]

@@ -6,7 +6,7 @@ from typing import Any
 
 from openai import OpenAI
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore import events as e
 from tests.integration.replay_server import Whole

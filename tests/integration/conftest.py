@@ -17,8 +17,8 @@ import pytest
 from openai import OpenAI
 from sqlalchemy import make_url
 
-from conversations.clients import record, unrecorded
-from conversations.conversation import Conversation
+from agent_eventstore.clients import record, unrecorded
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from projections import Views
 from tests.contract.emptied import EmptiedDatabase

@@ -19,9 +19,9 @@ import httpx2
 from anthropic import Anthropic, AnthropicError, AsyncAnthropic
 from openai import AsyncOpenAI, OpenAI, OpenAIError
 
-from conversations import clients
-from conversations.aio import AsyncConversation
-from conversations.conversation import Conversation
+from agent_eventstore import clients
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.conversation import Conversation
 from eventstore import AsyncEventStore, EventStore
 from tests.integration.replay_server import ReplayServer
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, Literal, cast
 
-from conversations.aio import AsyncConversation
-from conversations.conversation import Conversation
-from conversations.recorder import LlmCall, Turn
-from conversations.recorder_aio import AsyncLlmCall, AsyncToolCall, AsyncTurn
-from conversations.scripts import RequestedCall
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.recorder import LlmCall, Turn
+from agent_eventstore.recorder_aio import AsyncLlmCall, AsyncToolCall, AsyncTurn
+from agent_eventstore.scripts import RequestedCall
 from eventstore import AsyncEventStore, EventStore, RecordedEvent
 from tests.crash.stand_in import Wanted, answer
 

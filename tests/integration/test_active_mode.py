@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.events import RunNode

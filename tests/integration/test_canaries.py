@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import make_url
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from projections import Views

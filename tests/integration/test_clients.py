@@ -12,8 +12,8 @@ import httpx2
 import openai
 import pytest
 
-from conversations.clients.unrecorded import UnrecordedCall
-from conversations.requests import digest_of
+from agent_eventstore.clients.unrecorded import UnrecordedCall
+from agent_eventstore.requests import digest_of
 from eventstore import EventStore
 from eventstore import events as e
 from tests.integration.frameworks import WIRES, Call

@@ -19,10 +19,10 @@ import pytest
 from anthropic import Anthropic
 from openai import AsyncOpenAI, OpenAI
 
-from conversations.aio import AsyncConversation
-from conversations.clients import UnrecordedCall, record
-from conversations.conversation import Conversation
-from conversations.current import current_turn
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.clients import UnrecordedCall, record
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.current import current_turn
 from eventstore import AsyncEventStore, EventStore
 from eventstore import events as e
 from eventstore.errors import CallNotRecorded, EventStoreError
@@ -246,7 +246,7 @@ def test_warned_once_for_each_place(
     create = client.chat.completions.create
     with (
         warnings.catch_warnings(record=True) as told,
-        caplog.at_level(logging.WARNING, "conversations"),
+        caplog.at_level(logging.WARNING, "agent_eventstore"),
     ):
         warnings.simplefilter("always")
         for _ in range(3):

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai import OpenAI
 
-from conversations.clients import record
-from conversations.clients.wire import Body
-from conversations.conversation import Conversation
+from agent_eventstore.clients import record
+from agent_eventstore.clients.wire import Body
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore import events as e
 from tests.integration.chatting import CHAT, MESSAGES, answer, payloads

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from conversations.aio import AsyncConversation
-from conversations.clients import UnrecordedCall, record, recorded
-from conversations.conversation import Conversation
-from conversations.current import current_turn
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.clients import UnrecordedCall, record, recorded
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.current import current_turn
 from eventstore import AsyncEventStore, EventStore
 from eventstore import events as e
 from tests.integration.chatting import CHAT, MESSAGES, answer, ask, payloads

@@ -10,9 +10,9 @@ import pytest
 from anthropic import Anthropic
 from openai import OpenAI
 
-from conversations.clients import record, recorded
-from conversations.clients.asked import seller_at
-from conversations.conversation import Conversation
+from agent_eventstore.clients import record, recorded
+from agent_eventstore.clients.asked import seller_at
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore import events as e
 from tests.integration.chatting import CHAT, MESSAGES, answer, ask, payloads

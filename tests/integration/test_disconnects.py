@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from tests.crash.stand_in import answer
 from tests.integration.recording import Recorder, ask_for_tool, data_of, events_of
 from tests.unit.test_stops import ClientDisconnect

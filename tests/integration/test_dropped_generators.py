@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from conversations import journal, stalls
-from conversations.conversation import Conversation
+from agent_eventstore import journal, stalls
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore import events as e
 from eventstore.sql.group import Group

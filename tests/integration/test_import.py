@@ -11,8 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from conversations.exporters import export_openai, export_session_jsonl
-from conversations.importers import ImportReport, Transcript, load, read_transcripts
+from agent_eventstore.exporters import export_openai, export_session_jsonl
+from agent_eventstore.importers import ImportReport, Transcript, load, read_transcripts
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound, ImportFailed

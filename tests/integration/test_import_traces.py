@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from conversations.exporters import export_openai
-from conversations.importers import ImportReport, Transcript, load, read_transcripts
+from agent_eventstore.exporters import export_openai
+from agent_eventstore.importers import ImportReport, Transcript, load, read_transcripts
 from eventstore import EventStore
 from eventstore.sql.schema import metadata_for
 

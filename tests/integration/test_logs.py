@@ -8,8 +8,8 @@ import logging
 import pytest
 from sqlalchemy import make_url
 
-from conversations import Conversation
-from conversations.recovery import recover
+from agent_eventstore import Conversation
+from agent_eventstore.recovery import recover
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, events, new_id
 from eventstore.errors import EventStoreError, ProjectionFailed
 from projections import Views, worker
@@ -35,7 +35,7 @@ STORY = (
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """Take down all that the library tells."""
-    for name in ("eventstore", "projections", "conversations"):
+    for name in ("eventstore", "projections", "agent_eventstore"):
         caplog.set_level(logging.DEBUG, name)
     return caplog
 

@@ -9,14 +9,14 @@ from uuid import UUID
 
 import pytest
 
-from conversations.exporters import (
+from agent_eventstore.exporters import (
     export_messages_json,
     export_messages_jsonl,
     export_openai,
     export_project,
     export_session_jsonl,
 )
-from conversations.importers import ImportReport, Transcript, load, read_transcripts
+from agent_eventstore.importers import ImportReport, Transcript, load, read_transcripts
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound, ImportFailed

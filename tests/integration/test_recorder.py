@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from conversations.conversation import Conversation
-from conversations.recorder import Turn
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.recorder import Turn
 from eventstore import new_id
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import ImagePart, TextPart, UserMessage
@@ -315,7 +315,7 @@ def test_long_session_stays_quick_to_open(
     recording: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though nobody reads its views, those that opening reads are caught up now and then."""
-    monkeypatch.setattr("conversations.upkeep.EVERY", 20)
+    monkeypatch.setattr("agent_eventstore.upkeep.EVERY", 20)
     conversation = recording.start()
     known = []
     for _ in range(8):

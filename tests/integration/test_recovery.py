@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from conversations.recovery import recover, recover_all
+from agent_eventstore.recovery import recover, recover_all
 from eventstore import EventStore, NewEvent, new_id
 from eventstore import events as e
 from eventstore.errors import WriterFenced, WrongExpectedVersion

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from conversations.aio import AsyncConversation
-from conversations.conversation import Conversation
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.conversation import Conversation
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore import events as e
 from tests.run_story import STORY, story, truth

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from tests.cli.program import run
 from tests.integration.recording import Recorder, ask_for_tool
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from conversations.aio import AsyncConversation
-from conversations.conversation import Conversation
-from conversations.requests import Request
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.requests import Request
 from eventstore import AsyncEventStore, EventStore
 from eventstore.events import Summary
 from projections.compression import LlmSummary, Message, Strategy

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore.errors import ToolDenied
 from eventstore.events import ToolPolicy

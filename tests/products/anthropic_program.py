@@ -9,7 +9,7 @@ import sys
 
 from anthropic import Anthropic
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conversations.clients import unrecorded
+from agent_eventstore.clients import unrecorded
 from eventstore import EventStore
 from projections import Views
 from tests.integration.replay_server import ReplayServer

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
 
-from conversations.aio import AsyncConversation
-from conversations.clients import UnrecordedCall
-from conversations.conversation import Conversation
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.clients import UnrecordedCall
+from agent_eventstore.conversation import Conversation
 from eventstore import AsyncEventStore, EventStore
 from eventstore import events as e
 from projections import Views

@@ -9,7 +9,7 @@ from typing import Any
 
 from anthropic import AsyncAnthropic
 
-from conversations.conversation import Conversation
+from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore import events as e
 from tests.integration.replay_server import ReplayServer, Streamed

@@ -13,8 +13,8 @@ from fastapi import Body, FastAPI
 from fastapi.responses import StreamingResponse
 from openai import AsyncOpenAI
 
-from conversations.aio import AsyncConversation
-from conversations.conversation import Conversation
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.conversation import Conversation
 from eventstore import AsyncEventStore, EventStore
 from eventstore import events as e
 from tests.integration.replay_server import ReplayServer, Streamed

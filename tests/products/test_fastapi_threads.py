@@ -12,8 +12,8 @@ from fastapi import Body, FastAPI
 from fastapi.responses import StreamingResponse
 from openai import OpenAI
 
-from conversations.clients import UnrecordedCall, record
-from conversations.conversation import Conversation
+from agent_eventstore.clients import UnrecordedCall, record
+from agent_eventstore.conversation import Conversation
 from eventstore import AsyncEventStore, EventStore
 from eventstore import events as e
 from tests.integration.replay_server import ReplayServer, Streamed

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from conversations.cli.program import FOUND
+from agent_eventstore.cli.program import FOUND
 from eventstore import EventStore
 from eventstore import events as e
 from eventstore.errors import ProjectionFailed

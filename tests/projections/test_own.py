@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conversations.cli import own_projections
+from agent_eventstore.cli import own_projections
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import InvalidProjection, UnknownProjection

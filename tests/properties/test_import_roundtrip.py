@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.importers import read_transcripts
-from conversations.importers.calls import Calls
-from conversations.importers.openai_wire import message_of, payload_of, restored
-from conversations.importers.session_lines import kept
-from conversations.importers.transcript import Transcript, canonical
+from agent_eventstore.importers import read_transcripts
+from agent_eventstore.importers.calls import Calls
+from agent_eventstore.importers.openai_wire import message_of, payload_of, restored
+from agent_eventstore.importers.session_lines import kept
+from agent_eventstore.importers.transcript import Transcript, canonical
 from eventstore.events import AssistantMessage
 from eventstore.events.codec import decode, encode
 from eventstore.events.records import EventData

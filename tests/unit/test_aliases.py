@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from conversations.artifacts import ToolOutputs, call_of_alias
+from agent_eventstore.artifacts import ToolOutputs, call_of_alias
 from eventstore.blobs import alias_of
 from eventstore.errors import UnknownAlias
 

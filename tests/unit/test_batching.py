@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.batching import Batcher
-from conversations.streams import Delta
+from agent_eventstore.batching import Batcher
+from agent_eventstore.streams import Delta
 from eventstore.events import AssistantChunk, ToolCallDelta
 
 

@@ -160,7 +160,7 @@ class TestRuns:
 
     def test_without_postgresql_the_run_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """SQLite is measured alone."""
-        monkeypatch.setattr("conversations.torture.server._programs", _missing)
+        monkeypatch.setattr("agent_eventstore.torture.server._programs", _missing)
         with Bench(TINY) as bench:
             assert ("SQLite",) == bench.databases
             assert bench.left_out[0].startswith("PostgreSQL is left out")

@@ -14,8 +14,8 @@ from uuid import UUID
 import anyio
 import pytest
 
-from conversations.aio import AsyncConversation
-from conversations.conversation import Conversation
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.conversation import Conversation
 from eventstore import Appended, AsyncEventStore, EventStore, new_id
 from projections import Views
 from tests.crash.stand_in import answer

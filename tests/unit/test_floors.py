@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-FLOORS = ["conversations", "projections", "eventstore"]
+FLOORS = ["agent_eventstore", "projections", "eventstore"]
 LINT = "from importlinter.cli import lint_imports_command as run; raise SystemExit(run())"
 
 

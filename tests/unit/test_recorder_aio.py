@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from conversations.aio import AsyncConversation
-from conversations.finishing import finish
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.finishing import finish
 from eventstore import AsyncEventStore, EventStore
 from tests.crash.stand_in import answer
 

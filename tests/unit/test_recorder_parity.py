@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from conversations.aio import AsyncConversation
-from conversations.conversation import Conversation
-from conversations.recorder import LlmCall, ToolCall, Turn
-from conversations.recorder_aio import AsyncLlmCall, AsyncToolCall, AsyncTurn
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.recorder import LlmCall, ToolCall, Turn
+from agent_eventstore.recorder_aio import AsyncLlmCall, AsyncToolCall, AsyncTurn
 
 TWINS: list[tuple[type[Any], type[Any]]] = [
     (Conversation, AsyncConversation),

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from conversations.recovery import ACTOR, seal
+from agent_eventstore.recovery import ACTOR, seal
 from eventstore import events as e
 from projections.open_ends import (
     LooseEnds,

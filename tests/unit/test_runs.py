@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from conversations.resuming import LeftCall, next_node
-from conversations.scripts.runs import RunScript
+from agent_eventstore.resuming import LeftCall, next_node
+from agent_eventstore.scripts.runs import RunScript
 from eventstore import Meta, NewEvent
 from eventstore import events as e
 from eventstore.errors import BudgetInfeasible

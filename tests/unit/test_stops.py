@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from conversations.stops import BY_SOMEBODY, BY_USER, failed, left, stopped, told
-from conversations.stops import without_directories as shown
+from agent_eventstore.stops import BY_SOMEBODY, BY_USER, failed, left, stopped, told
+from agent_eventstore.stops import without_directories as shown
 
 
 class ClientDisconnect(Exception):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conversations.streams import Delta, from_response, parser_for, read_response
+from agent_eventstore.streams import Delta, from_response, parser_for, read_response
 
 from .recorded import NAMES, as_sdk_object, chunks_of, fed, text_of
 

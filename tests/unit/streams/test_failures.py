@@ -12,7 +12,7 @@ import openai
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from conversations.streams import classify
+from agent_eventstore.streams import classify
 
 REQUEST = httpx2.Request("POST", "https://example.org/v1")
 

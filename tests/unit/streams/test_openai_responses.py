@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conversations.streams import Delta, from_response
+from agent_eventstore.streams import Delta, from_response
 from eventstore.events import OtherPart, ReasoningPart, TextPart
 
 from .recorded import fed, fed_deltas, text_of

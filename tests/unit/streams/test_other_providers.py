@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conversations.streams import parser_for
+from agent_eventstore.streams import parser_for
 
 from .recorded import fed_deltas, text_of
 

@@ -10,7 +10,7 @@ from openai import omit
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.lib.streaming.responses._responses import ResponseStreamState
 
-from conversations.streams import StreamParser, from_response
+from agent_eventstore.streams import StreamParser, from_response
 from eventstore.events import AssistantMessage, TokenUsage
 
 from .recorded import NAMES, as_sdk_object, chunks_of, fed, text_of

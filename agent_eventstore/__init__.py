@@ -1,0 +1,83 @@
+"""The public face: what an agent product imports.
+
+::
+
+    from agent_eventstore import Conversation, EventStore
+
+    store = EventStore.open("sqlite:///agent.db")
+    with Conversation.start(store, user_id="ada") as conversation:
+        with conversation.turn("hello") as turn:
+            ...
+
+The rest of this package is what stands behind these names, as `eventstore` (the log) and
+`projections` (the read side) do.
+"""
+
+from agent_eventstore.aio import AsyncConversation
+from agent_eventstore.clients import UnrecordedCall, record
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.recorded_tool import ToolCall
+from agent_eventstore.recorded_tool_aio import AsyncToolCall
+from agent_eventstore.recorder import LlmCall, Turn
+from agent_eventstore.recorder_aio import AsyncLlmCall, AsyncTurn
+from agent_eventstore.recovery import Recovery, recover, recover_all
+from agent_eventstore.requests import Request
+from agent_eventstore.runs import AsyncRun, Run
+from eventstore import (
+    ANY,
+    NO_STREAM,
+    AsyncEventStore,
+    DirectoryKeys,
+    EventStore,
+    Meta,
+    NewEvent,
+    RecordedEvent,
+    errors,
+    events,
+    new_id,
+    redact_secrets,
+)
+from projections import Column, Patch, Projection, ProjectionSet, Put, ReadTable, Views, worker
+from projections.diff import compare
+from projections.rebuild import rebuild
+
+__all__ = [
+    "ANY",
+    "NO_STREAM",
+    "AsyncConversation",
+    "AsyncEventStore",
+    "AsyncLlmCall",
+    "AsyncRun",
+    "AsyncToolCall",
+    "AsyncTurn",
+    "Column",
+    "Conversation",
+    "DirectoryKeys",
+    "EventStore",
+    "LlmCall",
+    "Meta",
+    "NewEvent",
+    "Patch",
+    "Projection",
+    "ProjectionSet",
+    "Put",
+    "ReadTable",
+    "RecordedEvent",
+    "Recovery",
+    "Request",
+    "Run",
+    "ToolCall",
+    "Turn",
+    "UnrecordedCall",
+    "Views",
+    "compare",
+    "errors",
+    "events",
+    "new_id",
+    "rebuild",
+    "record",
+    "recover",
+    "recover_all",
+    "redact_secrets",
+    "worker",
+]

@@ -1,0 +1,227 @@
+"""`AsyncConversation`: `Conversation` for event loops, with the same names.
+
+Starting and opening run the synchronous ones in a thread, since they happen once; what happens in
+every turn is in `agent_eventstore.recorder_aio`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from agent_eventstore.conversation import Conversation, SessionMode
+from agent_eventstore.inputs import Said, message_of
+from agent_eventstore.journal_aio import AsyncJournal
+from agent_eventstore.read_output import AsyncReadOutput, AsyncTools
+from agent_eventstore.recorder_aio import AsyncTurn
+from agent_eventstore.recovery import Recovery
+from agent_eventstore.resuming import ResumedRun, resume
+from agent_eventstore.runs import AsyncRun
+from agent_eventstore.stops import left
+from eventstore import Appended, AsyncEventStore, new_id
+from eventstore.events import Payload, RunNode, TokenUsage, ToolPolicy
+from eventstore.events.values import Mode
+from eventstore.store import StreamId
+from projections import Views
+from projections.runs import RunRow
+
+__all__ = ["AsyncConversation"]
+
+
+class AsyncConversation:
+    """A conversation and the session in which this process writes to it; see `Conversation`."""
+
+    def __init__(self, store: AsyncEventStore, session: Conversation) -> None:
+        self._session = session
+        self._journal = AsyncJournal(
+            store,
+            session.id,
+            epoch=session.epoch,
+            version=session.version,
+            written=session._journal.written,
+        )
+
+    @classmethod
+    async def start(
+        cls,
+        store: AsyncEventStore,
+        *,
+        mode: Mode = "chat",
+        title: str | None = None,
+        conversation_id: StreamId | None = None,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        base_instructions: str | None = None,
+        tool_policy: ToolPolicy | None = None,
+        config: dict[str, Any] | None = None,
+        session_mode: SessionMode = "interactive",
+        session_config: dict[str, Any] | None = None,
+        state_directory: str | Path | None = None,
+        agent_id: str | None = None,
+    ) -> Self:
+        """Begin a conversation and its first session; see `Conversation.start`."""
+        session = await asyncio.to_thread(
+            Conversation.start,
+            store.store,
+            mode=mode,
+            title=title,
+            conversation_id=conversation_id,
+            tenant_id=tenant_id,
+            user_id=user_id,
+            base_instructions=base_instructions,
+            tool_policy=tool_policy,
+            config=config,
+            session_mode=session_mode,
+            session_config=session_config,
+            state_directory=state_directory,
+            agent_id=agent_id,
+        )
+        return cls(store, session)
+
+    @classmethod
+    async def open(
+        cls,
+        store: AsyncEventStore,
+        conversation_id: StreamId,
+        *,
+        session_mode: SessionMode = "interactive",
+        session_config: dict[str, Any] | None = None,
+        state_directory: str | Path | None = None,
+        agent_id: str | None = None,
+    ) -> Self:
+        """Open a conversation for writing; see `Conversation.open`."""
+        session = await asyncio.to_thread(
+            Conversation.open,
+            store.store,
+            conversation_id,
+            session_mode=session_mode,
+            session_config=session_config,
+            state_directory=state_directory,
+            agent_id=agent_id,
+        )
+        return cls(store, session)
+
+    @property
+    def id(self) -> UUID:
+        """The conversation's id."""
+        return self._session.id
+
+    @property
+    def version(self) -> int:
+        """The version of the last event that this session has written."""
+        return self._journal.version
+
+    @property
+    def mode(self) -> Mode | None:
+        """The mode in which later turns are recorded."""
+        return self._session.mode
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._session.session_id
+
+    @property
+    def epoch(self) -> int | None:
+        """This writer's epoch."""
+        return self._journal.epoch
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
+        return self._session.usage
+
+    @property
+    def views(self) -> Views:
+        """The read models; their methods block, so call them in a thread."""
+        return self._session.views
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """What opening has sealed."""
+        return self._session.recovery
+
+    @property
+    def tools(self) -> AsyncTools:
+        """The tools that come with the conversation; see `Conversation.tools`."""
+        session = self._session
+        return AsyncTools(AsyncReadOutput(session.views.store, session.resolve))
+
+    def turn(
+        self,
+        said: Said,
+        *,
+        run_id: str | None = None,
+        workflow_id: str | None = None,
+        tool_policy: ToolPolicy | None = None,
+    ) -> AsyncTurn:
+        """Return a turn to be entered around all that one input sets off."""
+        message = message_of(said)
+        script = self._session.turn_script(run_id, workflow_id, tool_policy)
+        session = self._session
+        shared = (session.outputs, session.upkeep, session.turn_ended, session.one_turn)
+        return AsyncTurn(self._journal, session.views, script, message, *shared)
+
+    async def start_run(
+        self,
+        workflow_id: str,
+        *,
+        directive: str = "",
+        nodes: Sequence[RunNode] = (),
+        post_run_protocol: str | None = None,
+        config: dict[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> AsyncRun:
+        """Begin a run of a workflow; see `Conversation.start_run`."""
+        script = self._session.run_script(run_id or str(new_id()), workflow_id)
+        await self._journal.write(script.begin(directive, nodes, post_run_protocol, config))
+        return AsyncRun(self._journal, script, self.turn)
+
+    async def resume_run(self, run_id: str | None = None) -> ResumedRun[AsyncRun] | None:
+        """Return how to go on with a run; see `Conversation.resume_run`."""
+        session = self._session
+
+        def handle(row: RunRow) -> AsyncRun:
+            script = session.run_script(row.run_id, row.workflow_id)
+            return AsyncRun(self._journal, script, self.turn)
+
+        store = self._journal.store.store
+        return await asyncio.to_thread(resume, store, session.views, session.id, run_id, handle)
+
+    async def append(self, *payloads: Payload) -> Appended | None:
+        """Append further facts of this session."""
+        return await self._journal.write(self._session.events(*payloads))
+
+    async def write_again(self) -> Appended | None:
+        """Write again what the database has lost; see `Conversation.write_again`."""
+        return await self._journal.write_again()
+
+    async def switch_mode(self, mode: Mode, reason: str | None = None) -> None:
+        """Switch the mode; the history stays as it is."""
+        await self._journal.write(self._session.switching(mode, reason))
+        self._session.switched(mode)
+
+    async def resolve(self, alias: str) -> str:
+        """Return the whole text of the tool result that an alias names."""
+        return await asyncio.to_thread(self._session.resolve, alias)
+
+    async def close(self, reason: str | None = None) -> None:
+        """End the session; see `Conversation.close`."""
+        await self._journal.close(self._session.closing(reason))
+
+    async def __aenter__(self) -> Self:
+        """Return the conversation itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the session."""
+        await self.close(None if error is None else left(error) or type(error).__name__)

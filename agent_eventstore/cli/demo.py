@@ -1,0 +1,210 @@
+"""``eventstore demo``: a conversation is held, and everything that can be read from it is shown."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from uuid import UUID
+
+import click
+from rich.console import Console
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from agent_eventstore.cli import render, render_context
+from agent_eventstore.cli.console import say, stdout
+from agent_eventstore.cli.context import show_budget
+from agent_eventstore.cli.demo_deaths import Scene, show_deaths, waiting_agents
+from agent_eventstore.cli.demo_narrator import Narrator, heading
+from agent_eventstore.cli.integrity import said
+from agent_eventstore.cli.options import URL_VARIABLE, Target, common, with_target
+from agent_eventstore.cli.program import NAME, Failed, found_something
+from agent_eventstore.cli.progress import progress_bar
+from agent_eventstore.cli.projections import compared, rebuilt
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.demo import script
+from agent_eventstore.demo.agent import Agent
+from agent_eventstore.demo.model import MODEL, ScriptedModel
+from agent_eventstore.demo.tools import DEFINITIONS, Workspace
+from eventstore import EventStore
+from eventstore.errors import NotADatabase, SchemaOutdated, SchemaTooNew
+from eventstore.masking import masked
+from projections import Views
+from projections.diff import compare
+from projections.rebuild import rebuild
+from projections.timeline_items import TimelineItem
+
+__all__ = ["DELAY_S", "DEMO_FILE", "demo"]
+
+DEMO_FILE = "eventstore-demo.db"
+DELAY_S = 0.004
+"""How long the model takes for a piece of its answer, in seconds."""
+
+_TENANT = "eventstore-demo"
+_USER = "ada"
+_MANY = 10_000
+_MEMORY = (None, "", ":memory:")
+_FRAME = frozenset({"conversation", "session", "turn"})
+_SMALL_BUDGET = 1_300  # tokens: about half of the whole request
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help=f"Add to {DEMO_FILE} instead of replacing it.")
+@common
+@with_target
+def demo(target: Target, keep: bool) -> None:
+    """Hold a scripted conversation and show it.
+
+    Without --db it is kept in the file eventstore-demo.db of this directory, which is made anew. A
+    stand-in plays the model; the tools, the events and all that is made of them are real.
+    """
+    if not target.by_hand:
+        # A demo has no business in the database that the environment names.
+        target.named = f"sqlite:///{DEMO_FILE}"
+        _require_demo(Path(DEMO_FILE))
+        if not keep:
+            _discard(Path(DEMO_FILE))
+    _require_disk(target.url)
+    with target.create() as store:
+        conversation_id, recovered = _hold(store, target.url)
+        good = _show(store, conversation_id) and recovered
+        _tell_where_to_go(target.url, conversation_id)
+    if not good:
+        found_something()
+
+
+def _require_demo(path: Path) -> None:
+    """Refuse a file that holds anything else than conversations of this demo."""
+    if not path.exists():
+        return
+    refusal = Failed(f"{path} holds something else than a demo: move it away, or use --db")
+    try:
+        with EventStore.open(f"sqlite:///{path}", read_only=True) as store:
+            owners = {info.tenant_id for info in store.list(limit=_MANY)}
+    except (NotADatabase, SchemaOutdated, SchemaTooNew) as error:
+        raise refusal from error
+    if owners - {_TENANT}:
+        raise refusal
+
+
+def _require_disk(url: str) -> None:
+    """Refuse a database in memory, where the process that is killed could not write."""
+    try:
+        named = make_url(url)
+    except (ArgumentError, ValueError):
+        return
+    if named.get_backend_name() == "sqlite" and named.database in _MEMORY:
+        raise Failed("the demo needs a database that outlives a process: name a file with --db")
+
+
+def _discard(path: Path) -> None:
+    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        name.unlink(missing_ok=True)
+
+
+def _hold(store: EventStore, url: str) -> tuple[UUID, bool]:
+    """Hold the conversation, with its deaths; return its id, and whether nothing was lost."""
+    console = stdout()
+    heading(console, "1. A conversation", "held by a scripted agent, recorded event by event")
+    with (
+        tempfile.TemporaryDirectory(prefix="eventstore-demo-") as name,
+        waiting_agents() as agents,
+    ):
+        folder = Path(name)
+        workspace = Workspace(folder, script.PROJECT)
+        model = ScriptedModel(script.REPLIES, delay_s=DELAY_S, tools=DEFINITIONS)
+        with Conversation.start(
+            store,
+            mode="agent",
+            title=script.TITLE,
+            base_instructions=script.INSTRUCTIONS,
+            tenant_id=_TENANT,
+            user_id=_USER,
+            session_config={"model": MODEL},
+        ) as conversation:
+            agent = Agent(conversation, model, workspace, Narrator(console).tell)
+            for text in script.USER:
+                agent.turn(text)
+        scene = Scene(store, url, conversation.id, workspace, DELAY_S)
+        return conversation.id, show_deaths(console, scene, agents)
+
+
+def _show(store: EventStore, conversation_id: UUID) -> bool:
+    console, views = stdout(), Views(store)
+    heading(console, "3. Timeline", "what a user interface shows, here of the last turns")
+    items = [item for item in views.timeline(conversation_id) if _wanted(item)]
+    console.print(render.timeline_table(items))
+    _show_context(console, views, conversation_id)
+    heading(console, "5. Usage", "tokens as reported, cost from the price list, by turn")
+    totals = views.usage(by="turn", conversation_id=conversation_id)
+    console.print(render.usage_table(totals, "turn"))
+    heading(console, "6. Tool audit", "every call, the newest first, with what came of it")
+    calls = views.tool_calls(conversation_id=conversation_id)
+    console.print(render.tools_table(calls, one_conversation=True))
+    return _prove(console, store)
+
+
+def _wanted(item: TimelineItem) -> bool:
+    return item.kind not in _FRAME and (item.turn or 0) > len(script.USER)
+
+
+def _show_context(console: Console, views: Views, conversation_id: UUID) -> None:
+    told = "what the next request would hold, within a small budget, and why"
+    heading(console, "4. messages[]", told)
+    view = views.context(conversation_id, mode="agent", tools=DEFINITIONS, max_tokens=_SMALL_BUDGET)
+    console.print(render_context.messages_table(view))
+    console.print()
+    console.print(render_context.runs_table(view.ledger))
+    show_budget(console, view)
+
+
+def _prove(console: Console, store: EventStore) -> bool:
+    heading(
+        console, "7. Rebuild, compare, verify", "views are folds of the events, and can prove it"
+    )
+    with progress_bar("rebuilding", console=console) as meter:
+        report = rebuild(store, on_progress=meter.update)
+    say(rebuilt(report))
+    differences = compare(store)
+    if not differences.ok:
+        console.print(render.differences_table(differences.differences))
+    say(f"diff: {compared(differences)}", _colour(differences.ok))
+    found = store.verify()
+    if not found.ok:
+        console.print(render.problems_table(found.problems))
+    say(f"verify: {said(found)}", _colour(found.ok))
+    return differences.ok and found.ok
+
+
+def _colour(good: bool) -> str:
+    return "green" if good else "red"
+
+
+def _tell_where_to_go(url: str, conversation_id: UUID) -> None:
+    console = stdout()
+    heading(console, "Explore it further", "the conversation stays where it is")
+    safe_url = masked(url)
+    program = _program()
+    for command in (
+        f"export {URL_VARIABLE}={shlex.quote(safe_url)}",
+        f"{program} timeline {conversation_id} --full",
+        f"{program} events {conversation_id} --json",
+        f"{program} context {conversation_id} --max-tokens 800 --explain",
+        f"{program} export {conversation_id} --format openai",
+        f"{program} tools --status outcome_unknown",
+        f"{program} --help",
+    ):
+        say(f"  {command}")
+
+
+def _program() -> str:
+    """Return what to type to run this program again."""
+    started = Path(sys.argv[0])
+    if started.name != NAME:
+        return f"{shlex.quote(sys.executable)} -m agent_eventstore.cli"
+    found = shutil.which(NAME)
+    on_path = found is not None and Path(found).resolve() == started.resolve()
+    return NAME if on_path else shlex.quote(str(started))

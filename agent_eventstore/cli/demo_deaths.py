@@ -1,0 +1,137 @@
+"""The part of the demo in which the agent's process is killed, and the conversation goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from rich.console import Console
+
+from agent_eventstore.batching import BATCH_CHARS
+from agent_eventstore.cli.console import say
+from agent_eventstore.cli.demo_narrator import Narrator, heading
+from agent_eventstore.cli.recovery import sealed_table
+from agent_eventstore.cli.text import one_line, plural
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.demo import script
+from agent_eventstore.demo.agent import Agent
+from agent_eventstore.demo.child import Order
+from agent_eventstore.demo.killing import AgentProcess, Killed
+from agent_eventstore.demo.model import ScriptedModel
+from agent_eventstore.demo.tools import DEFINITIONS, Workspace
+from agent_eventstore.recovery import Recovery
+from eventstore import EventStore
+from eventstore.events import AssistantMessage, ToolResult, TurnEnd
+from projections import Views
+
+__all__ = ["Scene", "show_deaths", "waiting_agents"]
+
+_Claim = tuple[str, bool]
+"""What the recovery promises, in words, and whether it was kept."""
+
+_GO_ON = "continue"
+_LAST = 2  # messages: what the model had said, and what became of it
+_SHORT = 260  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where the deaths happen: a conversation that nobody has open, and what its tools work on.
+
+    ``delay_s`` is how long the model takes for a piece of its answer, in seconds.
+    """
+
+    store: EventStore
+    url: str = field(repr=False)
+    conversation_id: UUID
+    workspace: Workspace
+    delay_s: float
+
+    def order(self, death: str) -> Order:
+        """Return what an agent's process is to do."""
+        folder = str(self.workspace.folder)
+        return Order(self.url, str(self.conversation_id), folder, death, self.delay_s)
+
+
+@contextmanager
+def waiting_agents() -> Iterator[Mapping[str, AgentProcess]]:
+    """Start a process for each death of the script ahead of time, since starting takes a second."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(AgentProcess()) for name in script.DEATHS}
+
+
+def show_deaths(console: Console, scene: Scene, agents: Mapping[str, AgentProcess]) -> bool:
+    """Kill the agent at each point of the script, and go on; return whether all was as promised."""
+    heading(console, "2. Killed, twice", "the agent in a process of its own, ended with SIGKILL")
+    kept = True
+    for name, agent in agents.items():
+        narrator = Narrator(console)
+        killed = agent.run_and_kill(scene.order(name), narrator.tell)
+        kept &= _go_on(console, narrator, scene, name, killed)
+    return kept
+
+
+def _go_on(console: Console, narrator: Narrator, scene: Scene, name: str, killed: Killed) -> bool:
+    death = script.DEATHS[name]
+    narrator.cut_short(f"✗ process {killed.pid} killed (signal {killed.signal}) {death.when}")
+    with Conversation.open(scene.store, scene.conversation_id) as conversation:
+        recovery = conversation.recovery
+        assert recovery is not None  # noqa: S101 - opened, not started
+        _show_recovery(console, narrator, conversation, recovery)
+        model = ScriptedModel(death.then, delay_s=scene.delay_s, tools=DEFINITIONS)
+        Agent(conversation, model, scene.workspace, narrator.tell).turn(_GO_ON)
+    claims = [*_claims_of(scene, name, killed, recovery), _completed(scene)]
+    for claim, kept in claims:
+        say(f"        {'✓' if kept else '✗'} {claim}", "green" if kept else "red")
+    return all(kept for _, kept in claims)
+
+
+def _show_recovery(
+    console: Console, narrator: Narrator, opened: Conversation, recovery: Recovery
+) -> None:
+    say(f"Conversation.open found this, and sealed it in {plural(len(recovery.sealed), 'event')}:")
+    console.print(sealed_table(recovery))
+    say("and messages[] now ends with:")
+    for message in opened.views.context(opened.id).messages[-_LAST:]:
+        calls = [f"→ {each['function']['name']}" for each in message.get("tool_calls", ())]
+        words = " ".join(filter(None, (str(message.get("content") or ""), *calls)))
+        narrator.line("", f"{message['role']}: {_end_of(words)}", "magenta")
+
+
+def _end_of(text: str) -> str:
+    text = one_line(text)
+    return text if len(text) <= _SHORT else f"… {text[-_SHORT:].partition(' ')[2]}"
+
+
+def _claims_of(scene: Scene, name: str, killed: Killed, recovery: Recovery) -> Iterator[_Claim]:
+    if name == "stream":
+        kept = recovery.found.model_calls[0].text if recovery.found.model_calls else ""
+        shown = killed.shown
+        said = f"of {len(shown)} characters shown, the log kept {len(kept)} (a batch may be lost)"
+        whole = bool(kept) and shown.startswith(kept)
+        yield said, whole and len(shown) - len(kept) <= BATCH_CHARS
+    else:
+        outcomes = [
+            each.data.status for each in recovery.sealed if isinstance(each.data, ToolResult)
+        ]
+        yield "the log does not pretend to know the outcome", ["outcome_unknown"] == outcomes
+        lines = _lines_of(scene.workspace.folder / script.CHANGELOG)
+        yield (
+            f"the effect happened once: {script.CHANGELOG} has {plural(lines, 'line')}",
+            lines == 1,
+        )
+
+
+def _lines_of(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
+
+
+def _completed(scene: Scene) -> _Claim:
+    last = list(scene.store.read(scene.conversation_id, backward=True, limit=3))
+    ended = any(isinstance(each.data, TurnEnd) and each.data.status == "ok" for each in last)
+    answered = any(isinstance(each.data, AssistantMessage) and each.data.final for each in last)
+    left = Views(scene.store).loose_ends(scene.conversation_id).any
+    return f'"{_GO_ON}" went on to the end, and nothing is open', ended and answered and not left

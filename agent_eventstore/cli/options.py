@@ -1,0 +1,194 @@
+"""What commands share: which database, how a conversation is named, and the common options."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import click
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from agent_eventstore.cli.console import StderrHandler
+from agent_eventstore.cli.program import Failed
+from agent_eventstore.cli.values import Number
+from eventstore import DirectoryKeys, EventStore, Redactor
+
+__all__ = [
+    "DEFAULT_URL",
+    "KEYS_VARIABLE",
+    "KEY_FILE_VARIABLE",
+    "URL_VARIABLE",
+    "Target",
+    "common",
+    "configure",
+    "conversation_argument",
+    "find_conversation",
+    "json_option",
+    "limit_option",
+    "with_target",
+]
+
+DEFAULT_URL = "sqlite:///eventstore.db"
+URL_VARIABLE = "EVENTSTORE_URL"
+KEYS_VARIABLE = "EVENTSTORE_KEYS"
+KEY_FILE_VARIABLE = "EVENTSTORE_KEY_FILE"
+_KEYS_HINT = f" or {KEYS_VARIABLE}"
+
+_HEX_DIGITS = 32
+_AMBIGUOUS = 3
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Target:
+    """The database that a command works on; ``by_hand`` if it was named on the command line."""
+
+    named: str | None = field(repr=False)
+    by_hand: bool = False
+    read_only: bool = False
+    key_directory: Path | None = None
+    key_files: tuple[Path, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """The URL, or the default one."""
+        return self.named or DEFAULT_URL
+
+    def keys(self, *, create: bool = False) -> DirectoryKeys | None:
+        """Return the keys of sealed conversations, if any were named.
+
+        Raises:
+            Failed: There is no such directory, and none is created; or a wrapping key is none.
+        """
+        if self.key_directory is None:
+            if self.key_files:
+                raise Failed(f"--key-file is for --keys{_KEYS_HINT}: name their directory")
+            return None
+        if not create and not self.key_directory.is_dir():
+            raise Failed(f"there is no directory of keys {self.key_directory}{_KEYS_HINT}")
+        try:
+            return DirectoryKeys(self.key_directory, self.key_files)
+        except ValueError as error:
+            raise Failed(f"--key-file: {error}") from error
+
+    def open(self) -> EventStore:
+        """Open a store that exists; its schema is left as it is.
+
+        Raises:
+            Failed: There is no such file; none is created.
+            StoreUnavailable: See `EventStore.open`.
+        """
+        self.require_file()
+        return EventStore.open(self.url, migrate=False, read_only=self.read_only, keys=self.keys())
+
+    def open_to_write(self) -> EventStore:
+        """Open a store that exists, in order to change it."""
+        self._refuse_read_only()
+        return self.open()
+
+    def create(self, redact: Redactor | None = None) -> EventStore:
+        """Open a store; create it, or upgrade its schema, where that is needed."""
+        self._refuse_read_only()
+        return EventStore.open(self.url, redact=redact, keys=self.keys(create=True))
+
+    def _refuse_read_only(self) -> None:
+        if self.read_only:
+            raise Failed("this command writes, so it cannot be used with --read-only")
+
+    def require_file(self) -> None:
+        """Raise if the URL names a SQLite file that does not exist."""
+        try:
+            url = make_url(self.url)
+        except (ArgumentError, ValueError):
+            return
+        path = url.database or ""
+        in_memory = path in ("", ":memory:") or path.startswith("file:")
+        if url.get_backend_name() == "sqlite" and not in_memory and not Path(path).exists():
+            raise Failed(
+                f"there is no database file {path}: name another with --db, or make one with "
+                "`eventstore import` or `eventstore db upgrade`"
+            )
+
+
+with_target = click.make_pass_decorator(Target)
+"""Hands the command its `Target`."""
+
+
+def configure(verbose: bool) -> None:
+    """Send the library's logs to stderr: warnings, or with ``verbose`` everything."""
+    handler = StderrHandler()
+    for name in ("eventstore", "projections", "agent_eventstore"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(logging.DEBUG if verbose else logging.WARNING)
+
+
+def common(command: Command) -> Command:
+    """Give a command the global options too, since many write them at the end."""
+    command = click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_take_verbose,
+        help="Show on stderr what is going on.",
+    )(command)
+    return click.option(
+        "--db", metavar="URL", expose_value=False, callback=_take_url, help="The database."
+    )(command)
+
+
+def _take_url(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        target = context.find_object(Target)
+        if target is not None:
+            target.named, target.by_hand = value, True
+
+
+def _take_verbose(_: click.Context, __: click.Parameter, value: bool) -> None:
+    if value:
+        configure(verbose=True)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+conversation_argument = click.argument("conversation", metavar="CID")
+
+
+def limit_option(default: int | None, what: str) -> Callable[[Command], Command]:
+    """Return the option that limits how many of something are listed."""
+    return click.option(
+        "--limit",
+        type=Number(min=1),
+        default=default,
+        show_default=default is not None,
+        help=f"The most {what} to list.",
+    )
+
+
+def find_conversation(store: EventStore, named: str) -> UUID:
+    """Return the one conversation whose id begins so.
+
+    Raises:
+        Failed: The text is no beginning of an id, or several conversations' ids begin so.
+        ConversationNotFound: None does.
+    """
+    digits = named.replace("-", "").lower()
+    if not digits or len(digits) > _HEX_DIGITS or set(digits) - set("0123456789abcdef"):
+        raise Failed(f"{named!r} is no conversation id: give a UUID, or how it begins")
+    first = int(digits.ljust(_HEX_DIGITS, "0"), 16)
+    after = UUID(int=first - 1) if first else None
+    page = store.list(after=after, limit=_AMBIGUOUS + 1)
+    found = [info.conversation_id for info in page if info.conversation_id.hex.startswith(digits)]
+    if not found:
+        raise Failed(f"there is no conversation {named}: `eventstore list` shows those there are")
+    if len(found) > 1:
+        few = ", ".join(map(str, found[:_AMBIGUOUS]))
+        more = ", ..." if len(found) > _AMBIGUOUS else ""
+        raise Failed(f"{named!r} begins the ids of several conversations: {few}{more}")
+    return found[0]

@@ -1,0 +1,140 @@
+"""How every command ends: its exit status, and one clear line for what went wrong.
+
+Errors that this project raises on purpose, and wrong use, give status 2 and one line on stderr. An
+interrupt gives 130 and a closed pipe 141, as for any program that these signals end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import click
+
+from agent_eventstore.cli.text import one_line, shown
+from eventstore.errors import EventStoreError
+
+__all__ = ["FOUND", "NAME", "WRONG_USE", "Failed", "Program", "found_something"]
+
+NAME = "eventstore"
+
+FOUND = 1
+"""Exit status: the check found something."""
+
+WRONG_USE = 2
+"""Exit status: wrong use, or something is missing."""
+
+_INTERRUPTED = 130
+_CLOSED_PIPE = 141
+
+
+class Failed(click.ClickException):
+    """The command cannot be carried out; the message says why, in one line."""
+
+    exit_code = WRONG_USE
+
+
+def found_something() -> NoReturn:
+    """End the command with the status that tells that its check found something."""
+    raise click.exceptions.Exit(FOUND)
+
+
+class Program(click.Group):
+    """The outermost group, which turns whatever ends a command into an exit status."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which one meets them."""
+        return list(self.commands)
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
+        """Run a command and exit."""
+        _open_streams()
+        for stream in (sys.stdout, sys.stderr):
+            # What a terminal cannot show must not be an error.
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        options["standalone_mode"] = False
+        try:
+            _refuse_bytes(sys.argv[1:] if args is None else args)
+            status = super().main(args, *rest, **options)
+            sys.stdout.flush()
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(WRONG_USE)
+        except click.Abort:
+            sys.exit(_INTERRUPTED)
+        except (click.ClickException, EventStoreError) as error:
+            click.echo(_line(error), err=True)
+            sys.exit(WRONG_USE)
+        except BrokenPipeError:
+            _silence_stdout()
+            sys.exit(_CLOSED_PIPE)
+        except OSError as error:
+            click.echo(_line(error), err=True)
+            try:
+                sys.stdout.flush()
+            except OSError:  # it is what could not be written
+                _silence_stdout()
+            sys.exit(WRONG_USE)
+        sys.exit(status if isinstance(status, int) else 0)
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the options; ``--help`` writes here."""
+        with _closed_pipe_ends_quietly():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was named."""
+        with _closed_pipe_ends_quietly():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _closed_pipe_ends_quietly() -> Iterator[None]:
+    # Before click sees it, which would end with the status of a check that found something.
+    try:
+        yield
+    except BrokenPipeError as error:
+        _silence_stdout()
+        raise click.exceptions.Exit(_CLOSED_PIPE) from error
+
+
+def _line(error: Exception) -> str:
+    said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    context = getattr(error, "ctx", None)
+    hint = f" (see: {context.command_path} --help)" if context is not None else ""
+    return f"{NAME}: {shown(one_line(said, limit=1_000))}{hint}"
+
+
+def _open_streams() -> None:
+    """Open what the caller has closed, lest a database is opened in its place and written to."""
+    closed = sys.stdout is None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
+    if closed:
+        click.echo(f"{NAME}: stdout is closed: there is nowhere to write to", err=True)
+        sys.exit(WRONG_USE)
+
+
+def _refuse_bytes(arguments: Sequence[str]) -> None:
+    """Refuse arguments that no database can keep as text, but for names of files."""
+    for place, argument in enumerate(arguments, start=1):
+        try:
+            argument.encode()
+            known = "\0" not in argument
+        except UnicodeEncodeError:
+            known = os.path.exists(argument)
+        if not known:
+            raise Failed(f"argument {place} is no text in UTF-8: {argument!r}")
+
+
+def _silence_stdout() -> None:
+    # The interpreter flushes stdout when it exits, and would complain of the pipe once more.
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        sys.stdout = open(os.devnull, "w")

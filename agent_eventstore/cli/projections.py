@@ -1,0 +1,194 @@
+"""``eventstore projections``: how the read models stand, rebuilding them, keeping them warm."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from types import FrameType
+
+import click
+
+from agent_eventstore.cli import render
+from agent_eventstore.cli.console import say, stdout
+from agent_eventstore.cli.documents import print_document
+from agent_eventstore.cli.options import Target, common, json_option, with_target
+from agent_eventstore.cli.own_projections import projections_option
+from agent_eventstore.cli.program import found_something
+from agent_eventstore.cli.progress import progress_bar
+from agent_eventstore.cli.tables import cell, fixed, flexible, grid, number
+from agent_eventstore.cli.text import count, one_line, plural
+from agent_eventstore.cli.values import Number
+from eventstore import EventStore
+from eventstore.sql.held_back import held_back
+from projections import ProjectionSet, worker
+from projections.diff import DiffReport, compare
+from projections.failures import Failure
+from projections.rebuild import RebuildReport
+from projections.rebuild import rebuild as rebuild_projections
+from projections.status import status as status_of
+
+__all__ = ["compared", "projections", "rebuilt"]
+
+
+@click.group()
+def projections() -> None:
+    """Inspect, rebuild and follow the read models."""
+
+
+@projections.command("status")
+@projections_option
+@json_option
+@common
+@with_target
+def status(target: Target, projection_set: ProjectionSet, as_json: bool) -> None:
+    """Show how each projection stands.
+
+    Its version, its generation, how many conversations are behind, with how many events, and for
+    how long. Being behind is no fault: a read catches up what it is asked for. Below stand the
+    conversations that cannot be folded, and who holds the feed back.
+    """
+    with target.open() as store:
+        found = status_of(store, projection_set)
+        with store.reading() as connection:
+            feed = held_back(connection)
+    if as_json:
+        print_document({"held_back": feed, "projections": found})
+        return
+    stdout().print(render.status_table(found))
+    _show_set_aside([failure for each in found for failure in each.set_aside])
+    if feed.events:
+        say(f"feed: {feed.said}", "yellow")
+
+
+@projections.command("rebuild")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option(
+    "--workers",
+    metavar="N",
+    type=Number(min=1, max=64),
+    default=1,
+    show_default=True,
+    help="How many processes fold.",
+)
+@click.option("--skip-broken", is_flag=True, help="Set aside what cannot be folded, and go on.")
+@click.option("--diff", is_flag=True, help="Compare with a fresh fold, and change nothing.")
+@projections_option
+@json_option
+@common
+@with_target
+def rebuild(
+    target: Target,
+    projection_set: ProjectionSet,
+    names: tuple[str, ...],
+    workers: int,
+    skip_broken: bool,
+    diff: bool,
+    as_json: bool,
+) -> None:
+    """Fold all events anew into new tables, and make them the live ones.
+
+    Reads go on meanwhile. A rebuild that was interrupted goes on where it stopped. With --diff the
+    rows that differ are listed, and the exit status is 1 if there are any. It is 1 as well if
+    --skip-broken has set a conversation aside.
+    """
+    projection_set.named(names)
+    with target.open() if diff else target.open_to_write() as store:
+        if diff:
+            _show_differences(store, projection_set, names, as_json=as_json)
+            return
+        with progress_bar("rebuilding") as meter:
+            report = rebuild_projections(
+                store,
+                names or None,
+                projections=projection_set,
+                workers=workers,
+                skip_broken=skip_broken,
+                on_progress=meter.update,
+            )
+    if as_json:
+        print_document(report)
+    else:
+        say(rebuilt(report))
+        _show_set_aside(report.set_aside)
+    if report.set_aside:
+        found_something()
+
+
+def _show_set_aside(failures: Sequence[Failure]) -> None:
+    if failures:
+        table = grid(
+            fixed("set aside"),
+            number("at version"),
+            fixed("projection"),
+            flexible("why", fold=True),
+        )
+        for each in failures:
+            why = cell(one_line(each.error), "red")
+            conversation = cell(each.conversation_id)
+            table.add_row(conversation, cell(count(each.version)), cell(each.projection), why)
+        stdout().print(table)
+
+
+def _show_differences(
+    store: EventStore, projection_set: ProjectionSet, names: tuple[str, ...], *, as_json: bool
+) -> None:
+    with progress_bar("comparing") as meter:
+        report = compare(store, names or None, projections=projection_set, on_progress=meter.update)
+    if as_json:
+        print_document({"ok": report.ok, **_document(report)})
+    else:
+        if not report.ok:
+            stdout().print(render.differences_table(report.differences))
+        say(compared(report), "green" if report.ok else "red")
+    if not report.ok:
+        found_something()
+
+
+def _document(report: DiffReport) -> dict[str, object]:
+    differences = [asdict(each) for each in report.differences]
+    return {
+        "conversations": report.conversations,
+        "rows": report.rows,
+        "differences": differences,
+    }
+
+
+def rebuilt(report: RebuildReport) -> str:
+    """Return what a rebuild did as a sentence."""
+    done = f"{plural(report.conversations, 'conversation')}, {plural(report.events, 'event')}"
+    rate = f" ({report.events / report.seconds:,.0f} events/s)" if report.events else ""
+    return f"rebuilt {', '.join(report.projections)}: {done} in {report.seconds:.2f} s{rate}"
+
+
+def compared(report: DiffReport) -> str:
+    """Return the result of a comparison as a sentence."""
+    seen = f"{plural(report.conversations, 'conversation')}, {plural(report.rows, 'row')} compared"
+    if report.ok:
+        return f"{seen}: no difference"
+    return f"{seen}: {plural(len(report.differences), 'difference')}"
+
+
+@projections.command("run")
+@click.option("--once", is_flag=True, help="End when nothing is behind.")
+@projections_option
+@common
+@with_target
+def run(target: Target, projection_set: ProjectionSet, once: bool) -> None:
+    """Keep every projection warm, until it is stopped.
+
+    Several may run, on several machines, without doing anything twice.
+    """
+    stop = threading.Event()
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    with target.open_to_write() as store:
+        before = signal.signal(signal.SIGTERM, end)
+        try:
+            caught_up = worker.run(store, projections=projection_set, once=once, stop=stop)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    say(f"caught up {plural(caught_up, 'conversation')}")

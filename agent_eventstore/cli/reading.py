@@ -1,0 +1,222 @@
+"""The commands that read: the list of conversations, and the views of one or of all."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import get_args
+
+import click
+
+from agent_eventstore.cli import render
+from agent_eventstore.cli.console import note, say, stdout
+from agent_eventstore.cli.documents import event_document, print_document
+from agent_eventstore.cli.options import (
+    Target,
+    common,
+    conversation_argument,
+    find_conversation,
+    json_option,
+    limit_option,
+    with_target,
+)
+from agent_eventstore.cli.values import Number
+from eventstore import EventStore
+from eventstore.events import EVENT_TYPES
+from eventstore.events.values import ToolStatus
+from projections import Views
+from projections.base import Projection
+from projections.directory import DIRECTORY
+from projections.failures import noted
+from projections.tool_calls import TOOL_CALLS
+from projections.totals import UsageBy
+from projections.usage import USAGE
+
+__all__ = ["events", "list_conversations", "timeline", "tools", "usage"]
+
+_TOOL_STATUSES = ("requested", "running", *get_args(ToolStatus))
+
+
+@click.command("list")
+@click.option("--tenant-id", metavar="ID", help="Only this tenant's.")
+@click.option("--user-id", metavar="ID", help="Only this user's.")
+@limit_option(50, "conversations")
+@json_option
+@common
+@with_target
+def list_conversations(
+    target: Target, tenant_id: str | None, user_id: str | None, limit: int, as_json: bool
+) -> None:
+    """List conversations, the latest active first."""
+    with target.open() as store:
+        # One more than is shown tells whether there are more.
+        found = Views(store).conversations(tenant_id=tenant_id, user_id=user_id, limit=limit + 1)
+        _tell_of_set_aside(store, DIRECTORY)
+    if as_json:
+        print_document(found[:limit])
+        return
+    stdout().print(render.conversations_table(found[:limit]))
+    _tell_of_more(len(found), limit, "conversations")
+
+
+@click.command()
+@conversation_argument
+@click.option("--after", metavar="VERSION", type=Number(min=0), default=0, help="Only later ones.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice([each.type for each in EVENT_TYPES]),
+    metavar="TYPE",
+    help="Only of this type; may be repeated.",
+)
+@limit_option(None, "events")
+@json_option
+@common
+@with_target
+def events(
+    target: Target,
+    conversation: str,
+    after: int,
+    types: tuple[str, ...],
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """List the events of a conversation.
+
+    What happened, as it was written. With --json each event comes with its whole payload and
+    envelope.
+    """
+    with target.open() as store:
+        recorded = store.read(find_conversation(store, conversation), after=after)
+        wanted = (event for event in recorded if not types or event.type in types)
+        found = list(islice(wanted, limit))
+    if as_json:
+        print_document([event_document(event) for event in found])
+    else:
+        stdout().print(render.events_table(found))
+
+
+@click.command()
+@conversation_argument
+@click.option(
+    "--after",
+    metavar="VERSION",
+    type=Number(min=0),
+    default=0,
+    help="Only items that began or changed later.",
+)
+@click.option("--full", is_flag=True, help="Whole texts instead of their beginnings.")
+@limit_option(None, "items")
+@json_option
+@common
+@with_target
+def timeline(
+    target: Target, conversation: str, after: int, full: bool, limit: int | None, as_json: bool
+) -> None:
+    """Show a conversation as a user interface would.
+
+    Messages, answers, tool calls and errors, in order; what is long, by its beginning.
+    """
+    with target.open() as store:
+        stream = find_conversation(store, conversation)
+        items = Views(store).timeline(stream, after=after, limit=limit)
+    if as_json:
+        print_document(items)
+    else:
+        stdout().print(render.timeline_table(items, full=full))
+
+
+@click.command()
+@click.option(
+    "--by",
+    type=click.Choice(get_args(UsageBy)),
+    default="model",
+    show_default=True,
+    help="What to add up by.",
+)
+@click.option("--conversation", metavar="CID", help="Only this conversation.")
+@click.option("--tenant-id", metavar="ID", help="Only this tenant's conversations.")
+@click.option("--user-id", metavar="ID", help="Only this user's conversations.")
+@json_option
+@common
+@with_target
+def usage(
+    target: Target,
+    by: UsageBy,
+    conversation: str | None,
+    tenant_id: str | None,
+    user_id: str | None,
+    as_json: bool,
+) -> None:
+    """Add up tokens, cost, latency and errors.
+
+    Tokens are those that the provider reported; a ~ marks estimates where it reported none. Prompts
+    that were both counted before sending and reported are compared below, with the error.
+    """
+    with target.open() as store:
+        stream = None if conversation is None else find_conversation(store, conversation)
+        totals = Views(store).usage(
+            by=by, conversation_id=stream, tenant_id=tenant_id, user_id=user_id
+        )
+        if stream is None:
+            _tell_of_set_aside(store, USAGE)
+    if as_json:
+        print_document(totals)
+        return
+    stdout().print(render.usage_table(totals, by))
+    compared = render.estimates_table(totals, by)
+    if compared is not None:
+        say("Prompt tokens, estimated and reported:")
+        stdout().print(compared)
+
+
+@click.command()
+@click.argument("conversation", metavar="[CID]", required=False)
+@click.option("--tool", metavar="NAME", help="Only calls of this tool.")
+@click.option(
+    "--status", type=click.Choice(_TOOL_STATUSES), metavar="STATUS", help="Only in this status."
+)
+@limit_option(100, "calls")
+@json_option
+@common
+@with_target
+def tools(
+    target: Target,
+    conversation: str | None,
+    tool: str | None,
+    status: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Audit tool calls, the newest first.
+
+    With arguments, outcome and time of each. A status is requested, running, success, failed,
+    skipped, denied, not_started or outcome_unknown.
+    """
+    with target.open() as store:
+        stream = None if conversation is None else find_conversation(store, conversation)
+        found = Views(store).tool_calls(
+            conversation_id=stream, tool=tool, status=status, limit=limit + 1
+        )
+        if stream is None:
+            _tell_of_set_aside(store, TOOL_CALLS)
+    if as_json:
+        print_document(found[:limit])
+        return
+    stdout().print(render.tools_table(found[:limit], one_conversation=stream is not None))
+    _tell_of_more(len(found), limit, "calls")
+
+
+def _tell_of_set_aside(store: EventStore, projection: Projection) -> None:
+    """Say of how many conversations the newest events are missing."""
+    with store.reading() as connection:
+        failed = noted(connection)
+    count = len({each.conversation_id for each in failed if each.projection == projection.name})
+    if count:
+        said = "1 conversation is" if count == 1 else f"{count:,} conversations are"
+        note(f"{said} set aside, and may be missing here: eventstore projections status")
+
+
+def _tell_of_more(found: int, limit: int, what: str) -> None:
+    if found > limit:
+        note(f"there are more {what}: raise --limit")

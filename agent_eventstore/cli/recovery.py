@@ -1,0 +1,128 @@
+"""``eventstore recover``: end what processes left open when they died."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.table import Table
+
+from agent_eventstore.cli.console import say, stdout
+from agent_eventstore.cli.documents import print_document
+from agent_eventstore.cli.options import Target, common, find_conversation, json_option, with_target
+from agent_eventstore.cli.program import found_something
+from agent_eventstore.cli.progress import progress_bar
+from agent_eventstore.cli.tables import cell, fixed, flexible, grid, status_cell
+from agent_eventstore.cli.text import call, one_line, plural
+from agent_eventstore.recovery import Recovery, recover_all
+from agent_eventstore.recovery import recover as recover_one
+from eventstore.events import LlmError, Meta, NewEvent, SessionEnd, ToolResult, TurnEnd
+from eventstore.events.codec import encode
+from projections import Views
+from projections.open_ends import LooseEnds
+
+__all__ = ["recover", "sealed_table"]
+
+
+@click.command()
+@click.argument("conversation", metavar="[CID]", required=False)
+@click.option("--dry-run", is_flag=True, help="Change nothing; status 1 if something is open.")
+@json_option
+@common
+@with_target
+def recover(target: Target, conversation: str | None, dry_run: bool, as_json: bool) -> None:
+    """End what a crash left open.
+
+    Model calls, tool calls, turns and the session that a process left open when it died are ended
+    as what they are: interrupted, never started, or of unknown outcome. No tool runs. Without CID
+    every conversation with a loose end is recovered. A process that still writes to one of them is
+    shut out, so stop it first, or name the conversation.
+    """
+    with target.open() if dry_run else target.open_to_write() as store:
+        views = Views(store)
+        if conversation is None:
+            with progress_bar("recovering") as meter:
+                found = recover_all(store, views, meter.update, dry_run=dry_run)
+        else:
+            stream = find_conversation(store, conversation)
+            found = [recover_one(store, views, stream, dry_run=dry_run)]
+    found = [each for each in found if each.sealed]
+    if as_json:
+        print_document([_document(each) for each in found])
+    else:
+        _show(found, dry_run)
+    if dry_run and found:
+        found_something()
+
+
+def _show(found: Sequence[Recovery], dry_run: bool) -> None:
+    if not found:
+        say("nothing was left open", "green")
+    for recovery in found:
+        sealed = plural(len(recovery.sealed), "event")
+        done = f"would be ended by {sealed}" if dry_run else f"ended by {sealed}"
+        say(f"{recovery.conversation_id} at version {recovery.version_before}: {done}")
+        stdout().print(sealed_table(recovery))
+        for each in recovery.re_executable:
+            key = f" under the key {each.idempotency_key}" if each.idempotency_key else ""
+            say(f"call {each.call_id} was declared idempotent: it may be executed again{key}")
+
+
+def sealed_table(recovery: Recovery) -> Table:
+    """Return what a recovery has sealed, as a table."""
+    table = grid(fixed("turn"), fixed("left open"), flexible("what"), fixed("ended as"))
+    for event in recovery.sealed:
+        kind, what, status = _row(recovery.found, event)
+        table.add_row(cell(_place(event.meta), "dim"), cell(kind), cell(what), status_cell(status))
+    return table
+
+
+def _row(found: LooseEnds, event: NewEvent) -> tuple[str, str, str]:
+    match event.data:
+        case LlmError() as error:
+            calls = ", ".join(f"{each.name or '?'}(…" for each in error.partial_tool_calls)
+            said = error.partial_text or calls or error.partial_reasoning
+            return "model call", one_line(said or "(nothing had arrived)"), error.kind
+        case ToolResult() as result:
+            asked = {each.call_id: each.arguments for each in found.tool_calls}
+            called = call(result.name, asked.get(result.call_id))
+            return "tool call", one_line(called), result.status
+        case TurnEnd() as turn:
+            return "turn", plural(turn.step_count or 0, "step"), turn.status
+        case SessionEnd() as session:
+            return "session", plural(session.turn_count or 0, "turn"), session.reason or ""
+    return event.data.type, "", ""
+
+
+def _place(meta: Meta) -> str:
+    if meta.turn is None:
+        return ""
+    return str(meta.turn) if meta.step is None else f"{meta.turn}.{meta.step}"
+
+
+def _document(recovery: Recovery) -> dict[str, Any]:
+    return {
+        "conversation_id": recovery.conversation_id,
+        "version_before": recovery.version_before,
+        "version_after": recovery.version_after,
+        "sealed": [
+            {
+                "event_id": event.event_id,
+                "type": event.data.type,
+                "data": json.loads(encode(event.data)),
+                "meta": event.meta.model_dump(mode="json", exclude_none=True),
+            }
+            for event in recovery.sealed
+        ],
+        "re_executable": [
+            {
+                "call_id": each.call_id,
+                "name": each.name,
+                "arguments": each.arguments,
+                "idempotency_key": each.idempotency_key,
+            }
+            for each in recovery.re_executable
+        ],
+    }

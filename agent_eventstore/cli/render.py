@@ -1,0 +1,274 @@
+"""The tables of the command line: what the library returns, for people to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from rich.table import Table
+from rich.text import Text
+
+from agent_eventstore.cli import briefs
+from agent_eventstore.cli.tables import cell, fixed, flexible, grid, number, status_cell, wrapped
+from agent_eventstore.cli.text import call, cost, count, duration, moment, one_line, plural, shown
+from eventstore import Problem, RecordedEvent
+from projections import ConversationEntry
+from projections.diff import Difference
+from projections.status import ProjectionStatus
+from projections.timeline_items import TimelineItem
+from projections.tool_calls import ToolCallRow
+from projections.totals import UsageTotal
+
+__all__ = [
+    "conversations_table",
+    "differences_table",
+    "estimates_table",
+    "events_table",
+    "problems_table",
+    "status_table",
+    "timeline_table",
+    "tools_table",
+    "usage_table",
+]
+
+_ID_CELLS = 36
+_ROLES = {"user": "bold", "assistant": "cyan", "tool": "dim", "system": "magenta"}
+_KINDS = _ROLES | {"error": "red", "erased": "dim", "tool": "yellow"}
+
+
+def conversations_table(entries: Sequence[ConversationEntry]) -> Table:
+    """Return the directory; each id stands whole under its title, to be copied."""
+    columns = [flexible("conversation"), fixed("mode"), number("events"), fixed("last activity")]
+    columns[0].min_width = _ID_CELLS
+    owned = any(entry.user_id for entry in entries)
+    if owned:
+        columns.insert(1, fixed("user", 12))
+    table = grid(*columns)
+    for entry in entries:
+        title = cell(one_line(entry.title or "(untitled)"), "bold")
+        row = [
+            Text("\n").join((title, cell(entry.conversation_id, "dim"))),
+            cell(entry.mode),
+            cell(count(entry.version)),
+            cell(moment(entry.last_activity_at), "dim"),
+        ]
+        if owned:
+            row.insert(1, cell(entry.user_id))
+        table.add_row(*row)
+    return table
+
+
+def events_table(events: Iterable[RecordedEvent]) -> Table:
+    """Return events, one line each if there is room."""
+    table = grid(number("#"), fixed("time (UTC)"), fixed("turn"), fixed("type"), flexible("what"))
+    for event in events:
+        table.add_row(
+            cell(event.version),
+            cell(f"{event.occurred_at:%H:%M:%S}", "dim"),
+            cell(_place(event.meta.turn, event.meta.step), "dim"),
+            cell(event.type),
+            cell(one_line(briefs.brief(event)), "dim" if event.erased else ""),
+        )
+    return table
+
+
+def timeline_table(items: Sequence[TimelineItem], *, full: bool = False) -> Table:
+    """Return what a user interface would show; texts in short unless ``full``."""
+    table = grid(
+        number("#"),
+        fixed("turn"),
+        fixed("kind"),
+        flexible("what", fold=full),
+        fixed("status"),
+        number("took"),
+    )
+    for item in items:
+        table.add_row(
+            cell(item.version),
+            cell(_place(item.turn, item.step), "dim"),
+            cell(item.kind, _KINDS.get(item.kind or "", "dim")),
+            Text("\n").join(_item_lines(item, full)),
+            status_cell(item.status),
+            cell(duration(item.duration_ms), "dim"),
+        )
+    return table
+
+
+def _item_lines(item: TimelineItem, full: bool) -> list[Text]:
+    said = shown(item.text or "") if full else one_line(item.preview or "")
+    if item.kind == "tool":
+        called = call(item.name, item.arguments)
+        lines = [cell(called if full else one_line(called), "bold")]
+        return [*lines, cell(said, "dim")] if said else lines
+    title = item.title or item.name
+    told = ": ".join(filter(None, (title and one_line(title), said)))
+    return [cell(told, "dim" if item.collapsed else "")]
+
+
+def usage_table(totals: Sequence[UsageTotal], by: str) -> Table:
+    """Return usage by group; ``~`` marks tokens that were estimated, where none were reported.
+
+    Days, turns and steps come in their order; the beginnings of ids tell conversations apart.
+    """
+    columns = (number("calls"), number("errors"), number("prompt"), number("cached"))
+    more = (number("completion"), number("cost"), number("latency"))
+    table = grid(wrapped(by), *columns, *more)
+    for name, total in _by_name(totals, by):
+        table.add_row(
+            cell(name),
+            cell(count(total.calls)),
+            cell(count(total.errors), "red" if total.errors else "dim"),
+            cell(_tokens(total.prompt_tokens, total.estimated_prompt_tokens)),
+            cell(count(total.cached_prompt_tokens), "dim"),
+            cell(_tokens(total.completion_tokens, total.estimated_completion_tokens)),
+            cell(cost(total.cost_usd)),
+            cell(duration(total.latency_ms_avg), "dim"),
+        )
+    return table
+
+
+def estimates_table(totals: Sequence[UsageTotal], by: str) -> Table | None:
+    """Return estimated beside reported prompt tokens, of calls that have both; None without any."""
+    if not any(total.compared_calls for total in totals):
+        return None
+    columns = (number("calls"), number("estimated"), number("reported"), number("error"))
+    table = grid(wrapped(by), *columns)
+    for name, total in _by_name(totals, by):
+        if total.estimate_error_percent is not None:
+            table.add_row(
+                cell(name),
+                cell(count(total.compared_calls)),
+                cell(count(total.compared_estimated_tokens)),
+                cell(count(total.compared_prompt_tokens)),
+                cell(f"{total.estimate_error_percent:+.1f}%"),
+            )
+    return table
+
+
+def _by_name(totals: Sequence[UsageTotal], by: str) -> list[tuple[str, UsageTotal]]:
+    ids = _short_ids({found for total in totals if (found := _conversation(total.key))})
+    named = [(_usage_key(total.key, by, ids), total) for total in totals]
+    if by in ("day", "turn", "step"):
+        named.sort(key=lambda pair: [part.zfill(9) for part in pair[0].split(".")])
+    return named
+
+
+def _conversation(key: str | None) -> UUID | None:
+    """Return the conversation that a key of turns, steps, calls or conversations begins with."""
+    try:
+        return UUID((key or "").partition("/")[0])
+    except ValueError:
+        return None
+
+
+def _usage_key(key: str | None, by: str, ids: Mapping[UUID, str]) -> str:
+    conversation_id = _conversation(key)
+    if key is None or conversation_id is None or by == "session":
+        return key or "(unknown)"
+    _, _, rest = key.partition("/")
+    if not rest:
+        return ids[conversation_id]
+    place = rest.replace("None", "-").replace("/", ".")
+    return place if len(ids) == 1 else f"{ids[conversation_id]} {place}"
+
+
+def _tokens(reported: int | None, estimated: int | None) -> str:
+    if reported is None and estimated:
+        return f"~{estimated:,}"
+    return count(reported)
+
+
+def tools_table(calls: Sequence[ToolCallRow], *, one_conversation: bool) -> Table:
+    """Return the audit of tool calls; of several conversations, with how their ids begin."""
+    columns = [number("call"), flexible("tool and arguments"), fixed("status"), number("took")]
+    columns += [flexible("result")]
+    ids = _short_ids({each.conversation_id for each in calls})
+    if not one_conversation:
+        columns.insert(0, fixed("conversation"))
+    table = grid(*columns)
+    for each in calls:
+        arguments = each.arguments if each.arguments is not None else each.arguments_text
+        row = [
+            cell(each.call_id),
+            cell(one_line(call(each.name, arguments))),
+            status_cell(each.status),
+            cell(duration(each.duration_ms), "dim"),
+            cell(one_line(each.error or each.result_text or ""), "dim"),
+        ]
+        if not one_conversation:
+            row.insert(0, cell(ids[each.conversation_id], "dim"))
+        table.add_row(*row)
+    return table
+
+
+def _short_ids(ids: set[UUID]) -> Mapping[UUID, str]:
+    """Return beginnings of ids, cut at a hyphen where that tells them apart."""
+    for length in (8, 13, 18, 23):
+        short = {each: str(each)[:length] for each in ids}
+        if len(set(short.values())) == len(ids):
+            return short
+    return {each: str(each) for each in ids}
+
+
+def problems_table(problems: Sequence[Problem]) -> Table:
+    """Return what a verification found."""
+    table = grid(
+        fixed("conversation"), number("version"), fixed("problem"), flexible("detail", fold=True)
+    )
+    table.columns[0].min_width = _ID_CELLS
+    for problem in problems:
+        row = (problem.conversation_id, problem.version)
+        table.add_row(*map(cell, row), cell(problem.kind, "red"), cell(problem.detail))
+    return table
+
+
+def status_table(statuses: Sequence[ProjectionStatus]) -> Table:
+    """Return how each projection stands."""
+    columns = (number("version"), number("generation"), number("behind"), number("lag"))
+    table = grid(fixed("projection"), *columns, fixed("rebuild"))
+    for each in statuses:
+        live = "-" if each.live_version is None else str(each.live_version)
+        version = live if each.live_version == each.version else f"{live}, code {each.version}"
+        building = (
+            "" if each.building is None else f"generation {each.building}: {each.built or 0} done"
+        )
+        behind = f"{count(each.behind)} of {count(each.conversations)}"
+        lag = f"{plural(each.lag.events, 'event')}, {duration(1000 * each.lag.seconds)}"
+        table.add_row(
+            cell(each.name),
+            cell(version),
+            cell("-" if each.generation is None else each.generation),
+            cell(behind, "yellow" if each.behind else "green"),
+            cell(lag if each.lag.events else "-", "yellow" if each.lag.events else "green"),
+            cell(building, "cyan"),
+        )
+    return table
+
+
+def differences_table(differences: Sequence[Difference]) -> Table:
+    """Return the rows that differ, one line for each column."""
+    values = (flexible("live", fold=True), flexible("rebuilt", fold=True))
+    table = grid(fixed("table"), flexible("row", fold=True), fixed("column"), *values)
+    for each in differences:
+        key = " ".join(f"{name}={value}" for name, value in each.key.items())
+        table.add_row(
+            cell(each.table),
+            cell(f"{each.conversation_id} {key}".rstrip()),
+            cell(each.column or each.kind),
+            cell(_value(each.live), "red"),
+            cell(_value(each.rebuilt), "green"),
+        )
+    return table
+
+
+def _value(value: Any) -> str:
+    plain = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return "-" if value is None else one_line(plain)
+
+
+def _place(turn: int | None, step: int | None) -> str:
+    if turn is None:
+        return ""
+    return str(turn) if step is None else f"{turn}.{step}"

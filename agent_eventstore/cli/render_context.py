@@ -1,0 +1,236 @@
+"""The messages[] view for people: its messages, its budget as a bar, and its ledger as a table.
+
+Everything is told in words and characters; colours only repeat it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from math import ceil
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from agent_eventstore.cli.tables import cell, fixed, flexible, grid, number, status_cell
+from agent_eventstore.cli.text import count, one_line, plural, shown
+from projections.compression import ContextUsage
+from projections.context import ContextView, LedgerEntry
+
+__all__ = [
+    "EXPLAINED",
+    "context_summary",
+    "fixed_tokens",
+    "ledger_table",
+    "messages_table",
+    "runs_table",
+    "show_budget",
+    "spoken_version",
+]
+
+_ROLES = {"user": "bold", "assistant": "cyan", "tool": "dim", "system": "magenta"}
+_STATUSES = {"normal": "green", "warning": "yellow", "compressing": "magenta"}
+_ACTIONS = ("kept", "shortened", "summarised", "dropped")
+_LONGEST_BAR = 60  # cells
+_FRONT = ("system", "notebook")
+EXPLAINED = (
+    "An entry is one message, or an answer of the model with the results of its tool calls. Of "
+    "what is summarised, one message, the digest, tells the facts. All texts stay whole in the "
+    "events of the first column: `eventstore events CID --json`."
+)
+"""What the ledger's words mean."""
+
+
+def messages_table(view: ContextView, *, full: bool = False) -> Table:
+    """Return the messages of a request in any format; contents in short unless ``full``."""
+    table = grid(number("#"), fixed("role"), flexible("content", fold=full))
+    apart = [] if view.system is None else [{"role": "system", "content": view.system}]
+    for place, message in enumerate((*apart, *view.messages), start=1 - len(apart)):
+        role = str(message.get("role") or message.get("type"))
+        lines = [
+            cell(said if full else one_line(said), style) for said, style in _said(message) if said
+        ]
+        table.add_row(cell(place or "-"), cell(role, _ROLES.get(role, "")), Text("\n").join(lines))
+    return table
+
+
+def _said(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what a message says, piece by piece, each with its style."""
+    content = message.get("content", message.get("parts"))
+    if isinstance(content, str):
+        yield content, ""
+    elif isinstance(content, list):
+        for part in content:
+            yield from _part(part)
+    for each in message.get("tool_calls") or message.get("calls") or ():
+        function = each.get("function", each)
+        arguments = function.get("arguments_text", function["arguments"])
+        yield f"→ {function['name']} {arguments}", "yellow"
+    for result in message.get("results") or ():
+        yield from _said({"role": "tool", "content": result["parts"]})
+    if "role" not in message:
+        yield from _part(message)
+
+
+def _part(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield a content part, or an item of a format that has no roles."""
+    match part.get("type"):
+        case "tool_use" | "function_call":
+            given = part.get("arguments", part.get("input"))
+            text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+            yield f"→ {part['name']} {text}", "yellow"
+        case "tool_result" | "function_call_output":
+            yield from _said({"role": "tool", "content": part.get("content", part.get("output"))})
+        case _:
+            known = part.get("text") or part.get("refusal") or part.get("thinking")
+            yield str(known or f"[{part.get('type')}]"), ""
+
+
+def context_summary(view: ContextView) -> str:
+    """Return a line on the size of a request, and one on what became of the history."""
+    tokens = plural(view.tokens.tokens, "token")
+    if view.usage is not None:
+        tokens = f"{tokens} of at most {count(view.usage.budget)}"
+    how = "exact" if view.tokens.exact else f"counted to within {ceil(100 * view.tokens.margin)}%"
+    size = f"{plural(len(view.messages), 'message')}, {tokens} ({view.encoding}, {how})"
+    if view.complete:
+        previews = any(entry.full_aliases for entry in view.ledger)
+        told = "large tool outputs as previews, the rest whole" if previews else "whole"
+        return f"{size}\neverything is there, {told}"
+    found: Counter[str] = Counter(
+        entry.action for entry in view.ledger if entry.version is not None
+    )
+    told = ", ".join(f"{found[action]} {action}" for action in _ACTIONS if found[action])
+    older = any(entry.version is None for entry in view.ledger)
+    return f"{size}\n{told}" + ("; what is beyond the limit was not looked at" if older else "")
+
+
+def ledger_table(view: ContextView, said: Mapping[int, str]) -> Table:
+    """Return the account of a request: what became of each entry, why, and where its text is.
+
+    Args:
+        view: The request.
+        said: How events begin, by version; see `spoken_version`.
+    """
+    columns = (number("event"), flexible("message", fold=True), fixed("action"), number("tokens"))
+    table = grid(*columns)
+    composed = iter(view.policy.get("system", ()))
+    for entry in view.ledger:
+        words = said.get(spoken_version(entry) or 0, "")
+        if not entry.version and not entry.source_versions:
+            words = one_line(next(composed, ("", ""))[1])
+        table.add_row(
+            cell(_events(entry)),
+            _entry(entry, words),
+            status_cell(entry.action),
+            cell(_tokens(entry)),
+        )
+    rest = view.tokens.tokens - sum(entry.tokens_after for entry in view.ledger)
+    if rest > 0:
+        heading = any(entry.action == "summarised" for entry in view.ledger)
+        named = "tools, request overhead" + ", heading of the digest" * heading
+        table.add_row(cell("-"), cell(named, "dim"), cell(""), cell(count(rest)))
+    return table
+
+
+def runs_table(ledger: Sequence[LedgerEntry]) -> Table:
+    """Return the account in short: one row for all neighbours that met the same end."""
+    columns = (number("entries"), flexible("why", fold=True), fixed("action"), number("tokens"))
+    table = grid(*columns)
+    for action, entries in groupby(ledger, key=lambda entry: entry.action):
+        run = list(entries)
+        reasons = dict.fromkeys(entry.reason.removeprefix("mandatory: ") for entry in run)
+        before = sum(entry.tokens_before or 0 for entry in run)
+        after = sum(entry.tokens_after for entry in run)
+        tokens = count(before) if action == "kept" else f"{count(before)} → {count(after)}"
+        table.add_row(
+            cell(len(run)), cell("; ".join(reasons), "dim"), status_cell(action), cell(tokens)
+        )
+    return table
+
+
+def _entry(entry: LedgerEntry, words: str) -> RenderableType:
+    kind = "everything older" if entry.version is None else entry.kind
+    first = Text.assemble((kind, _ROLES.get(entry.kind, "")), f"  {shown(words)}" if words else "")
+    first.no_wrap, first.overflow = True, "ellipsis"
+    reason = "" if entry.action == "kept" and entry.reason == "fits whole" else entry.reason
+    told = "; ".join(filter(None, (reason, *entry.full_aliases)))
+    return Group(first, cell(told, "dim")) if told else first
+
+
+def _events(entry: LedgerEntry) -> str:
+    """Return the events of an entry, in which its text is whole."""
+    versions = entry.source_versions
+    if not versions:
+        return "-"
+    return str(versions[0]) if len(versions) == 1 else f"{versions[0]}-{versions[-1]}"
+
+
+def _tokens(entry: LedgerEntry) -> str:
+    before = "?" if entry.tokens_before is None else count(entry.tokens_before)
+    return before if entry.action == "kept" else f"{before} → {count(entry.tokens_after)}"
+
+
+def spoken_version(entry: LedgerEntry) -> int | None:
+    """Return the event in which an entry's first words are; None for what is no event."""
+    if entry.version in entry.source_versions or not entry.source_versions:
+        return entry.version
+    return entry.source_versions[-1]
+
+
+def fixed_tokens(ledger: Sequence[LedgerEntry]) -> int:
+    """Return the tokens of what every request holds: the system part and the first user message."""
+    front = sum(entry.tokens_after for entry in ledger if entry.kind in _FRONT)
+    users = (entry.tokens_after for entry in ledger if entry.kind == "user")
+    return front + next(users, 0)
+
+
+def show_budget(console: Console, view: ContextView, thresholds: tuple[int, int] | None) -> None:
+    """Print the budget as a bar, with its marks, and its status in words.
+
+    Args:
+        console: Where to.
+        view: The request.
+        thresholds: Above how many tokens the history is trimmed, and to how many; None if it is
+            trimmed at every request.
+    """
+    usage = view.usage
+    if usage is None:
+        console.print(Text("budget  none: give one with --max-tokens"))
+        return
+    head = f"budget  {plural(usage.budget, 'token')}, of which {count(usage.used)} are used"
+    console.print(Text(f"{head} ({usage.percent:g} %) and {count(usage.remaining)} are left"))
+    width = min(_LONGEST_BAR, console.width - 10)
+    filled = min(width, _cells(usage.used, usage.budget, width))
+    style = _STATUSES[usage.status]
+    bar = Text.assemble(("█" * filled, style), ("░" * (width - filled), "dim"))
+    console.print(Text("        ") + bar)
+    if thresholds is not None:
+        trigger, target = thresholds
+        places = {_cells(each, usage.budget, width) for each in thresholds}
+        marks = "".join("▲" if place in places else " " for place in range(1, width + 1))
+        console.print(Text(f"        {marks.rstrip()}"))
+        told = f"▲ when over {count(trigger)}, the history is trimmed to {count(target)}"
+        if view.step is not None:
+            told += f"; last at event {view.step[0]}"
+        console.print(Text(f"        {told}"))
+    said = _status(usage, view.complete)
+    console.print(Text.assemble("status  ", (usage.status, style), f": {said}"))
+
+
+def _cells(tokens: int, budget: int, width: int) -> int:
+    return max(1, min(width, round(width * tokens / budget))) if budget else width
+
+
+def _status(usage: ContextUsage, complete: bool) -> str:
+    if usage.status == "normal":
+        return "there is room, nothing has lost detail"
+    if usage.status == "warning":
+        return "little room is left, soon older messages lose detail"
+    if complete:
+        return "little room is left, older messages lose detail next"
+    return "the whole history is too large, older messages lost detail"

@@ -1,0 +1,96 @@
+"""What is recorded of a request: from the arguments of an SDK's method, without its messages.
+
+The messages are in the log already, as the events they were made of; of them the request keeps a
+digest. Credentials are marked and stay out: what an append-only log has once, it has for good.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from agent_eventstore.streams.plain import plain
+from eventstore.events.base import JsonObject
+
+__all__ = ["Asked", "Surface", "asked_of", "seller_at"]
+
+_NOT_RECORDED = frozenset({"timeout"})
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """One API of a provider: what it is called in the log, and which arguments hold the prompt."""
+
+    specification: str
+    prompt: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What `Turn.llm_call` is told of a request."""
+
+    provider: str | None
+    specification: str
+    model: str | None
+    prompt: Any
+    parameters: JsonObject
+    tools: tuple[JsonObject, ...]
+    tools_from_messages: bool = False
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The same as arguments."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def asked_of(
+    surface: Surface,
+    arguments: dict[str, Any],
+    provider: str | None,
+    *,
+    tools_from_messages: bool = False,
+) -> Asked:
+    """Return what is recorded of a request.
+
+    Args:
+        surface: The API that is called.
+        arguments: Those of the SDK's method; an iterator among them is replaced by a list, since
+            it can be read only once.
+        provider: Who is asked.
+        tools_from_messages: Whether results of tools are taken from the prompt.
+    """
+    for name, value in arguments.items():
+        if isinstance(value, Iterator):
+            arguments[name] = list(value)
+    given = {name: value for name, value in arguments.items() if _is_given(value)}
+    prompt = {name: plain(given.pop(name)) for name in surface.prompt if name in given}
+    model, tools = given.pop("model", None), plain(given.pop("tools", None))
+    kept = {name: plain(value) for name, value in given.items() if name not in _NOT_RECORDED}
+    return Asked(
+        provider=provider,
+        specification=surface.specification,
+        model=None if model is None else str(model),
+        prompt=next(iter(prompt.values())) if len(prompt) == 1 else prompt or None,
+        parameters=kept,
+        tools=tuple(
+            tool if isinstance(tool, dict) else {"raw": tool}
+            for tool in (tools if isinstance(tools, list) else ())
+        ),
+        tools_from_messages=tools_from_messages,
+    )
+
+
+@cache
+def seller_at(url: str) -> str | None:
+    """Return who serves models at a URL, by the name that the price list has for them."""
+    from genai_prices.data import providers  # takes a while, and only recording clients need it
+
+    return next((found.id for found in providers if re.match(found.api_pattern, url)), None)
+
+
+def _is_given(value: Any) -> bool:
+    # Both SDKs mark what was left out by objects of these classes.
+    return value is not None and type(value).__name__ not in ("NotGiven", "Omit")

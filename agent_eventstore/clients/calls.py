@@ -1,0 +1,154 @@
+"""A recorded call of a synchronous client: an answer, a stream, or an SDK's helper for streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from agent_eventstore.clients.asked import Asked
+from agent_eventstore.clients.raw import Tap, answer_in
+from agent_eventstore.clients.results import remember
+from agent_eventstore.clients.unrecorded import GOES_ON, UNKNOWN, Guard
+from agent_eventstore.current import is_over
+from agent_eventstore.recorder import LlmCall, Turn
+from agent_eventstore.scripts import CLOSED
+from agent_eventstore.stops import left
+from eventstore.errors import UnknownResponse
+
+__all__ = ["RecordedManager", "RecordedStream", "call"]
+
+
+def call(turn: Turn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any:
+    """Send a request and return what the SDK returns: an answer that is recorded, or a stream."""
+    recorded = begin(turn, asked)
+    try:
+        result = send()
+    except BaseException as error:
+        recorded.__exit__(type(error), error, error.__traceback__)
+        raise
+    if hasattr(type(result), "__next__"):
+        return RecordedStream(result, recorded, turn, guard)
+    remember(result, recorded)
+    http = getattr(result, "http_response", None)
+    if http is not None and not http.is_closed:
+        Tap(http, recorded, turn, guard)
+        return result
+    try:
+        recorded.response(result if http is None else answer_in(http))
+    except UnknownResponse:
+        guard.tell(UNKNOWN)
+    finally:
+        recorded.__exit__(None, None, None)
+    return result
+
+
+def begin(turn: Turn, asked: Asked) -> LlmCall:
+    """Record a request, after the end of those whose streams were dropped."""
+    for dropped in turn.dropped():
+        dropped.cancel()
+    return turn.llm_call(**asked.facts).__enter__()
+
+
+class RecordedStream:
+    """An SDK's stream whose chunks are recorded as they pass; all else is the SDK's own."""
+
+    def __init__(self, stream: Any, recorded: LlmCall, turn: Turn, guard: Guard) -> None:
+        self._stream = stream
+        self._recorded = recorded
+        # As long as somebody reads the stream, the turn is not one that was abandoned.
+        self._turn = turn
+        self._guard = guard
+        turn.hold(recorded, self)
+        remember(self, recorded)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __iter__(self) -> Self:
+        """Return the stream itself: a loop that is left may be taken up by another."""
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next chunk, unchanged."""
+        try:
+            chunk = next(self._stream)
+        except StopIteration:
+            self._recorded.__exit__(None, None, None)
+            raise
+        except BaseException as error:
+            self._recorded.__exit__(type(error), error, error.__traceback__)
+            raise
+        if is_over(self._recorded):
+            self._guard.tell(GOES_ON)
+        else:
+            self._recorded.feed(chunk)
+        return chunk
+
+    def close(self) -> None:
+        """Close the response; an answer that is not whole is recorded as cancelled."""
+        try:
+            self._stream.close()
+        finally:
+            self._recorded.cancel()
+
+    def __enter__(self) -> Self:
+        """Return the stream itself."""
+        self._stream.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the response."""
+        try:
+            self._stream.__exit__(kind, error, trace)
+        finally:
+            self._recorded.cancel(left(error) or CLOSED)
+
+
+class RecordedManager:
+    """What an SDK's ``stream()`` or ``with_streaming_response`` returns: a context manager."""
+
+    def __init__(self, turn: Turn, asked: Asked, make: Callable[[], Any], guard: Guard) -> None:
+        self._turn = turn
+        self._guard = guard
+        self._asked = asked
+        self._make = make
+
+    def __enter__(self) -> Any:
+        """Send the request and return the SDK's own helper, or its response."""
+        self._recorded = begin(self._turn, self._asked)
+        try:
+            self._manager = self._make()
+            stream = self._manager.__enter__()
+        except BaseException as error:
+            self._recorded.__exit__(type(error), error, error.__traceback__)
+            raise
+        if hasattr(stream, "http_response"):
+            Tap(stream.http_response, self._recorded, self._turn, self._guard)
+        elif not hasattr(stream, "_raw_stream"):
+            return self._watched(stream)
+        else:
+            # The helpers' other ways to read (text_stream, get_final_message, ...) all end here.
+            stream._raw_stream = self._watched(stream._raw_stream)
+        remember(stream, self._recorded)
+        return stream
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the response; an answer that is not whole is recorded as cancelled."""
+        try:
+            self._manager.__exit__(kind, error, trace)
+        finally:
+            self._recorded.cancel(left(error) or CLOSED)
+
+    def _watched(self, stream: Any) -> RecordedStream:
+        return RecordedStream(stream, self._recorded, self._turn, self._guard)

@@ -1,0 +1,265 @@
+"""`record`: a client of the same shape, whose model calls go through the recorder.
+
+The wrapper hands every attribute on to the client, and steps in for a handful of methods. So all
+that the SDK can do stays as it is, but ``isinstance`` no longer holds.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from agent_eventstore.clients import calls, calls_aio
+from agent_eventstore.clients.asked import Surface, asked_of, seller_at
+from agent_eventstore.clients.unrecorded import ENDED, NO_TURN, NOT_SEEN, Guard, Unrecorded
+from agent_eventstore.current import OpenTurn, current_turn, is_open
+from agent_eventstore.recorder import Turn
+from agent_eventstore.recorder_aio import AsyncTurn
+
+__all__ = ["RecordedClient", "bound", "record"]
+
+C = TypeVar("C")
+
+Path = tuple[str, ...]
+
+_CHAT = Surface("openai_chat", ("messages",))
+_RESPONSES = Surface("openai_responses", ("instructions", "input"))
+_MESSAGES = Surface("anthropic_messages", ("system", "messages"))
+
+_OPENAI: dict[Path, Surface] = {
+    ("chat", "completions"): _CHAT,
+    ("beta", "chat", "completions"): _CHAT,
+    ("responses",): _RESPONSES,
+}
+_ANTHROPIC: dict[Path, Surface] = {("messages",): _MESSAGES, ("beta", "messages"): _MESSAGES}
+
+_METHODS = frozenset({"create", "parse", "stream"})
+_LOOPS = frozenset({"thread", "tool_runner"})
+"""Helpers of the SDK that call the model by themselves, through the client that they are given."""
+
+_UNSEEN = frozenset({"connect"})
+"""Methods that call the model and that the recorder has no part in."""
+
+_RAW, _STREAMING = "with_raw_response", "with_streaming_response"
+_COPIES = frozenset({"copy", "with_options"})
+
+
+def record(
+    client: C,
+    *,
+    provider: str | None = None,
+    unrecorded: Unrecorded = "warn",
+    tools_from_messages: bool = True,
+) -> C:
+    """Return a client that records its model calls into the turn that is open where they are made.
+
+    Recorded are ``chat.completions`` and ``responses`` of OpenAI's clients (and of those of the
+    same shape), ``messages`` of Anthropic's: ``create``, streamed or not, ``parse`` and ``stream``,
+    also through ``with_raw_response`` and ``with_streaming_response``. All else is passed on
+    untouched. Chunks, answers and exceptions reach the caller unchanged.
+
+    Args:
+        client: A synchronous client for `Turn`, an asynchronous one for `AsyncTurn`.
+        provider: Who is asked; by default told from the client's URL.
+        unrecorded: What happens to a call where no turn is open, which is passed on and cannot be
+            recorded: ``warn`` says so once for each place, as an `UnrecordedCall` and in the log;
+            ``raise`` refuses it; ``ignore`` says nothing.
+        tools_from_messages: Results that a request's messages hold, and that `Turn.tool` did not
+            record, are recorded from there, as where a framework runs the tools. False says that
+            all tools are run with `Turn.tool`.
+
+    Raises:
+        TypeError: The client has none of these methods.
+        ValueError: ``unrecorded`` is none of the three.
+    """
+    Guard("", unrecorded)
+    wrapping = _wrapping(client, provider, unrecorded)
+    return cast(C, RecordedClient(replace(wrapping, tools_from_messages=tools_from_messages)))
+
+
+def bound(client: C, turn: OpenTurn[Any], provider: str | None) -> C:
+    """Return a client whose calls are recorded in a turn; see `OpenTurn.client`."""
+    own = isinstance(client, RecordedClient)
+    wrapping = cast(Any, client)._wrapping if own else _wrapping(client, provider)
+    wrapping = replace(wrapping, turn=turn)
+    _own_kind(turn, wrapping)
+    return cast(C, RecordedClient(replace(wrapping, provider=provider or wrapping.provider)))
+
+
+def _wrapping(client: Any, provider: str | None, unrecorded: Unrecorded = "warn") -> _Wrapping:
+    anthropic = hasattr(client, "messages")
+    if not anthropic and not hasattr(client, "chat") and not hasattr(client, "responses"):
+        raise TypeError(f"{type(client).__name__} is no client of OpenAI's or Anthropic's shape")
+    surfaces = _ANTHROPIC if anthropic else _OPENAI
+    return _Wrapping(client, surfaces, provider, unrecorded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrapping:
+    """The client, how its calls are recorded, and in which turn, if it is not the current one."""
+
+    client: Any
+    surfaces: dict[Path, Surface]
+    provider: str | None
+    unrecorded: Unrecorded
+    turn: OpenTurn[Any] | None = None
+    tools_from_messages: bool = True
+
+    def seller(self) -> str | None:
+        """Return who is asked, as far as that is known before the answer."""
+        known = self.provider or seller_at(str(getattr(self.client, "base_url", "")))
+        return known or ("anthropic" if self.surfaces is _ANTHROPIC else None)
+
+    def is_async(self) -> bool:
+        """Whether the client's methods are to be awaited."""
+        return any(cls.__name__.startswith("Async") for cls in type(self.client).__mro__)
+
+    def guard(self, method: Path) -> Guard:
+        """Return what is done about calls of a method that cannot be recorded."""
+        return Guard(".".join((type(self.client).__name__, *method)), self.unrecorded)
+
+    def open_turn(self, guard: Guard) -> OpenTurn[Any] | None:
+        """Return the turn to record in; None if there is none, which has been said then.
+
+        Raises:
+            CallNotRecorded: There is none, and the product wants that refused.
+        """
+        turn = current_turn() if self.turn is None else self.turn
+        if turn is not None and is_open(turn):
+            return turn
+        guard.tell(NO_TURN if self.turn is None else ENDED)
+        return None
+
+
+class RecordedClient:
+    """A client, or one of its resources, whose model calls are recorded; made by `record`."""
+
+    __slots__ = ("__weakref__", "_path", "_raw", "_target", "_wrapping")
+
+    def __init__(
+        self, wrapping: _Wrapping, target: Any = None, path: Path = (), raw: str | None = None
+    ) -> None:
+        object.__setattr__(self, "_wrapping", wrapping)
+        object.__setattr__(self, "_target", wrapping.client if target is None else target)
+        object.__setattr__(self, "_path", path)
+        object.__setattr__(self, "_raw", raw)
+
+    def __getattr__(self, name: str) -> Any:
+        wrapping, path = self._wrapping, (*self._path, name)
+        value = getattr(self._target, name)
+        if name in (_RAW, _STREAMING):
+            return RecordedClient(wrapping, value, self._path, name)
+        surface = wrapping.surfaces.get(self._path)
+        if surface is not None and name in _METHODS:
+            managed = name == "stream" or self._raw == _STREAMING
+            return _recording(wrapping, surface, wrapping.guard(path), value, managed)
+        if surface is not None and name in _UNSEEN:
+            return _telling(wrapping.guard(path), value)
+        if surface is not None and name in _LOOPS:
+            return functools.partial(getattr(type(self._target), name), self)
+        if any(known[: len(path)] == path for known in wrapping.surfaces):
+            return RecordedClient(wrapping, value, path, self._raw)
+        if name == "_client" and self._path:
+            return RecordedClient(wrapping)
+        return self._copying(value) if not self._path and name in _COPIES else value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._target, name, value)
+
+    def __dir__(self) -> list[str]:
+        return dir(self._target)
+
+    def __repr__(self) -> str:
+        return f"record({self._target!r})"
+
+    def __enter__(self) -> Self:
+        """Enter the client."""
+        self._target.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the client."""
+        self._target.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Self:
+        """Enter the client."""
+        await self._target.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the client."""
+        await self._target.__aexit__(kind, error, trace)
+
+    def _copying(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def copy(*args: Any, **options: Any) -> Any:
+            return RecordedClient(replace(self._wrapping, client=method(*args, **options)))
+
+        return copy
+
+
+def _recording(
+    wrapping: _Wrapping,
+    surface: Surface,
+    guard: Guard,
+    method: Callable[..., Any],
+    managed: bool,
+) -> Callable[..., Any]:
+    """Return the method with the recorder around it; ``managed`` if it gives a context manager."""
+
+    @functools.wraps(method)
+    def recording(*args: Any, **arguments: Any) -> Any:
+        turn = wrapping.open_turn(guard)
+        if turn is None:
+            return method(*args, **arguments)
+        own = _own_kind(turn, wrapping)
+        asked = asked_of(
+            surface,
+            arguments,
+            wrapping.seller(),
+            tools_from_messages=wrapping.tools_from_messages,
+        )
+        send = functools.partial(method, *args, **arguments)
+        if isinstance(own, AsyncTurn):
+            if managed:
+                return calls_aio.AsyncRecordedManager(own, asked, send, guard)
+            return calls_aio.call(own, asked, send, guard)
+        return (calls.RecordedManager if managed else calls.call)(own, asked, send, guard)
+
+    return recording
+
+
+def _telling(guard: Guard, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that is not recorded, and says so."""
+
+    @functools.wraps(method)
+    def telling(*args: Any, **arguments: Any) -> Any:
+        guard.tell(NOT_SEEN)
+        return method(*args, **arguments)
+
+    return telling
+
+
+def _own_kind(turn: OpenTurn[Any], wrapping: _Wrapping) -> Turn | AsyncTurn:
+    """Return the turn if this kind of client can be recorded in it.
+
+    Raises:
+        TypeError: One of them is for event loops, and the other is not.
+    """
+    if isinstance(turn, AsyncTurn if wrapping.is_async() else Turn):
+        return turn
+    kinds = f"{type(wrapping.client).__name__} cannot be recorded in {type(turn).__name__}"
+    raise TypeError(f"{kinds}: use an asynchronous client in an asynchronous conversation")

@@ -1,0 +1,115 @@
+"""A recorded call whose caller asked for the HTTP response itself, as agent SDKs and LangChain do.
+
+Whichever way the response is read (``parse()``, ``iter_lines()``, ``read()``), the SDK takes it
+from ``iter_bytes`` of the HTTP library. A tap there sees all that passes, as it passes: the caller
+has the SDK's own response, and nothing is read that the caller does not read.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from agent_eventstore.clients.unrecorded import GOES_ON, UNKNOWN, Guard
+from agent_eventstore.clients.wire import Body
+from agent_eventstore.current import is_over
+from agent_eventstore.recorder import LlmCall, Turn
+from eventstore.errors import UnknownResponse
+
+__all__ = ["Tap", "answer_in", "body_of"]
+
+
+class Tap:
+    """Records a response's body while the caller reads it.
+
+    Args:
+        http: The response of the HTTP library, whose body has not been read.
+        recorded: The call that it answers.
+        turn: The turn of the call.
+        guard: What is done about that which comes after the turn's end.
+    """
+
+    def __init__(self, http: Any, recorded: LlmCall, turn: Turn, guard: Guard) -> None:
+        # Weakly, since it is the response that holds the tap: who drops it drops both.
+        self._http = weakref.ref(http)
+        self._body = body_of(http)
+        self._recorded = recorded
+        self._turn = turn
+        self._guard = guard
+        self._reading = False
+        self._ended = False
+        turn.hold(recorded, http)
+        http.iter_bytes, http.close = self._iter_bytes, self._close
+
+    def _iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
+        http: Any = self._http()
+        source = type(http).iter_bytes(http, chunk_size)
+        try:
+            while True:
+                self._reading = True
+                try:
+                    passed = next(source, None)
+                finally:
+                    self._reading = False
+                if passed is None:
+                    self._whole()
+                    return
+                self._take(passed)
+                yield passed
+        except GeneratorExit:
+            self._cancel()
+            raise
+        except BaseException as error:
+            self._ended = True
+            self._recorded.__exit__(type(error), error, error.__traceback__)
+            raise
+        finally:
+            source.close()
+
+    def _take(self, passed: bytes) -> None:
+        if self._ended:  # a body that has been kept is read once more
+            return
+        for chunk in self._body.feed(passed):
+            if is_over(self._recorded):
+                self._guard.tell(GOES_ON)
+                return
+            self._recorded.feed(chunk)
+
+    def _whole(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            if not self._body.streamed and not is_over(self._recorded):
+                self._recorded.response(self._body.whole())
+        except UnknownResponse:
+            self._guard.tell(UNKNOWN)
+        finally:
+            self._recorded.__exit__(None, None, None)
+
+    def _close(self) -> None:
+        http: Any = self._http()
+        try:
+            type(http).close(http)
+        finally:
+            # The HTTP library closes by itself at the end of the body, before its last bytes pass.
+            if not self._reading:
+                self._cancel()
+
+    def _cancel(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._recorded.cancel()
+
+
+def body_of(http: Any) -> Body:
+    """Return the reader of a response's body."""
+    return Body(str(http.headers.get("content-type", "")))
+
+
+def answer_in(http: Any) -> Any:
+    """Return the answer of a response whose body was read before it was handed out."""
+    body = body_of(http)
+    body.feed(http.content)
+    return body.whole()

@@ -1,0 +1,391 @@
+"""`Conversation`: what an agent product holds while it talks.
+
+Starting or opening one opens a session in the log; turns, model calls and tool calls are recorded
+through it (`recorder`), and opening seals first what a process that died has left open
+(`recovery`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+from uuid import UUID
+
+from agent_eventstore.acknowledged import Acknowledged
+from agent_eventstore.artifacts import ToolOutputs, read_alias
+from agent_eventstore.blocks import OneTurn
+from agent_eventstore.inputs import Said, message_of
+from agent_eventstore.journal import Journal
+from agent_eventstore.opening import first_events, next_turn, session_start
+from agent_eventstore.read_output import ReadOutput, Tools
+from agent_eventstore.recorder import Turn
+from agent_eventstore.recovery import Recovery, recover
+from agent_eventstore.requests import SystemTexts
+from agent_eventstore.resuming import ResumedRun, resume
+from agent_eventstore.runs import Run
+from agent_eventstore.scripts import Answers, TurnScript, add_usage
+from agent_eventstore.scripts.runs import RunScript
+from agent_eventstore.scripts.words import milliseconds
+from agent_eventstore.stops import left
+from agent_eventstore.upkeep import Upkeep, warm
+from eventstore import NO_STREAM, Appended, EventStore, NewEvent, new_id
+from eventstore.events import (
+    Meta,
+    ModeSwitch,
+    Payload,
+    RunNode,
+    SessionEnd,
+    TokenUsage,
+    ToolPolicy,
+)
+from eventstore.events.values import Mode
+from eventstore.ids import to_uuid
+from eventstore.state_files import delete_erased
+from eventstore.store import StreamId
+from projections import Views
+from projections.runs import RunRow
+
+__all__ = ["Conversation"]
+
+SessionMode = Literal["interactive", "once"]
+
+
+class Conversation:
+    """A conversation and the session in which this process writes to it.
+
+    Made by `start` or `open`; a context manager that closes the session at its end. One writer at
+    a time: whoever opens the conversation for writing fences all who had it open before. Turns come
+    one after the other; the tools of a turn may run in threads.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        views: Views,
+        meta: Meta,
+        next_turn_number: int,
+        state_directory: Path | None,
+        recovery: Recovery | None,
+        tool_policy: ToolPolicy | None,
+    ) -> None:
+        self._journal = journal
+        self._meta = meta
+        self._next_turn = next_turn_number
+        self._tool_policy = tool_policy
+        self._systems = SystemTexts()
+        self._answers = Answers(unread=recovery is not None)
+        self.one_turn = OneTurn()
+        self.outputs = ToolOutputs(state_directory, journal.conversation_id)
+        if state_directory is not None:
+            journal.store.state_directories.add(state_directory)
+        self._started_at = time.monotonic()
+        self._usage: TokenUsage | None = None
+        self._turns = 0
+        self._closed = False
+        self.views = views
+        self.upkeep = Upkeep(views, journal.conversation_id, journal.version)
+        self.recovery = recovery
+
+    @classmethod
+    def start(
+        cls,
+        store: EventStore,
+        *,
+        mode: Mode = "chat",
+        title: str | None = None,
+        conversation_id: StreamId | None = None,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        base_instructions: str | None = None,
+        tool_policy: ToolPolicy | None = None,
+        config: dict[str, Any] | None = None,
+        session_mode: SessionMode = "interactive",
+        session_config: dict[str, Any] | None = None,
+        state_directory: str | Path | None = None,
+        agent_id: str | None = None,
+    ) -> Self:
+        """Begin a conversation and its first session, in one transaction.
+
+        Args:
+            store: Where it is kept.
+            mode: The mode in which it begins.
+            title: What a list of conversations shows.
+            conversation_id: Its id, if the product has one; by default a new one.
+            tenant_id: Whose product.
+            user_id: Whose conversation.
+            base_instructions: The system part of later requests.
+            tool_policy: Which tools it may use: requests declare no others, and no other runs.
+            config: Whatever else the product wants to keep with it.
+            session_mode: ``once`` for a process that runs a single turn.
+            session_config: Model, temperature, working directory, tools, tokenizer.
+            state_directory: Where tool outputs that are not shown whole are written as files, in a
+                folder of the conversation's id.
+            agent_id: Who writes, when several agents do.
+
+        Raises:
+            WrongExpectedVersion: There is a conversation of this id already.
+        """
+        stream = new_id() if conversation_id is None else to_uuid(conversation_id)
+        meta = Meta(session_id=str(new_id()), mode=mode, agent_id=agent_id)
+        events = first_events(
+            meta,
+            mode=mode,
+            title=title,
+            base_instructions=base_instructions,
+            tool_policy=tool_policy,
+            config=config or {},
+        )
+        events.append(session_start(meta, session_mode, session_config))
+        done = store.append(
+            stream, events, expected_version=NO_STREAM, tenant_id=tenant_id, user_id=user_id
+        )
+        # The epoch of a new stream, without asking: somebody may have opened it already.
+        written = Acknowledged(done.anchor)
+        journal = Journal(store, stream, epoch=0, version=done.version, written=written)
+        return cls(journal, Views(store), meta, 1, _path(state_directory), None, tool_policy)
+
+    @classmethod
+    def open(
+        cls,
+        store: EventStore,
+        conversation_id: StreamId,
+        *,
+        session_mode: SessionMode = "interactive",
+        session_config: dict[str, Any] | None = None,
+        state_directory: str | Path | None = None,
+        agent_id: str | None = None,
+    ) -> Self:
+        """Open a conversation for writing: fence earlier writers, seal loose ends, begin a session.
+
+        `recovery` then tells what was sealed, and which calls may be executed again. Files in the
+        state directory whose output has been erased meanwhile are deleted.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+            OSError: A file of an erased output cannot be deleted.
+        """
+        stream, views = to_uuid(conversation_id), Views(store)
+        state = _path(state_directory)
+        epoch = store.raise_writer_epoch(stream)
+        warm(store, stream)
+        recovery = recover(store, views, stream, writer_epoch=epoch)
+        mode, turn = next_turn(views, stream)
+        meta = Meta(session_id=str(new_id()), mode=mode, agent_id=agent_id)
+        journal = Journal(store, stream, epoch=epoch)
+        journal.write([session_start(meta, session_mode, session_config)])
+        policy = views.tool_policy(stream)
+        if state is not None:
+            delete_erased(store, stream, state)
+        return cls(journal, views, meta, turn, state, recovery, policy)
+
+    @property
+    def id(self) -> UUID:
+        """The conversation's id."""
+        return self._journal.conversation_id
+
+    @property
+    def version(self) -> int:
+        """The version of the last event that this session has written."""
+        return self._journal.version
+
+    @property
+    def mode(self) -> Mode | None:
+        """The mode in which later turns are recorded."""
+        return self._meta.mode
+
+    @property
+    def epoch(self) -> int | None:
+        """This writer's epoch; a newer one fences it."""
+        return self._journal.epoch
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._meta.session_id or ""
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
+        return self._usage
+
+    @property
+    def tools(self) -> Tools:
+        """The tools that come with the conversation, for the product to declare and to run."""
+        return Tools(ReadOutput(self._journal.store, self.resolve))
+
+    def turn(
+        self,
+        said: Said,
+        *,
+        run_id: str | None = None,
+        workflow_id: str | None = None,
+        tool_policy: ToolPolicy | None = None,
+    ) -> Turn:
+        """Return a turn to be entered around all that one input sets off.
+
+        Args:
+            said: The input: text, a `UserMessage`, or parts, also as dictionaries of a provider's.
+            run_id: The run that it belongs to; it is then a turn in Run mode.
+            workflow_id: The workflow of that run.
+            tool_policy: Which tools it may use, for instance those of its agent: merged with the
+                conversation's policy, so that it can only take away.
+
+        Raises:
+            InvalidEvent: The input is none, or one of its parts is of no known shape.
+        """
+        message = message_of(said)  # ahead of the number: a refused input uses up none
+        script = self.turn_script(run_id, workflow_id, tool_policy)
+        shared = (self.outputs, self.upkeep, self.turn_ended, self.one_turn)
+        return Turn(self._journal, self.views, script, message, *shared)
+
+    def start_run(
+        self,
+        workflow_id: str,
+        *,
+        directive: str = "",
+        nodes: Sequence[RunNode] = (),
+        post_run_protocol: str | None = None,
+        config: dict[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> Run:
+        """Begin a run of a workflow; its start is durable when this returns.
+
+        Args:
+            workflow_id: The workflow.
+            directive: What requests in Run mode are told of the run.
+            nodes: The workflow's nodes, in order.
+            post_run_protocol: What they are told besides once the run is completed.
+            config: Whatever else the product wants to find again when it resumes the run.
+            run_id: The run's id, if the product has one; by default a new one.
+        """
+        script = self.run_script(run_id or str(new_id()), workflow_id)
+        self._journal.write(script.begin(directive, nodes, post_run_protocol, config))
+        return Run(self._journal, script, self.turn)
+
+    def resume_run(self, run_id: str | None = None) -> ResumedRun[Run] | None:
+        """Return how to go on with a run; None if it has ended, or if none is open.
+
+        Args:
+            run_id: Which run; by default the one last begun or stepped through.
+
+        Raises:
+            ValueError: There is no run of this id.
+        """
+
+        def handle(row: RunRow) -> Run:
+            return Run(self._journal, self.run_script(row.run_id, row.workflow_id), self.turn)
+
+        store = self._journal.store
+        return resume(store, self.views, self.id, run_id, handle)
+
+    def append(self, *payloads: Payload) -> Appended | None:
+        """Append further facts of this session: instructions, notebook, retractions, summaries."""
+        return self._journal.write(self.events(*payloads))
+
+    def write_again(self) -> Appended | None:
+        """Write again what the database has lost of this session, after `LogWentBack`.
+
+        The same events at the same versions, so that the session goes on as if nothing had
+        happened; None if nothing is missing. It is refused if somebody has opened the conversation
+        meanwhile, or if events are lost that this process does not remember: it does the last 256,
+        four megabytes at most, and not those of others. Then open the conversation again.
+
+        Raises:
+            WrongExpectedVersion: The log does not stand where the known events began.
+            LogWentBack: Events of others are lost among them.
+        """
+        return self._journal.write_again()
+
+    def switch_mode(self, mode: Mode, reason: str | None = None) -> None:
+        """Switch the mode; the history stays as it is."""
+        self._journal.write(self.switching(mode, reason))
+        self.switched(mode)
+
+    def resolve(self, alias: str) -> str:
+        """Return the whole text that an alias names.
+
+        Args:
+            alias: Of a tool result, under ``@state/logs/tool-results/``, or one under
+                ``@project/artifacts/`` that a result was given, or an artifact of a run.
+
+        Raises:
+            UnknownAlias: It names nothing of this conversation.
+        """
+        return read_alias(self._journal.store, self.views, self.id, alias)
+
+    def close(self, reason: str | None = None) -> None:
+        """End the session; closing again does nothing but to write what is not written yet.
+
+        Raises:
+            FactsNotWritten: What has happened could not be written, and is kept.
+        """
+        self._journal.close(self.closing(reason))
+
+    def turn_script(
+        self, run_id: str | None, workflow_id: str | None, tool_policy: ToolPolicy | None = None
+    ) -> TurnScript:
+        """Return the script of the next turn."""
+        number, self._next_turn = self._next_turn, self._next_turn + 1
+        where = {"turn": number, "run_id": run_id, "workflow_id": workflow_id}
+        if run_id is not None:
+            where["mode"] = "run"
+        meta = self._meta.model_copy(update=where)
+        started = time.monotonic()
+        policy = tool_policy if self._tool_policy is None else self._tool_policy.merge(tool_policy)
+        return TurnScript(meta, started, policy, systems=self._systems, answers=self._answers)
+
+    def run_script(self, run_id: str, workflow_id: str | None) -> RunScript:
+        """Return the script of a run, to begin it or to go on with it."""
+        return RunScript.of(self._meta, run_id, workflow_id)
+
+    def events(self, *payloads: Payload) -> list[NewEvent]:
+        """Return payloads as events of this session, with ids of their own."""
+        return [NewEvent(payload, new_id(), self._meta) for payload in payloads]
+
+    def switching(self, mode: Mode, reason: str | None) -> list[NewEvent]:
+        """Return the event of a switch of the mode."""
+        switch = ModeSwitch(mode=mode, previous=self.mode, reason=reason)
+        return [NewEvent(switch, new_id(), self._meta.model_copy(update={"mode": mode}))]
+
+    def switched(self, mode: Mode) -> None:
+        """Record what comes from now on in this mode."""
+        self._meta = self._meta.model_copy(update={"mode": mode})
+
+    def closing(self, reason: str | None) -> list[NewEvent]:
+        """Return the event of the session's end; none if it has ended."""
+        if self._closed:
+            return []
+        self._closed = True
+        return self.events(
+            SessionEnd(
+                reason=reason,
+                turn_count=self._turns,
+                duration_ms=milliseconds(time.monotonic() - self._started_at),
+                tokens=self._usage,
+            )
+        )
+
+    def turn_ended(self, usage: TokenUsage | None) -> None:
+        """Add a turn's tokens to the session's."""
+        self._turns += 1
+        self._usage = add_usage(self._usage, usage)
+
+    def __enter__(self) -> Self:
+        """Return the conversation itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the session."""
+        self.close(None if error is None else left(error) or type(error).__name__)
+
+
+def _path(directory: str | Path | None) -> Path | None:
+    return None if directory is None else Path(directory)

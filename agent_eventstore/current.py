@@ -1,0 +1,108 @@
+"""The turn that is open where a model is called, so that a product need not hand it around.
+
+Entering a turn makes it the current one of this thread or task, and of the tasks begun within. One
+that is over is never current, whichever context still refers to it; nor is one that was abandoned
+without being left, once nobody has it any more. Where the context is lost, as it is between the
+threads and tasks of a web framework, `OpenTurn.client` names the turn instead.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
+
+from agent_eventstore.blocks import Block
+from agent_eventstore.scripts import CallFacts
+
+__all__ = ["OpenTurn", "current_turn", "is_open", "is_over"]
+
+C = TypeVar("C")
+CallT = TypeVar("CallT", bound=CallFacts)
+
+_current: ContextVar[weakref.ref[OpenTurn[Any]] | None] = ContextVar("turn", default=None)
+
+
+class OpenTurn(Block, Generic[CallT]):
+    """What both recorders' turns share: being current, and the calls whose streams they hold.
+
+    ``last_call`` is the model call that was begun last, if any.
+    """
+
+    def __init__(self) -> None:
+        self.last_call: CallT | None = None
+        self._before: weakref.ref[OpenTurn[Any]] | None = None
+        self._held: list[tuple[CallT, weakref.ref[object]]] = []
+        self._holding = threading.RLock()
+
+    def client(self, client: C, *, provider: str | None = None) -> C:
+        """Return a client whose calls are recorded in this turn, in every thread and task.
+
+        `record` tells the open turn from the context; a new thread, a task that was begun
+        elsewhere, and the steps of a generator in a web framework know of none.
+
+        Args:
+            client: A client of an SDK, or what `record` has made of one.
+            provider: Who is asked; by default told from the client's URL.
+
+        Raises:
+            TypeError: It is no client that can be recorded, or one of the other kind: a client
+                that is to be awaited belongs to a turn that is, and the other way round.
+        """
+        from agent_eventstore.clients.proxy import bound  # the wrappers are made of the recorder
+
+        return bound(client, self, provider)
+
+    def hold(self, call: CallT, stream: object) -> None:
+        """Have the call ended with the turn, or once nobody has the stream any more."""
+        with self._holding:
+            self._held.append((call, weakref.ref(stream)))
+
+    def dropped(self) -> list[CallT]:
+        """Return the calls whose streams were dropped before their end, once."""
+        with self._holding:
+            waiting = [(call, stream) for call, stream in self._held if not is_over(call)]
+            self._held = [(call, stream) for call, stream in waiting if stream() is not None]
+            return [call for call, stream in waiting if stream() is None]
+
+    def unfinished(self) -> list[CallT]:
+        """Return the calls whose streams are held, to be ended before the turn, once.
+
+        Also those that another task or thread ends at this moment: ending one again waits until
+        it is written, so that nothing of the turn comes after its end.
+        """
+        with self._holding:
+            held, self._held = self._held, []
+        return [call for call, _ in held]
+
+    def _become_current(self) -> None:
+        self._before, self._state = _current.get(), "open"
+        _current.set(weakref.ref(self))
+
+    def _step_back(self) -> None:
+        self._state = "over"
+        current = _current.get()
+        if current is not None and current() is self:
+            _current.set(self._before)
+
+
+def current_turn() -> OpenTurn[Any] | None:
+    """Return the innermost turn that is open in this context."""
+    current = _current.get()
+    while current is not None:
+        turn = current()
+        if turn is None or is_open(turn):
+            return turn
+        current = turn._before
+    return None
+
+
+def is_open(turn: OpenTurn[Any]) -> bool:
+    """Whether a turn has been entered and not left."""
+    return turn._state == "open"
+
+
+def is_over(call: CallFacts) -> bool:
+    """Whether a call has its message or its error, so that nothing more is recorded of it."""
+    return call.answer is not None or call.error is not None

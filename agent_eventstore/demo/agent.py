@@ -1,0 +1,104 @@
+"""A small agent, and an example of how a product's own loop records what it does.
+
+The loop is any product's: ask the model, run the tools that it wants, ask again. Each ``with``
+stands around what the product would do anyway, and makes it durable: the input before the model is
+asked, the answer while it streams, a tool call before the tool runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.demo.model import MODEL, ScriptedModel, text_of
+from agent_eventstore.demo.tools import DEFINITIONS, IDEMPOTENT, Workspace
+from agent_eventstore.recorder import LlmCall, Turn
+from agent_eventstore.scripts import RequestedCall
+
+__all__ = ["Agent", "Listener"]
+
+Listener = Callable[[str, str], None]
+"""Told as it happens, with a text: user, text, said, call, result or error."""
+
+_MAX_TOKENS = 8_000
+_RESERVE = 1_000  # of these, for the answer
+_MAX_STEPS = 10
+_ATTEMPTS = 3
+_RETRY_AFTER_S = 0.05
+_PARAMETERS = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+class Agent:
+    """An agent in a conversation.
+
+    Args:
+        conversation: Where everything is recorded.
+        model: What answers.
+        workspace: What the tools work on.
+        tell: Told of everything as it happens, as a screen would be.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        model: ScriptedModel,
+        workspace: Workspace,
+        tell: Listener = lambda kind, text: None,
+    ) -> None:
+        self._conversation, self._model = conversation, model
+        self._workspace, self._tell = workspace, tell
+
+    def turn(self, text: str) -> None:
+        """Answer the user, with as many model calls and tool calls as that takes."""
+        self._tell("user", text)
+        with self._conversation.turn(text) as turn:
+            for _ in range(_MAX_STEPS):
+                answer = self._ask(turn)
+                for wanted in answer.tool_calls:
+                    self._use_tool(turn, wanted)
+                if not answer.tool_calls:
+                    return
+            turn.max_steps()
+
+    def _ask(self, turn: Turn) -> LlmCall:
+        """Call the model until it has answered."""
+        failed: LlmCall | None = None
+        for _ in range(_ATTEMPTS):
+            # In the turn's mode, which gives the rules of the system part.
+            request = turn.context(
+                model=MODEL,
+                max_tokens=_MAX_TOKENS,
+                reserve_for_response=_RESERVE,
+                tools=DEFINITIONS,
+            )
+            call = turn.llm_call(
+                request,
+                provider="openai",
+                specification="openai_chat",
+                parameters=_PARAMETERS,
+                retry_of=failed,
+            )
+            try:
+                with call:
+                    for chunk in self._model.stream(request.messages):
+                        call.feed(chunk)
+                        self._tell("text", text_of(chunk))
+            except ConnectionError as error:
+                self._tell("error", str(error))
+                failed = call
+                time.sleep(_RETRY_AFTER_S)
+            else:
+                self._tell("said", "")
+                return call
+        raise ConnectionError(f"the model did not answer in {_ATTEMPTS} attempts")
+
+    def _use_tool(self, turn: Turn, wanted: RequestedCall) -> None:
+        self._tell("call", f"{wanted.name} {wanted.arguments_text}")
+        with turn.tool(wanted, idempotent=wanted.name in IDEMPOTENT) as tool:
+            status, content = self._workspace.run(wanted.name, wanted.arguments)
+            if status == "success":
+                tool.result(content)
+            else:
+                tool.fail(content)
+        self._tell("result", f"{status}: {content}")

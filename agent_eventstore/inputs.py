@@ -1,0 +1,131 @@
+"""What a product hands in as an input or as a tool's result, in the shapes in which it has it.
+
+A provider's content parts are taken as dictionaries, a tool's result as any JSON value; what cannot
+be told is refused in words that say what is wanted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from agent_eventstore.importers.openai_parts import parts_of
+from eventstore.errors import InvalidEvent
+from eventstore.events import ContentPart, OtherPart, TextPart, UserMessage
+from eventstore.events.base import Value
+
+__all__ = ["Content", "Said", "content_of", "message_of"]
+
+Part = ContentPart | Mapping[str, Any] | str
+Said = str | UserMessage | Sequence[Part]
+"""An input: text, a whole message, or parts, also as a provider's dictionaries."""
+
+Content = Any
+"""A tool's result: text, parts, or a JSON value."""
+
+_WANTED = "hand in text, a UserMessage, or a list of parts"
+_OURS: TypeAdapter[ContentPart] = TypeAdapter(ContentPart)
+
+
+def message_of(said: Any) -> UserMessage:
+    """Return an input as the message that is recorded.
+
+    Raises:
+        InvalidEvent: It is none, or one of its parts is of no known shape.
+    """
+    if isinstance(said, UserMessage):
+        return said
+    if isinstance(said, str):
+        return UserMessage.text(said)
+    if isinstance(said, Value):
+        return UserMessage(parts=(_part(said),))
+    if isinstance(said, Mapping):
+        raise InvalidEvent(f"an input is no dictionary ({_start(said)}): {_WANTED}")
+    if not isinstance(said, Sequence) or isinstance(said, bytes | bytearray):
+        raise InvalidEvent(f"an input cannot be {_start(said)}: {_WANTED}")
+    return UserMessage(parts=tuple(map(_part, said)))
+
+
+def content_of(result: Any) -> str | tuple[ContentPart, ...] | None:
+    """Return a tool's result as text or parts; any other value becomes the JSON that stands for it.
+
+    Raises:
+        InvalidEvent: JSON cannot hold it.
+    """
+    if result is None or isinstance(result, str):
+        return result
+    if isinstance(result, Value):
+        return (_part(result),)
+    if isinstance(result, list | tuple) and result:
+        known = tuple(map(_known, result))
+        if None not in known:
+            return tuple(part for part in known if part is not None)
+    try:
+        value = to_jsonable_python(result, inf_nan_mode="strings")
+        return json.dumps(value, ensure_ascii=False)
+    except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
+        raise InvalidEvent(
+            f"a tool's result cannot be {_start(result)}, which is no JSON value: hand in text, "
+            "parts, or what json.dumps takes"
+        ) from error
+
+
+def _part(item: Any) -> ContentPart:
+    if isinstance(item, str):
+        return TextPart(text=item)
+    part = _known(item)
+    if part is not None:
+        return part
+    if isinstance(item, Mapping) and isinstance(item.get("type"), str):
+        return OtherPart(raw=dict(item))
+    raise InvalidEvent(f"{_start(item)} is no part of a message: {_WANTED}")
+
+
+def _known(item: Any) -> ContentPart | None:
+    """Return a part of ours, of OpenAI's or of Anthropic's shape, or None."""
+    if isinstance(item, Value):
+        try:
+            return _OURS.validate_python(item)
+        except ValidationError:
+            return None
+    if not isinstance(item, Mapping):
+        return None
+    if "kind" in item and "type" not in item:
+        try:
+            return _OURS.validate_python(dict(item))
+        except ValidationError:
+            return None
+    (found,) = parts_of([_as_chat(dict(item))])
+    return None if isinstance(found, OtherPart) else found
+
+
+def _as_chat(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of the Responses API or of Anthropic's as that of a chat completion."""
+    kind, source = item.get("type"), item.get("source")
+    if kind in ("input_text", "output_text"):
+        return {"type": "text", "text": item.get("text")}
+    if kind == "input_image" and isinstance(item.get("image_url"), str):
+        return _image(item["image_url"], item.get("detail"))
+    if kind == "image" and isinstance(source, Mapping):
+        if source.get("type") == "url":
+            return _image(source.get("url"))
+        if source.get("type") == "base64":
+            return _image(f"data:{source.get('media_type')};base64,{source.get('data')}")
+    return item
+
+
+def _image(url: Any, detail: Any = None) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
+
+
+def _start(value: Any) -> str:
+    """Return what a value is, in a few characters of it."""
+    try:
+        shown = repr(value)
+    except Exception:
+        shown = "..."
+    return f"{type(value).__name__} {shown[:80]}"

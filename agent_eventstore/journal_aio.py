@@ -1,0 +1,202 @@
+"""`Journal` for an event loop: the same facts, kept and written in the same order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+from tenacity import AsyncRetrying
+
+from agent_eventstore.acknowledged import Acknowledged
+from agent_eventstore.finishing import finish
+from agent_eventstore.fitting import fit
+from agent_eventstore.journal import not_abandoned
+from agent_eventstore.kept_facts import KeptFacts, Told
+from agent_eventstore.patience import PASSING, in_vain, policy
+from agent_eventstore.secrets_out import facts, without_secrets
+from eventstore import Appended, AsyncEventStore, NewEvent
+from eventstore.errors import InvalidEvent, LogWentBack, StoreUnavailable, WriterFenced
+from eventstore.log import get_logger
+
+__all__ = ["AsyncJournal"]
+
+_log = get_logger("agent_eventstore")
+
+
+class AsyncJournal:
+    """`Journal` for an event loop.
+
+    What was begun to be written is written to its end, also when the task is cancelled meanwhile;
+    the cancellation then goes on.
+    """
+
+    def __init__(
+        self,
+        store: AsyncEventStore,
+        conversation_id: UUID,
+        *,
+        epoch: int | None = None,
+        version: int = 0,
+        written: Acknowledged | None = None,
+    ) -> None:
+        self.store = store
+        self._facts = KeptFacts(conversation_id, epoch, version, written or Acknowledged())
+        self._lock = asyncio.Lock()
+
+    @property
+    def conversation_id(self) -> UUID:
+        """The conversation's id."""
+        return self._facts.conversation_id
+
+    @property
+    def version(self) -> int:
+        """The version of the last event which this journal has written."""
+        return self._facts.version
+
+    @property
+    def epoch(self) -> int | None:
+        """The writer's epoch."""
+        return self._facts.epoch
+
+    async def write(self, events: Sequence[NewEvent]) -> Appended | None:
+        """Append durably what is about to happen; see `Journal.write`."""
+        self._facts.require_own()
+        return await finish(self._write(events))
+
+    async def record(self, events: Sequence[NewEvent], told: Told | None = None) -> None:
+        """Append durably what has happened; see `Journal.record`."""
+        self._facts.require_own()
+        await finish(self._record(events, told))
+
+    async def offer(self, events: Sequence[NewEvent], told: Told | None = None) -> bool:
+        """Record facts without waiting for anybody; see `Journal.offer`."""
+        self._facts.require_own()
+        return await finish(self._offer(events, told))
+
+    async def close(self, events: Sequence[NewEvent]) -> None:
+        """Record the end, and all that is kept; see `Journal.close`."""
+        try:
+            await self.record(events)
+        except Exception as error:
+            if (left := self._facts.left(error)) is error:
+                raise
+            raise left from error
+
+    async def write_again(self) -> Appended | None:
+        """Write what the log has lost; see `Journal.write_again`."""
+        self._facts.require_own()
+        return await finish(self._write_again())
+
+    async def abandon(self, *parts: Sequence[NewEvent]) -> None:
+        """Record a block that was interrupted at its entry; see `Journal.abandon`."""
+        await finish(self._abandon(parts))
+
+    async def _abandon(self, parts: Sequence[Sequence[NewEvent]]) -> None:
+        for events in parts:
+            try:
+                self._facts.require_own()
+                await self._record(events, None)
+            except Exception as error:
+                not_abandoned(error)
+
+    async def _write(self, events: Sequence[NewEvent]) -> Appended | None:
+        await self._catch_up()
+        return await self._append(without_secrets(events)) if events else None
+
+    async def _record(self, events: Sequence[NewEvent], told: Told | None) -> None:
+        if not events:
+            await self._catch_up()
+            return
+        events = facts(events, self.store.store.redact)
+        if not self._facts.unsaved:
+            # Nothing waits: so many tasks may write at once, and share a transaction.
+            try:
+                done = await self._append(events)
+            except (InvalidEvent, WriterFenced):
+                raise
+            except BaseException:
+                self._facts.keep(events, told)
+                raise
+            if told is not None:
+                told(done)
+            return
+        self._facts.keep(events, told)
+        await self._catch_up()
+
+    async def _offer(self, events: Sequence[NewEvent], told: Told | None) -> bool:
+        self._facts.keep(facts(events, self.store.store.redact), told)
+        if self._lock.locked():
+            return False
+        try:
+            await self._catch_up(wait=False)
+        except StoreUnavailable as error:
+            _log.warning("facts kept", conversation_id=str(self.conversation_id), why=str(error))
+        return not self._facts.unsaved
+
+    async def _catch_up(self, *, wait: bool = True) -> None:
+        if not self._facts.unsaved:
+            return
+        invalid: InvalidEvent | None = None
+        async with self._lock:
+            for events, told in self._facts.pending():
+                try:
+                    done = await self._append(events, wait)
+                except (InvalidEvent, WriterFenced) as error:
+                    invalid = self._facts.dropped(error)
+                else:
+                    self._facts.saved(told, done)
+        if invalid is not None:
+            raise invalid
+
+    async def _write_again(self) -> Appended | None:
+        facts, store = self._facts, self.store
+        again = facts.written.again()
+        if again is None:
+            return None
+        lost, version = again
+        events = fit(lost, store.store.max_event_bytes) or lost
+        done = await store.append(facts.conversation_id, events, expected_version=version)
+        facts.written.restored(done, events)
+        facts.epoch = await store.raise_writer_epoch(facts.conversation_id)
+        await self._catch_up()
+        return done
+
+    async def _append(self, events: Sequence[NewEvent], wait: bool = True) -> Appended:
+        started, wait = time.monotonic(), wait and self._facts.patient
+        try:
+            return await self._once(events, wait)
+        except PASSING as error:
+            if not wait or in_vain(error, started):
+                raise
+        try:
+            return await AsyncRetrying(**policy())(self._once, events, wait)
+        except PASSING:
+            self._facts.patient = False
+            raise
+
+    async def _once(self, events: Sequence[NewEvent], wait: bool) -> Appended:
+        try:
+            return await self._onto(events, wait)
+        except InvalidEvent:
+            kept = fit(events, self.store.store.max_event_bytes)
+            if kept is None:
+                raise
+        return await self._onto(kept, wait)
+
+    async def _onto(self, events: Sequence[NewEvent], wait: bool) -> Appended:
+        facts, written = self._facts, self._facts.written
+        try:
+            done = await self.store.append(
+                facts.conversation_id,
+                events,
+                writer_epoch=facts.epoch,
+                anchor=written.anchor,
+                wait=wait,
+            )
+        except LogWentBack as error:
+            read = self.store.read(facts.conversation_id, after=written.since - 1)
+            left = [event async for event in read]
+            raise written.missing(error, left) from None
+        return facts.done(done, events)

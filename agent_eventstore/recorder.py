@@ -1,0 +1,442 @@
+"""The recorder: context managers around a product's own loop, which write ahead of it.
+
+What a block is about to do is durable before the block runs, and what came of it is durable when
+the block is left, however it is left. Made by `Conversation.turn`; the same names stand in
+`agent_eventstore.recorder_aio` for event loops.
+
+While the server cannot be reached, entering a block raises and the block does not run; entering
+the same object again is safe. What has happened is kept, and written once the server is back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from agent_eventstore.artifacts import ToolOutputs
+from agent_eventstore.blocks import CallBlock, OneTurn
+from agent_eventstore.current import OpenTurn
+from agent_eventstore.earlier import earlier_calls
+from agent_eventstore.journal import INTERRUPTIONS, Journal
+from agent_eventstore.recorded_tool import ToolCall
+from agent_eventstore.requests import (
+    Request,
+    failed_summary,
+    request_of,
+    strategy_for,
+    summary_of,
+)
+from agent_eventstore.scripts import (
+    CLOSED,
+    AnswerText,
+    CallScript,
+    Executable,
+    TurnScript,
+)
+from agent_eventstore.stalls import Stalls
+from agent_eventstore.stops import left
+from agent_eventstore.upkeep import Upkeep
+from eventstore import Appended, NewEvent
+from eventstore.events import TokenUsage, UserMessage
+from projections import Views
+from projections.compression import LlmSummary, Strategy
+from projections.context import ContextSettings, ContextView
+from projections.context.active import AskedMode
+from projections.context.declared import permitted
+
+__all__ = ["LlmCall", "ToolCall", "Turn"]
+
+
+class Turn(OpenTurn["LlmCall"]):
+    """From one input to the final answer; numbered from 1 within the conversation.
+
+    Entering writes the turn's start and the input, in one transaction; leaving writes its end:
+    ``ok``, or ``error`` when an exception passes, or ``aborted`` when the process is told to stop.
+    """
+
+    form = "with conversation.turn(...) as turn:"
+
+    def __init__(
+        self,
+        journal: Journal,
+        views: Views,
+        script: TurnScript,
+        said: UserMessage,
+        outputs: ToolOutputs,
+        upkeep: Upkeep,
+        ended: Callable[[TokenUsage | None], None],
+        one: OneTurn,
+    ) -> None:
+        self._journal = journal
+        self._one = one
+        super().__init__()
+        self._views = views
+        self._script = script
+        self._said = said
+        self._outputs = outputs
+        self._upkeep = upkeep
+        self._ended = ended
+        self._status: Literal["ok", "max_steps"] = "ok"
+
+    @property
+    def number(self) -> int:
+        """The turn's number, from 1."""
+        return self._script.meta.turn or 0
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The tokens of the turn's model calls so far; not ``reported`` if some are estimates."""
+        return self._script.usage
+
+    def __enter__(self) -> Self:
+        """Write the turn's start and the input."""
+        begun = self._script.begin(self._said)
+        self._enter_once()
+        self._one.take(self, self.number, self._journal.conversation_id)
+        try:
+            self._journal.write(begun)
+            self._become_current()
+            return self
+        except BaseException as error:
+            if isinstance(error, INTERRUPTIONS):
+                self._step_back()
+                self._ended(None)
+                self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
+            self._one.leave(self)
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write the turn's end."""
+        self._step_back()
+        try:
+            self._end(error)
+        finally:
+            self._one.leave(self)
+
+    def _end(self, error: BaseException | None) -> None:
+        for call in self.unfinished():
+            call.cancel(left(error) or CLOSED)
+        events = self._script.end(time.monotonic(), self._status, error)
+        self._ended(self._script.usage)
+        self._journal.record(events)
+        if error is None and self._upkeep.due(self._journal.version):
+            self._upkeep.run(self._journal.version)
+
+    def context(
+        self,
+        *,
+        model: str = "gpt-4o",
+        max_tokens: int | None = None,
+        reserve_for_response: int | None = None,
+        max_messages: int | None = None,
+        mode: AskedMode = "active",
+        agent: str | None = None,
+        tools: Sequence[dict[str, Any]] = (),
+        run: bool | str | None = None,
+        settings: ContextSettings | None = None,
+        strategy: Strategy | str | None = None,
+        format: str = "openai_chat",
+        provider: str | None = None,
+        paths: bool | None = None,
+    ) -> Request:
+        """Return the messages of the next request; see `Views.context` for what each argument does.
+
+        Args:
+            model: Decides how tokens are counted.
+            max_tokens: Tokens of the call, by the project's own count.
+            reserve_for_response: How many of them are kept free for the response.
+            max_messages: Upper limit for the number of messages.
+            mode: By default the turn's; None composes no system part.
+            agent: Whose persona is told; by default the conversation's agent.
+            tools: The tool declarations that are sent along.
+            run: Of which run a request in Run mode is told; by default of the turn's, or of the
+                active one.
+            settings: Limits and choices.
+            strategy: What loses detail first.
+            format: The provider's format.
+            provider: Who will be asked.
+            paths: Whether the paths of outputs that are not shown whole are told; by default where
+                the model can read them: ``tools`` has ``read_output``, or there are their files.
+
+        Raises:
+            BudgetInfeasible: What must be sent exceeds a limit.
+        """
+        self._within("turn.context")
+        chosen = strategy_for(settings, strategy)
+        if paths is None:
+            paths = self._outputs.readable(permitted(tools, self._script.policy))
+
+        def read() -> ContextView:
+            view = self._views.context(
+                self._journal.conversation_id,
+                model=model,
+                max_tokens=max_tokens,
+                reserve_for_response=reserve_for_response,
+                max_messages=max_messages,
+                tools=tools,
+                settings=settings,
+                strategy=chosen,
+                format=format,
+                provider=provider,
+                paths=paths,
+                **self._script.rendering(mode, run, agent),
+            )
+            self._outputs.provide(self._views.store, self._journal.conversation_id, view)
+            return view
+
+        view, note = read(), ""
+        if view.due is not None and isinstance(chosen, LlmSummary):
+            written = chosen.write(view.due)
+            note = written.failure and failed_summary(written.failure, chosen)
+            if written.text:
+                summary = summary_of(view.due, written.text, chosen)
+                self._journal.write([self._script.event(summary)])
+                view = read()
+        self._script.rendered = request_of(view, self._journal.version, note)
+        return self._script.rendered
+
+    def llm_call(
+        self,
+        request: Request | None = None,
+        *,
+        provider: str | None = None,
+        specification: str | None = None,
+        model: str | None = None,
+        prompt: Any = None,
+        parameters: dict[str, Any] | None = None,
+        tools: Sequence[dict[str, Any]] = (),
+        retry_of: LlmCall | None = None,
+        tools_from_messages: bool = False,
+    ) -> LlmCall:
+        """Return a model call to be entered around the request to the provider.
+
+        Args:
+            request: What `context` returned, if that is what is sent.
+            provider: Who is asked, for example ``openai``.
+            specification: Which API is called: ``openai_chat``, ``openai_responses``,
+                ``anthropic_messages``.
+            model: Which model; by default the request's.
+            prompt: What is sent, if not a request; the log keeps its digest. One that equals the
+                last request stands for it, and one that has failed in this turn is a retry.
+            parameters: Whatever else is sent: temperature and the like.
+            tools: The tool declarations that are sent.
+            retry_of: The failed call that this one repeats.
+            tools_from_messages: Whether somebody else runs the tools: then results that the prompt
+                holds, and the log does not, are recorded before it is sent.
+        """
+        self._within("turn.llm_call")
+        script = self._script.call(
+            request,
+            provider=provider,
+            specification=specification,
+            model=model,
+            prompt=prompt,
+            parameters=parameters,
+            tools=tools,
+            retry_of=retry_of,
+            tools_from_messages=tools_from_messages,
+        )
+        self.last_call = LlmCall(
+            self._journal, script, self._script.count, self._tell, self._within
+        )
+        return self.last_call
+
+    def tool(self, call: Executable, *, idempotent: bool = False) -> ToolCall:
+        """Return a tool call to be entered around the tool's execution; threads may share a turn.
+
+        Args:
+            call: One of `LlmCall.tool_calls`, or of `Recovery.re_executable`.
+            idempotent: Whether executing it twice with the same key is harmless; after a crash
+                only such calls are offered for execution again.
+        """
+        self._within("turn.tool")
+        script = self._script.tool(call, self._journal.conversation_id, idempotent=idempotent)
+        return ToolCall(self._journal, script, self._outputs, self._within)
+
+    def deny(self, call: Executable, reason: str) -> None:
+        """Record that a call is not executed because it is not allowed."""
+        self._refuse(call, "denied", reason)
+
+    def skip(self, call: Executable, reason: str) -> None:
+        """Record that a call is not executed, for another reason."""
+        self._refuse(call, "skipped", reason)
+
+    def max_steps(self) -> None:
+        """Let the turn end as one that reached its limit of steps."""
+        self._status = "max_steps"
+
+    def _tell(self, script: CallScript) -> None:
+        """Record results that a request is the first to tell."""
+        if not script.brings_results:
+            return
+        if script.answers.unread:
+            script.answers.earlier(earlier_calls(self._views, self._journal.conversation_id))
+        events, kept = script.brought(), list[Appended]()
+        self._journal.record(events, kept.append)
+        for done in kept:
+            for event, told in zip(done.events, events, strict=True):
+                self._outputs.keep(event, getattr(told.data, "content", None))
+
+    def _refuse(self, call: Executable, status: str, reason: str) -> None:
+        self._within("turn.skip" if status == "skipped" else "turn.deny")
+        script = self._script.tool(call, self._journal.conversation_id)
+        self._journal.record(script.refuse(status, reason))
+
+
+class LlmCall(CallBlock):
+    """A call of a model: its request, what streams back, its message or its error.
+
+    Entering writes the request. Leaving writes the message, or the error with all that had
+    arrived: an exception is classified and goes on to the caller, and a stream that ended before
+    the provider said so is a ``network`` error.
+    """
+
+    form = "with turn.llm_call(...) as call:"
+
+    def __init__(
+        self,
+        journal: Journal,
+        script: CallScript,
+        ended: Callable[[TokenUsage | None], None],
+        prepare: Callable[[CallScript], None],
+        inside: Callable[[str], None],
+    ) -> None:
+        self._journal = journal
+        self._script = script
+        self._ended = ended
+        self._prepare = prepare
+        self._inside = inside
+        self._stalls = Stalls(self._flush)
+        self._counted = False
+
+    def __enter__(self) -> Self:
+        """Write the request, and ahead of it the results of tools that it is the first to tell."""
+        self._enter_once()
+        self._inside("turn.llm_call")
+        self._prepare(self._script)
+        try:
+            done = self._journal.write(self._script.begin())
+            self._script.begun(done, time.monotonic())
+            self._state = "open"
+            return self
+        except INTERRUPTIONS as error:
+            self._state = "over"
+            self._journal.abandon(self._script.begin(), self._script.abandoned(error))
+            raise
+
+    def feed(self, chunk: Any) -> None:
+        """Take a chunk of the stream, as the provider's SDK yields it or as a dict.
+
+        Most chunks cost no write: see `agent_eventstore.batching`. A stream of a shape that nobody
+        knows is warned about (`UnknownChunk`), and ends as an error.
+
+        Raises:
+            WriterFenced: A newer writer has opened the conversation.
+        """
+        self._taking("call.feed")
+        with self._stalls.lock:
+            self._stalls.check()
+            self._write(self._script.feed(chunk, time.monotonic()))
+            self._stalls.watch(self._script.due_at)
+
+    def delta(self, text: str = "", *, reasoning: str = "") -> None:
+        """Take a piece of an answer of any SDK, in words; leaving the block ends the answer.
+
+        Raises:
+            UnknownResponse: It is no text.
+            InvalidEvent: The call was fed a provider's chunks.
+        """
+        self._taking("call.delta")
+        with self._stalls.lock:
+            self._stalls.check()
+            self._write(self._script.say(text, reasoning, time.monotonic()))
+            self._stalls.watch(self._script.due_at)
+
+    def response(self, response: Any) -> None:
+        """Take a whole response that was not streamed, an SDK's object or a dict.
+
+        Raises:
+            UnknownResponse: Nobody knows its shape, or it holds no answer; nothing is recorded.
+        """
+        self._taking("call.response")
+        with self._stalls.lock:
+            self._write(self._script.respond(response, time.monotonic()))
+
+    @property
+    def text(self) -> AnswerText[None]:
+        """The message's text, once the call has ended well; ``call.text("...")`` tells it."""
+        return AnswerText(self._said(), self.message)
+
+    def message(
+        self,
+        text: str | None = None,
+        *,
+        reasoning: str | None = None,
+        tool_calls: Sequence[Any] = (),
+        usage: TokenUsage | dict[str, Any] | None = None,
+        finish_reason: str | None = None,
+    ) -> None:
+        """Take the whole answer of any SDK, in words; `answer` then is what was recorded.
+
+        Args:
+            text: What the model said; by default what `delta` has brought.
+            reasoning: What it thought; likewise.
+            tool_calls: The calls that it asks for: ``{"name", "arguments", "id"}``, or a provider's
+                own objects.
+            usage: The tokens, as a provider tells them: ``{"prompt_tokens", "completion_tokens"}``.
+            finish_reason: Why the answer ended.
+
+        Raises:
+            UnknownResponse: One of them is not what it should be; nothing is recorded.
+            InvalidEvent: The call was fed a provider's chunks.
+        """
+        self._taking("call.message")
+        with self._stalls.lock:
+            events = self._script.tell(
+                time.monotonic(),
+                said=text,
+                reasoning=reasoning,
+                tool_calls=tool_calls,
+                usage=usage,
+                finish_reason=finish_reason,
+            )
+            self._write(events)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write the message or the error."""
+        self._state = "over"
+        self._end(error)
+
+    def cancel(self, why: str = CLOSED) -> None:
+        """Record that no more of the stream is wanted; an answer that is whole stands as it is."""
+        self._end(None, cancelled=why)
+
+    def _end(self, error: BaseException | None, *, cancelled: str | None = None) -> None:
+        with self._stalls.lock:
+            self._stalls.stop()
+            events = self._script.end(time.monotonic(), error, cancelled=cancelled)
+            if not self._counted:
+                self._counted = True
+                self._ended(self._script.usage)
+            self._write(events)
+        if error is None:
+            self._stalls.check()
+
+    def _flush(self) -> bool:
+        return self._journal.offer(self._script.flush(time.monotonic()), self._script.recorded)
+
+    def _write(self, events: list[NewEvent]) -> None:
+        if events:
+            self._journal.record(events, self._script.recorded)

@@ -1,0 +1,255 @@
+"""Recovery: what a process left open when it died is ended, truthfully, so that it can go on.
+
+`seal` is pure: from what is open it makes the events that end it, the same ones every time.
+`recover` appends them in one transaction at the version that was looked at, fenced against the
+process that was thought dead. Nothing is executed here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from eventstore import EventStore, NewEvent
+from eventstore.errors import WriterFenced, WrongExpectedVersion
+from eventstore.events import LlmError, Meta, Payload, SessionEnd, ToolResult, TurnEnd
+from eventstore.ids import derived_id, to_uuid
+from eventstore.log import get_logger
+from eventstore.store import StreamId
+from projections import Views
+from projections.open_ends import LooseEnds, OpenModelCall, OpenToolCall
+
+__all__ = ["ACTOR", "Progress", "Recovery", "recover", "recover_all", "seal"]
+
+ACTOR = "recovery"
+"""Who the sealing events say wrote them, in ``meta.actor``."""
+
+Progress = Callable[[int, int], None]
+"""Told how many conversations are done, and how many there are."""
+
+_log = get_logger("agent_eventstore")
+_TRIES = 5
+_PAGE = 1_000
+
+_NOTHING_ARRIVED = "the process ended before anything of the answer had arrived"
+_CUT_OFF = "the process ended while the model was answering; what had arrived by then is kept"
+_NOT_STARTED = (
+    "The process ended before this tool call was started. The call was never started and had no "
+    "effect: it is safe to make it again."
+)
+_UNSEEN = (
+    "The process ended before a result of this tool call was seen. It may or may not have taken "
+    "effect: check before you repeat it."
+)
+_OUTCOME_UNKNOWN = (
+    "The process ended while this tool was running. It may or may not have taken effect: check "
+    "before you repeat it."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What recovery found in a conversation, and how it ended it.
+
+    Attributes:
+        conversation_id: The conversation.
+        found: What was open.
+        sealed: The events that end it, in order; those that would, after a dry run.
+        version_before: The conversation's version that was looked at.
+        version_after: The version after the last sealing event; the same if none was appended.
+        re_executable: Sealed calls that were started and declared idempotent: they may be
+            executed again under the same idempotency key, and a real result then replaces
+            ``outcome_unknown``. They are named once, by the recovery that sealed them.
+    """
+
+    conversation_id: UUID
+    found: LooseEnds
+    sealed: tuple[NewEvent, ...]
+    version_before: int
+    version_after: int
+    re_executable: tuple[OpenToolCall, ...]
+
+
+def seal(ends: LooseEnds) -> tuple[NewEvent, ...]:
+    """Return the events that end what is open: model calls, tool calls, the turn, the session.
+
+    Pure. The event ids are derived from the conversation and the version that was looked at, so
+    appending what was appended before changes nothing. Durations run to the last event that the
+    process wrote: what is known of how long it lived.
+    """
+    sealed: list[tuple[Payload, Meta]] = []
+    sealed += [(_interrupted(ends, call), call.meta) for call in ends.model_calls]
+    sealed += [(_unanswered(ends, call), call.meta) for call in ends.tool_calls]
+    if (turn := ends.turn) is not None:
+        end = TurnEnd(
+            status="aborted",
+            reason="interrupted",
+            step_count=turn.steps,
+            duration_ms=_lasted(ends, turn.began_at),
+            tokens=turn.tokens,
+        )
+        sealed.append((end, turn.meta))
+    if (session := ends.session) is not None:
+        over = SessionEnd(
+            reason="interrupted",
+            turn_count=session.turns,
+            duration_ms=_lasted(ends, session.began_at),
+            tokens=session.tokens,
+        )
+        sealed.append((over, session.meta))
+    return tuple(
+        NewEvent(
+            payload,
+            derived_id(ends.conversation_id, "recovery", ends.last_version, place),
+            meta.model_copy(update={"actor": ACTOR}),
+        )
+        for place, (payload, meta) in enumerate(sealed)
+    )
+
+
+def _interrupted(ends: LooseEnds, call: OpenModelCall) -> LlmError:
+    # A refusal has no field of its own here; it is what the user saw of the answer.
+    said = call.text + call.refusal
+    return LlmError(
+        llm_call_id=call.llm_call_id,
+        kind="interrupted",
+        message=_CUT_OFF if said or call.reasoning or call.tool_calls else _NOTHING_ARRIVED,
+        retryable=True,
+        partial_text=said,
+        partial_reasoning=call.reasoning,
+        partial_tool_calls=call.tool_calls,
+        attempt=call.attempt,
+        invocation=call.invocation,
+        duration_ms=_lasted(ends, call.began_at),
+    )
+
+
+def _unanswered(ends: LooseEnds, call: OpenToolCall) -> ToolResult:
+    started = call.started_at
+    words = _OUTCOME_UNKNOWN if started else _UNSEEN if call.elsewhere else _NOT_STARTED
+    return ToolResult(
+        call_id=call.call_id,
+        status="outcome_unknown" if call.started else "not_started",
+        name=call.name,
+        content=words,
+        duration_ms=None if started is None else _lasted(ends, started),
+        provider_id=call.provider_id,
+    )
+
+
+def _lasted(ends: LooseEnds, began_at: datetime) -> int:
+    return max(0, round((ends.last_event_at - began_at).total_seconds() * 1000))
+
+
+def recover(
+    store: EventStore,
+    views: Views,
+    conversation_id: StreamId,
+    *,
+    writer_epoch: int | None = None,
+    dry_run: bool = False,
+) -> Recovery:
+    """End what a conversation has open, in one transaction; append nothing if nothing is open.
+
+    If there is something to end, every earlier writer is fenced first: a process that was thought
+    dead gets `WriterFenced` at its next append. Whatever it managed to append before that is
+    taken into account.
+
+    Args:
+        store: Where the conversation is.
+        views: The store's views.
+        conversation_id: The conversation.
+        writer_epoch: The epoch of a caller that has already fenced the others.
+        dry_run: Only tell what would be done; nothing is fenced or appended.
+
+    Raises:
+        ConversationNotFound: There is none of this id.
+        WriterFenced: A newer writer has opened the conversation meanwhile; nothing was appended.
+        WrongExpectedVersion: Writers without an epoch kept appending, five times in a row.
+    """
+    started = time.perf_counter()
+    stream = to_uuid(conversation_id)
+    epoch = writer_epoch
+    if dry_run or epoch is None:
+        ends = views.loose_ends(stream)
+        if dry_run or not ends.any:
+            return _result(ends, seal(ends), ends.last_version)
+        epoch = store.raise_writer_epoch(stream)
+    for attempt in range(1, _TRIES + 1):
+        # Only now, since the dead process may have lived until it was fenced.
+        ends = views.loose_ends(stream)
+        events = seal(ends)
+        if not events:
+            break
+        try:
+            done = store.append(
+                stream, events, expected_version=ends.last_version, writer_epoch=epoch
+            )
+        except WrongExpectedVersion:
+            if attempt == _TRIES:
+                raise
+            continue
+        _log.info(
+            "recovered",
+            conversation_id=str(stream),
+            version=done.version,
+            sealed=len(events),
+            duration_ms=round(1000 * (time.perf_counter() - started), 1),
+        )
+        return _result(ends, events, done.version)
+    return _result(ends, (), ends.last_version)
+
+
+def _result(ends: LooseEnds, sealed: tuple[NewEvent, ...], version: int) -> Recovery:
+    return Recovery(
+        conversation_id=ends.conversation_id,
+        found=ends,
+        sealed=sealed,
+        version_before=ends.last_version,
+        version_after=version,
+        re_executable=tuple(call for call in ends.tool_calls if call.started and call.idempotent),
+    )
+
+
+def recover_all(
+    store: EventStore,
+    views: Views,
+    on_progress: Progress | None = None,
+    *,
+    dry_run: bool = False,
+) -> list[Recovery]:
+    """Recover every conversation that has a loose end, each in transactions of its own.
+
+    To be run while no other process writes, since those that are only busy look just like those
+    that were left, and are fenced. Conversations that somebody opens meanwhile are left to them.
+    An idle session, with no turn open, is no loose end and stays open.
+
+    Args:
+        store: Where the conversations are.
+        views: The store's views.
+        on_progress: Told after each conversation.
+        dry_run: Only tell what would be done.
+    """
+    ids = list(_with_loose_ends(views))
+    found: list[Recovery] = []
+    for done, conversation_id in enumerate(ids, start=1):
+        try:
+            recovery = recover(store, views, conversation_id, dry_run=dry_run)
+        except (WriterFenced, WrongExpectedVersion) as error:
+            _log.warning("left to its writer", conversation_id=str(conversation_id), why=str(error))
+        else:
+            if recovery.sealed:
+                found.append(recovery)
+        if on_progress is not None:
+            on_progress(done, len(ids))
+    return found
+
+
+def _with_loose_ends(views: Views) -> Iterator[UUID]:
+    after: UUID | None = None
+    while page := views.conversations_with_loose_ends(_PAGE, after=after):
+        yield from page
+        after = page[-1]

@@ -1,0 +1,253 @@
+"""Run mode's recorder: a run of a workflow, and the steps through its nodes.
+
+Made by `Conversation.start_run` and `Conversation.resume_run`. As in `agent_eventstore.recorder`,
+what a block is about to do is durable before the block runs; `AsyncRun` and `AsyncStep` are the
+same for event loops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from agent_eventstore.inputs import Said
+from agent_eventstore.journal import INTERRUPTIONS, Journal
+from agent_eventstore.journal_aio import AsyncJournal
+from agent_eventstore.recorder import Turn
+from agent_eventstore.recorder_aio import AsyncTurn
+from agent_eventstore.scripts.runs import RunScript, StepScript
+from agent_eventstore.stops import told
+from eventstore.events import Artifact, ToolPolicy
+
+__all__ = ["AsyncRun", "AsyncStep", "Run", "Step"]
+
+
+class _StepFacts:
+    """What both kinds of step share: nothing here is written at once."""
+
+    _script: StepScript
+
+    @property
+    def node_id(self) -> str:
+        """The node that is active."""
+        return self._script.node_id
+
+    def artifact(
+        self,
+        name: str,
+        *,
+        path: str | None = None,
+        content: Any = None,
+        media_type: str | None = None,
+    ) -> Artifact:
+        """Add a thing that the node produced; a newer one of the same name replaces it.
+
+        It is durable with the step's end: what must outlive a crash before that goes to a file
+        or is a tool's result.
+
+        Args:
+            name: What it is called within the node.
+            path: Where it is, if it is a file.
+            content: The thing itself, as a JSON value.
+            media_type: For example ``text/markdown``.
+        """
+        made = Artifact(name=name, path=path, content=content, media_type=media_type)
+        self._script.artifacts[name] = made
+        return made
+
+    def fail(self, error: str) -> None:
+        """Let the step end as failed, without an exception."""
+        self._script.error = error
+
+
+class _RunFacts:
+    """What may be asked of a run."""
+
+    _script: RunScript
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, which tells it from other runs of the conversation."""
+        return self._script.run_id
+
+    @property
+    def workflow_id(self) -> str | None:
+        """The workflow that is run."""
+        return self._script.workflow_id
+
+    @property
+    def ended(self) -> bool:
+        """Whether this object has ended the run."""
+        return self._script.ended
+
+
+class Step(_StepFacts):
+    """A visit to a node.
+
+    Entering writes that the node is active; leaving, that it is ``completed``; ``failed`` when an
+    exception passes; ``cancelled`` when the process is told to stop.
+    """
+
+    def __init__(self, journal: Journal, script: StepScript) -> None:
+        self._journal = journal
+        self._script = script
+
+    def __enter__(self) -> Self:
+        """Write the step's start."""
+        try:
+            self._journal.write(self._script.begin())
+            return self
+        except INTERRUPTIONS as error:
+            self._journal.abandon(self._script.begin(), self._script.end(error))
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write the step's end, with its artifacts."""
+        self._journal.record(self._script.end(error))
+
+
+class Run(_RunFacts):
+    """A run of a workflow; its start is already written.
+
+    May be entered: leaving the block then completes the run if nothing has ended it, or fails it
+    when an exception passes. When the process is told to stop, the run stays open, to be resumed.
+    """
+
+    def __init__(self, journal: Journal, script: RunScript, turn: Callable[..., Turn]) -> None:
+        self._journal = journal
+        self._script = script
+        self._turn = turn
+
+    def turn(self, said: Said, *, tool_policy: ToolPolicy | None = None) -> Turn:
+        """Return a turn of this run, in Run mode whatever the conversation's mode is."""
+        where = {"run_id": self.run_id, "workflow_id": self.workflow_id}
+        return self._turn(said, **where, tool_policy=tool_policy)
+
+    def step(self, node_id: str, *, brief: str | None = None, context: str | None = None) -> Step:
+        """Return a visit to a node, to be entered around what is done there.
+
+        Args:
+            node_id: Which node; it may be one that the workflow did not name.
+            brief: What the node is for; by default what the run's start says.
+            context: What else the model is told while the node is active.
+        """
+        return Step(self._journal, self._script.step(node_id, brief, context))
+
+    def skip(self, node_id: str, reason: str | None = None) -> None:
+        """Record that a node is not done; those that depend on it may begin."""
+        self._journal.record(self._script.skip(node_id, reason))
+
+    def complete(self, post_run_protocol: str | None = None) -> None:
+        """End the run well; later turns go on under its directive and protocol.
+
+        Args:
+            post_run_protocol: In place of the one that the run's start named.
+        """
+        self._journal.record(self._script.end("completed", post_run_protocol=post_run_protocol))
+
+    def fail(self, error: BaseException | str) -> None:
+        """End the run as failed."""
+        self._journal.record(self._script.end("failed", error=told(error)))
+
+    def cancel(self) -> None:
+        """End the run because it is no longer wanted."""
+        self._journal.record(self._script.end("cancelled"))
+
+    def __enter__(self) -> Self:
+        """Return the run itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the run, unless it has ended or is interrupted."""
+        self._journal.record(self._script.leave(error))
+
+
+class AsyncStep(_StepFacts):
+    """`Step` for an event loop."""
+
+    def __init__(self, journal: AsyncJournal, script: StepScript) -> None:
+        self._journal = journal
+        self._script = script
+
+    async def __aenter__(self) -> Self:
+        """Write the step's start."""
+        try:
+            await self._journal.write(self._script.begin())
+        except asyncio.CancelledError as error:
+            await self._journal.abandon(self._script.begin(), self._script.end(error))
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write the step's end, with its artifacts, also when the task has been cancelled."""
+        await self._journal.record(self._script.end(error))
+
+
+class AsyncRun(_RunFacts):
+    """`Run` for an event loop."""
+
+    def __init__(
+        self, journal: AsyncJournal, script: RunScript, turn: Callable[..., AsyncTurn]
+    ) -> None:
+        self._journal = journal
+        self._script = script
+        self._turn = turn
+
+    def turn(self, said: Said, *, tool_policy: ToolPolicy | None = None) -> AsyncTurn:
+        """Return a turn of this run, in Run mode whatever the conversation's mode is."""
+        where = {"run_id": self.run_id, "workflow_id": self.workflow_id}
+        return self._turn(said, **where, tool_policy=tool_policy)
+
+    def step(
+        self, node_id: str, *, brief: str | None = None, context: str | None = None
+    ) -> AsyncStep:
+        """Return a visit to a node; see `Run.step`."""
+        return AsyncStep(self._journal, self._script.step(node_id, brief, context))
+
+    async def skip(self, node_id: str, reason: str | None = None) -> None:
+        """Record that a node is not done; those that depend on it may begin."""
+        await self._journal.record(self._script.skip(node_id, reason))
+
+    async def complete(self, post_run_protocol: str | None = None) -> None:
+        """End the run well; see `Run.complete`."""
+        await self._journal.record(
+            self._script.end("completed", post_run_protocol=post_run_protocol)
+        )
+
+    async def fail(self, error: BaseException | str) -> None:
+        """End the run as failed."""
+        await self._journal.record(self._script.end("failed", error=told(error)))
+
+    async def cancel(self) -> None:
+        """End the run because it is no longer wanted."""
+        await self._journal.record(self._script.end("cancelled"))
+
+    async def __aenter__(self) -> Self:
+        """Return the run itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the run, unless it has ended or is interrupted."""
+        await self._journal.record(self._script.leave(error))

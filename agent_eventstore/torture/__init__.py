@@ -1,0 +1,21 @@
+"""The torture kit: writers that are killed, connections that are cut, and a count of what was lost.
+
+``eventstore torture`` runs it; `docs/torture.md` tells what it does and what its report means.
+"""
+
+from agent_eventstore.torture.report import COUNTS, Findings, Report
+from agent_eventstore.torture.run import Torture, lacks, others_in, run
+from agent_eventstore.torture.scenarios import SCENARIOS
+from agent_eventstore.torture.server import PostgresUnavailable
+
+__all__ = [
+    "COUNTS",
+    "SCENARIOS",
+    "Findings",
+    "PostgresUnavailable",
+    "Report",
+    "Torture",
+    "lacks",
+    "others_in",
+    "run",
+]

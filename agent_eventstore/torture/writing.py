@@ -1,0 +1,178 @@
+"""The processes that append: writers that are killed at random, and a holder of transactions.
+
+Each notes a batch before it appends it and again once it is acknowledged. One that was killed in
+between appends the same batch again when it is restarted, as a product would: the event ids are the
+same, so that the store has to tell whether the first attempt was committed.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from datetime import timedelta
+from random import Random
+
+from agent_eventstore.torture.notes import Batch, Notes, recall
+from agent_eventstore.torture.plan import PATIENCE_S, TENANT, Plan
+from eventstore import ANY, EventStore, Meta, NewEvent
+from eventstore.errors import DatabaseBusy, ForkedStore, StoreUnavailable, WrongExpectedVersion
+from eventstore.events import AssistantMessage, TurnEnd, TurnStart, UserMessage
+from eventstore.events.base import Clock, utc_now
+from eventstore.events.records import EventData
+from eventstore.events.values import TextPart
+from eventstore.ids import derived_id
+
+__all__ = ["append", "hold", "make", "open_store", "write"]
+
+_LARGEST = 20
+_CLOCK_OFF_S = 86_400.0
+_HOLD_S = {"sqlite": 0.05, "postgresql": 0.8}
+
+
+class _GivenUp(Exception):
+    """The holder gives its transaction up."""
+
+
+def write(plan: Plan, index: int) -> None:
+    """Append batches of 1 to 20 events until this writer's share is acknowledged."""
+    name = f"writer-{index}"
+    memory, share = recall(plan.notes(name)), plan.share(index)
+    choose = plan.chance(name, memory.tried)
+    done, number = memory.events, memory.tried
+    clock = _unsteady(plan.chance(f"{name} clock", number))
+    with Notes(plan.notes(name)) as notes, open_store(plan, clock) as store:
+        if memory.pending is not None:
+            append(plan, store, notes, memory.pending, choose, exact=False)
+            done += memory.pending.size
+        while (share is None or done < share) and not plan.stopped():
+            size = choose.randint(1, _LARGEST)
+            if share is not None:
+                size = min(size, share - done)
+            stream = choose.choice(plan.streams(name, number))
+            batch = Batch(f"{name}.{number}", stream, size)
+            notes.tries(batch)
+            append(plan, store, notes, batch, choose, exact=choose.random() < 0.5)
+            done, number = done + size, number + 1
+
+
+def hold(plan: Plan) -> None:
+    """Append in transactions that stay open for long, and give up one in three."""
+    memory = recall(plan.notes("holder"))
+    choose, number = plan.chance("holder", memory.tried), memory.tried
+    # One for the whole run, which becomes a long one.
+    *_, own = plan.streams("holder", 0)
+    with Notes(plan.notes("holder")) as notes, open_store(plan) as store:
+        while not plan.stopped():
+            batch = Batch(f"holder.{number}", own, choose.randint(1, _LARGEST))
+            number += 1
+            notes.tries(batch)
+            with suppress(_GivenUp, StoreUnavailable):
+                notes.acknowledged(batch, _hold(plan, store, batch, choose))
+            # SQLite lets one write at a time: whoever never pauses starves the others.
+            time.sleep(choose.random() * 4 * _HOLD_S[store.engine.dialect.name])
+
+
+def _unsteady(choose: Random) -> Clock:
+    """Return a clock that is wrong, and set anew whenever it is read: mostly back."""
+    return lambda: utc_now() - timedelta(seconds=(choose.random() - 0.1) * _CLOCK_OFF_S)
+
+
+def open_store(plan: Plan, clock: Clock = utc_now) -> EventStore:
+    """Open the run's database, as often as it takes.
+
+    Raises:
+        StoreUnavailable: It could not be opened for two minutes.
+    """
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return EventStore.open(
+                plan.url,
+                migrate=False,
+                pool_size=2,
+                busy_timeout_ms=plan.busy_timeout_ms,
+                clock=clock,
+            )
+        except StoreUnavailable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+def append(
+    plan: Plan, store: EventStore, notes: Notes, batch: Batch, choose: Random, *, exact: bool
+) -> None:
+    """Append a batch until the store acknowledges it, and note that.
+
+    Raises:
+        ForkedStore: This process is a child that may not use the store.
+        StoreUnavailable: It did not succeed for two minutes.
+    """
+    events, until = make(plan, batch, choose), time.monotonic() + PATIENCE_S
+    expected: int | None = 0 if exact else None
+    while True:
+        try:
+            done = store.append(
+                batch.stream,
+                events,
+                expected_version=ANY if expected is None else expected,
+                tenant_id=TENANT,
+                user_id=str(plan.run),
+            )
+            notes.acknowledged(batch, done.version - batch.size + 1)
+            return
+        except WrongExpectedVersion as conflict:
+            expected = conflict.actual
+        except ForkedStore:
+            raise
+        except StoreUnavailable as error:
+            if isinstance(error, DatabaseBusy):
+                notes.count("busy")
+            # Whether it was committed is not known: the same again, with the same ids, tells.
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def _hold(plan: Plan, store: EventStore, batch: Batch, choose: Random) -> int:
+    with store.writing() as connection:
+        done = store.append(
+            batch.stream,
+            make(plan, batch, choose),
+            tenant_id=TENANT,
+            user_id=str(plan.run),
+            connection=connection,
+        )
+        time.sleep(choose.random() * _HOLD_S[store.engine.dialect.name])
+        if choose.random() < 1 / 3:
+            raise _GivenUp
+    return done.version - batch.size + 1
+
+
+def make(plan: Plan, batch: Batch, choose: Random) -> list[NewEvent]:
+    """Return the events of a batch, with ids and marks by which they are told again."""
+    clock = _unsteady(choose)()
+    return [
+        NewEvent(
+            _payload(f"{batch.name} {place}", choose.randrange(4)),
+            derived_id(plan.run, batch.name, place),
+            Meta(
+                correlation_id=plan.run.hex,
+                causation_id=f"{batch.name}.{place}.{batch.size}",
+                occurred_at=clock,
+            ),
+        )
+        for place in range(batch.size)
+    ]
+
+
+def _payload(text: str, kind: int) -> EventData:
+    match kind:
+        case 0:
+            return UserMessage.text(text)
+        case 1:
+            return AssistantMessage(parts=(TextPart(text=text),), finish_reason="stop")
+        case 2:
+            return TurnStart(input=text)
+        case _:
+            return TurnEnd(status="ok")

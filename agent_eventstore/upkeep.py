@@ -1,0 +1,63 @@
+"""Keeping a long conversation quick to open, whoever reads its views or does not.
+
+Opening folds what is new since recovery's views were last read. A product whose process lives for
+thousands of events without reading them would pay for all at once, just when it comes back from a
+crash; so the recorder has them caught up now and then, at the end of a turn.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from eventstore import EventStore
+from eventstore.errors import EventStoreError
+from eventstore.log import get_logger
+from projections import Views
+from projections.loose_ends import LOOSE_ENDS
+from projections.reading import read_current
+from projections.runs import RUNS
+
+__all__ = ["EVERY", "Upkeep", "warm"]
+
+EVERY = 250
+"""Events; folding so many takes milliseconds."""
+
+_log = get_logger("agent_eventstore")
+
+
+def warm(store: EventStore, conversation_id: UUID) -> None:
+    """Catch up the views that opening reads, in one pass over the events and one transaction.
+
+    Raises:
+        ConversationNotFound: There is none of this id.
+    """
+    read_current(store, [LOOSE_ENDS, RUNS], conversation_id, lambda _: None)
+
+
+class Upkeep:
+    """Has the views that opening reads caught up, once enough events have come.
+
+    Args:
+        views: The store's views.
+        conversation_id: The conversation.
+        version: The version at which they are known to be current.
+    """
+
+    def __init__(self, views: Views, conversation_id: UUID, version: int) -> None:
+        self._views = views
+        self._conversation_id = conversation_id
+        self._version = version
+
+    def due(self, version: int) -> bool:
+        """Whether it is time, now that the conversation is at this version."""
+        return version - self._version >= EVERY
+
+    def run(self, version: int) -> None:
+        """Catch up, in one transaction; what fails here is logged, and done by who opens next."""
+        self._version = version
+        try:
+            warm(self._views.store, self._conversation_id)
+        except EventStoreError as error:
+            _log.warning(
+                "views not caught up", conversation_id=str(self._conversation_id), why=error
+            )

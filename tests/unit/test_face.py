@@ -1,0 +1,45 @@
+"""The public face: one package has what a product imports, and documents import it there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import agent_eventstore
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *EXAMPLES]
+_IMPORT = re.compile(
+    r"^\s*from (?P<where>(?:agent_eventstore|eventstore|projections)[\w.]*) "
+    r"import (?P<names>[\w, ]+)$",
+    re.MULTILINE,
+)
+
+
+def test_every_name_is_there() -> None:
+    """What is listed can be imported, in order and once."""
+    names = agent_eventstore.__all__
+
+    assert [] == [name for name in names if not hasattr(agent_eventstore, name)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_documents_import_from_the_face(page: Path) -> None:
+    """No page sends its reader past the face for a name that the face has."""
+    found = [
+        (each["where"], name.strip())
+        for each in _IMPORT.finditer(page.read_text("utf-8"))
+        for name in each["names"].split(",")
+    ]
+
+    public = {*agent_eventstore.__all__}
+    beside = [pair for pair in found if pair[0] != "agent_eventstore" and pair[1] in public]
+    assert [] == beside
+    if page.suffix == ".py" or page.name == "README.md":
+        allowed = {"agent_eventstore", "eventstore.events"}
+        assert found
+        assert {where for where, _ in found} <= allowed
