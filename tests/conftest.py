@@ -23,6 +23,7 @@ from sqlalchemy import make_url
 
 from eventstore import EventStore
 from tests.postgres import (
+    OTHERWISE,
     URL_VARIABLE,
     PostgresServer,
     PostgresUnavailable,
@@ -97,7 +98,7 @@ def postgres_server_url(pytestconfig: pytest.Config) -> str:
     try:
         server.start()
     except PostgresUnavailable as error:
-        pytest.fail(str(error), pytrace=False)
+        pytest.fail(f"{error},\n{OTHERWISE}", pytrace=False)
     return server.url()
 
 

@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError
 from agent_eventstore.torture.server import PostgresServer, PostgresUnavailable, give_to_nobody
 
 __all__ = [
+    "OTHERWISE",
     "URL_VARIABLE",
     "PostgresServer",
     "PostgresUnavailable",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 URL_VARIABLE = "EVENTSTORE_TEST_POSTGRES_URL"
+OTHERWISE = f"or name a server that there is by {URL_VARIABLE}"
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - a file system, in which names are made by mkdtemp
 MEMORY_NEEDED = 2 * 2**30
@@ -83,4 +85,6 @@ def _execute(server_url: str, statement: sql.Composed) -> None:
         with psycopg.connect(conninfo, autocommit=True, connect_timeout=10) as connection:
             connection.execute(statement)
     except (ArgumentError, psycopg.Error) as error:
-        raise PostgresUnavailable(str(error)) from error
+        unavailable = PostgresUnavailable(str(error))
+        unavailable.add_note(OTHERWISE)
+        raise unavailable from error

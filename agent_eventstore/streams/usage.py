@@ -23,7 +23,7 @@ __all__ = [
     "responses_usage",
 ]
 
-_LARGEST = 2**29  # tokens; of as many in one request nobody knows, and three of them are a `Count`
+_LARGEST = 2**53
 
 
 def chat_usage(raw: Any) -> TokenUsage | None:

@@ -154,7 +154,7 @@ def test_a_project_goes_in_and_out(database_url: str, project: Path, tmp_path: P
     files = sorted(path.relative_to(out) for path in out.rglob("*.json"))
     listed = sorted(path.relative_to(project) for path in project.rglob("*.json"))
     assert listed == files
-    index = Path("agent_eventstore/index.json")
+    index = Path("conversations/index.json")
     entries = json.loads((project / index).read_text())
     assert entries[:2] == json.loads((out / index).read_text())
     for path in files[:2]:

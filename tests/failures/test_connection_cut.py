@@ -88,7 +88,7 @@ def test_group(
 ) -> None:
     """Cut anywhere, every task is told that this is not known, or that its events are there."""
     outcomes: list[set[tuple[str, bool]]] = []
-    for skip in range(40):
+    for skip in range(60):
         cids, cuts = [new_id() for _ in range(4)], proxy.cuts
         events = [named("1") if chosen else say("1") for _ in cids]
         proxy.cut(place, skip=skip)

@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["assert_linear", "steps_of"]
 
 _ROOT = str(Path(__file__).parents[2])
-_OWN = tuple(f"{_ROOT}/{name}/" for name in ("conversations", "eventstore", "projections"))
+_OWN = tuple(f"{_ROOT}/{name}/" for name in ("agent_eventstore", "eventstore", "projections"))
 _TIMES = (1, 2, 4)
 
 

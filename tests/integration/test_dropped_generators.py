@@ -55,10 +55,10 @@ def test_closed_within_an_append(
     saved, later, write = threading.Event(), stalls.later, Group.write
     collections: list[Callable[[], int]] = [gc.collect]
 
-    def collecting(group: Group, connection: Any) -> Any:
+    def collecting(group: Group, connection: Any, **options: Any) -> Any:
         while collections:
             collections.pop()()
-        return write(group, connection)
+        return write(group, connection, **options)
 
     def noted(work: Callable[[], None]) -> None:
         def do() -> None:

@@ -18,6 +18,7 @@ from agent_eventstore.streams import classify, from_response, parser_for
 from agent_eventstore.streams.plain import plain
 from eventstore import EventStore
 from eventstore.events import AssistantChunk, AssistantMessage, LlmError
+from eventstore.events.bounds import fitted
 from eventstore.events.codec import decode, encode
 from tests.properties.hostile import jsons
 from tests.unit.streams.recorded import NAMES, chunks_of
@@ -212,7 +213,8 @@ _LARGE: tuple[Any, ...] = (
 
 
 def _keeps(data: AssistantMessage | AssistantChunk | LlmError) -> None:
-    """Fail unless a payload is stored and read back as it was."""
+    """Fail unless a payload is stored and read back as it was, once it fits."""
+    data = fitted(data, lambda _: None)
     assert data == decode(data.type, data.schema_version, encode(data))
 
 

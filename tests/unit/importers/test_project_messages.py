@@ -80,8 +80,8 @@ def test_the_index_gives_title_and_mode(write: Write) -> None:
         {"id": "c1", "title": "yes", "activeType": "agent", "createdAt": AT},
     ]
     for content in (index, {"conversations": index}, {e["id"]: e for e in index}):
-        write(content, "agent_eventstore/index.json")
-        transcript = only(write([FIRST], "agent_eventstore/c1/messages.json"))
+        write(content, "conversations/index.json")
+        transcript = only(write([FIRST], "conversations/c1/messages.json"))
         start = transcript.events[0]
         assert ("yes", "agent") == (transcript.title, getattr(start.data, "mode", None))
         assert datetime(2024, 5, 10, 12, tzinfo=UTC) == start.meta.occurred_at
