@@ -21,7 +21,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, sele
 
 from eventstore import EventStore
 from eventstore.erasure import erasure_count, erasure_lock
-from eventstore.errors import DatabaseBusy, ProjectionFailed
+from eventstore.errors import ConversationDamaged, DatabaseBusy, ProjectionFailed
 from eventstore.log import get_logger
 from eventstore.sql import feed
 from eventstore.sql.dialect import dialect_of
@@ -227,6 +227,8 @@ def _pages_within(
                 query = query.where(ids > after)
             query = query.order_by(ids).limit(_PAGE_CONVERSATIONS)
             found = [(row[0], row[1]) for row in connection.execute(query)]
+        if wrong := [each for each, version in found if type(version) is not int]:
+            raise ConversationDamaged(wrong[0])
         if not found:
             return
         after = found[-1][0]

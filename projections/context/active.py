@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -73,7 +73,10 @@ def read_active(connection: AnyConnection, table: Table, conversation_id: UUID) 
     if row is None:
         return Active()
     policy = None if row[1] is None else _policy(row[1])
-    return Active(cast(Mode | None, row[0] and text_out(row[0])), policy)
+    mode = None if row[0] is None else text_out(row[0])
+    if mode not in (None, *get_args(Mode)):
+        raise RowDamaged("no mode")
+    return Active(cast(Mode | None, mode), policy)
 
 
 def _policy(text: str) -> ToolPolicy:

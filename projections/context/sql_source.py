@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import Table
 
+from eventstore.errors import RowDamaged
 from eventstore.events.codec import dumps
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from projections.compression.vector_search import Embedding
@@ -130,7 +131,14 @@ class SqlRowSource:
     def _rows(self, query: Statement, **parameters: Any) -> list[ContextRow]:
         bound = {"conversation_id": self._conversation_id, **parameters}
         self._cursor.execute(query.on(self._dialect), bound)
-        return [StoredRow(row) for row in self._cursor.fetchall()]
+        rows = self._cursor.fetchall()
+        # SQLite takes any value in any column.
+        if not {type(row[place]) for row in rows for place in _NUMBERS} <= {int}:
+            raise RowDamaged("no number")
+        return [StoredRow(row) for row in rows]
+
+
+_NUMBERS = [COLUMNS.index(name) for name in ("version", "part", "tokens")]
 
 
 @dataclass(frozen=True, slots=True)

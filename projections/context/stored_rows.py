@@ -64,6 +64,8 @@ class StoredRow(ContextRow):
                 raise RowDamaged("no message")
         elif name == "message":
             value = message_of(self.role, self._raw[_QUOTED])
+        if name == "source_versions" and not isinstance(value, list):
+            raise RowDamaged("no versions")
         _set(self, name, value)
         return value
 

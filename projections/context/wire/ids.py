@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from eventstore.errors import RowDamaged
 from projections.context.rows import ContextRow
 
 __all__ = ["ANTHROPIC", "OPENAI_CHAT", "OPENAI_RESPONSES", "IdRule", "call_ids"]
@@ -36,12 +37,18 @@ ANTHROPIC = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"))
 
 
 def call_ids(rows: Sequence[ContextRow], rule: IdRule) -> list[tuple[str, ...]]:
-    """Return for each row the ids on the wire: of its calls, or of the call that it answers."""
+    """Return for each row the ids on the wire: of its calls, or of the call that it answers.
+
+    Raises:
+        RowDamaged: The answer to a call stands at no call's place.
+    """
     used: set[str] = set()
     open_ids: tuple[str, ...] = ()
     found: list[tuple[str, ...]] = []
     for row in rows:
         if row.kind == "tool":
+            if not 0 < row.part <= len(open_ids):
+                raise RowDamaged("no place among the calls")
             found.append((open_ids[row.part - 1],))
         elif calls := row.message.get("tool_calls"):
             open_ids = tuple(
