@@ -116,7 +116,7 @@ def _problem(projection: Projection, taken: set[str], tables: set[str]) -> str |
         wrong += [name for name, kind in columns.items() if kind not in get_args(ColumnType)]
         if wrong or "conversation_id" in columns or len(columns) < len(table.columns):
             return f"the columns of {table.name!r} have names and types of their own, and no id"
-        for keys in (table.key, *table.indexes, *table.lookups):
+        for keys in (table.key, table.sparse, *table.indexes, *table.lookups):
             if not columns.keys() >= {*keys} - {"conversation_id"}:
                 return f"a key or an index of {table.name!r} names a column that it does not have"
     return None

@@ -106,8 +106,9 @@ def column(name: str, kind: Any = "text") -> ReadTable:
         (Notes(tables=(column("x", "blob"),)), "names and types"),
         (Notes(tables=(replace(NOTES, key=("none",)),)), "does not have"),
         (Notes(tables=(replace(NOTES, indexes=(("none",),)),)), "does not have"),
+        (Notes(tables=(replace(NOTES, sparse=("none",)),)), "does not have"),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_what_cannot_be_made_is_refused(projection: Projection, reason: str) -> None:
     """Where the set is made, with the name of the projection; no database is asked."""
