@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH := $(VENV)/.bench
 AUDIT := $(VENV)/audit
+DOCS := $(VENV)/docs
 # Of the dependencies, as their packages name them. LGPL: psycopg, which is imported as it is.
 LICENCES := MIT;BSD;Apache;ISC;PSF-2.0;MPL-2.0;Mozilla Public License 2.0;LGPL-3.0-only
 TEST_WORKERS ?= 3
@@ -13,7 +14,7 @@ FUZZ_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz audit sbom requirements lint format bench bench-quick bench-context peers clean
+.PHONY: help demo test fuzz audit sbom requirements docs lint format bench bench-quick bench-context peers clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +39,11 @@ $(AUDIT)/.ready: audit.txt $(READY)
 	@$(AUDIT)/bin/pip install --quiet --no-input --disable-pip-version-check -r audit.txt
 	@touch $@
 
+$(DOCS)/.ready: docs.txt $(READY)
+	@$(PYTHON) -m venv --clear $(DOCS)
+	@$(DOCS)/bin/pip install --quiet --no-input --disable-pip-version-check -r docs.txt
+	@touch $@
+
 demo: $(READY) ## Hold a scripted conversation on SQLite and show what can be read from it
 	@$(BIN)/eventstore demo
 
@@ -59,6 +65,9 @@ sbom: $(AUDIT)/.ready ## Write what is installed, as a CycloneDX bill of materia
 requirements: $(AUDIT)/.ready ## Write the hashes of what make installs anew, from constraints.txt
 	$(AUDIT)/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url \
 	  --no-annotate --no-header --extra dev --constraint constraints.txt pyproject.toml --output-file requirements.txt
+
+docs: $(DOCS)/.ready ## Build the site of the documents, which loads nothing from elsewhere: build/site
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 
 lint: $(READY) ## Check style, types and the floors between the packages
 	$(BIN)/ruff check .

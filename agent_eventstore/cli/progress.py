@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
 from rich.progress import (
@@ -61,6 +61,7 @@ def progress_bar(what: str, *, console: Console | None = None) -> Iterator[Meter
         console: Where to show it and leave it; by default on stderr while it lasts, if that is a
             terminal.
     """
+    shown = console is not None or stderr().is_terminal
     progress = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
@@ -69,7 +70,8 @@ def progress_bar(what: str, *, console: Console | None = None) -> Iterator[Meter
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         console=console or stderr(),
         transient=console is None,
-        disable=console is None and not stderr().is_terminal,
+        disable=not shown,
     )
-    with progress:
+    # Rich before 14.1 ends with an empty line even a bar that is not shown.
+    with progress if shown else nullcontext():
         yield Meter(progress, progress.add_task(what, total=None, events=0))

@@ -25,7 +25,7 @@ class Number(click.IntRange):
         return number
 
 
-class Versions(click.ParamType[range]):
+class Versions(click.ParamType):  # type: ignore[type-arg] # click 8.1 takes no argument
     """A version, or versions from one to another, both included, as in ``5-9``."""
 
     name = "versions"

@@ -153,9 +153,13 @@ def test_the_next_append_goes_on_from_an_own_one(own: EventStore, cid: UUID) -> 
 def test_every_commit_waits_for_the_disk(sqlite_url: str, cid: UUID) -> None:
     """A view that was written without waiting left its sync level behind: 41 of 80 power cuts."""
     levels = []
+    watched: list[Connection] = []
     with EventStore.open(sqlite_url, pool_size=1) as store:
 
+        @event.listens_for(store.engine, "commit")
         def look(connection: Connection) -> None:
+            if connection not in watched:
+                return
             found = connection.connection.cursor().execute("PRAGMA synchronous").fetchone()
             levels.append(found[0])
 
@@ -163,7 +167,7 @@ def test_every_commit_waits_for_the_disk(sqlite_url: str, cid: UUID) -> None:
             with store.writing(durable=False):
                 pass
             with begin() as connection:
-                event.listen(connection, "commit", look)
+                watched.append(connection)
                 store.append(cid, say("1"), connection=connection)
 
     assert [2, 2, 2] == levels

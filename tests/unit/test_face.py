@@ -11,7 +11,7 @@ import agent_eventstore
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *EXAMPLES]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *EXAMPLES]
 _IMPORT = re.compile(
     r"^\s*from (?P<where>(?:agent_eventstore|eventstore|projections)[\w.]*) "
     r"import (?P<names>[\w, ]+)$",
@@ -27,7 +27,7 @@ def test_every_name_is_there() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+@pytest.mark.parametrize("page", PAGES, ids=[page.relative_to(ROOT).as_posix() for page in PAGES])
 def test_documents_import_from_the_face(page: Path) -> None:
     """No page sends its reader past the face for a name that the face has."""
     found = [
