@@ -16,13 +16,12 @@ The rest of this package is what stands behind these names, as `eventstore` (the
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.clients import UnrecordedCall, record
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.recorded_tool import ToolCall
-from agent_eventstore.recorded_tool_aio import AsyncToolCall
 from agent_eventstore.recorder import LlmCall, Turn
 from agent_eventstore.recorder_aio import AsyncLlmCall, AsyncTurn
 from agent_eventstore.recovery import Recovery, recover, recover_all
 from agent_eventstore.requests import Request
 from agent_eventstore.runs import AsyncRun, Run
+from agent_eventstore.tool_call import AsyncToolCall, ToolCall
 from eventstore import (
     ANY,
     NO_STREAM,
@@ -37,9 +36,10 @@ from eventstore import (
     new_id,
     redact_secrets,
 )
-from projections import Column, Patch, Projection, ProjectionSet, Put, ReadTable, Views, worker
-from projections.diff import compare
-from projections.rebuild import rebuild
+from projections import Column, Patch, Projection, ProjectionSet, Put, ReadTable, Views
+from projections.engine import worker
+from projections.engine.diff import compare
+from projections.engine.rebuild import rebuild
 
 __all__ = [
     "ANY",

@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
+from agent_eventstore.artifacts import AsyncReadOutput, AsyncTools
 from agent_eventstore.conversation import Conversation, SessionMode
 from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.journal_aio import AsyncJournal
-from agent_eventstore.read_output import AsyncReadOutput, AsyncTools
 from agent_eventstore.recorder_aio import AsyncTurn
 from agent_eventstore.recovery import Recovery
 from agent_eventstore.resuming import ResumedRun, resume
@@ -27,7 +27,7 @@ from eventstore.events import Payload, RunNode, TokenUsage, ToolPolicy
 from eventstore.events.values import Mode
 from eventstore.store import StreamId
 from projections import Views
-from projections.runs import RunRow
+from projections.models.runs import RunRow
 
 __all__ = ["AsyncConversation"]
 

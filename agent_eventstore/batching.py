@@ -3,16 +3,31 @@
 The first delta is written at once, so that a crash right after it still shows that the model had
 begun; what follows is gathered for 100 ms or 512 characters, whichever comes first. So a kill loses
 at most one batch, and a stream of two thousand chunks does not become two thousand events.
+
+Writing what a stalled stream has left behind, when nothing comes that would trigger it.
+
+A batch that is due is written by the next chunk. When none comes, a thread for the whole process
+writes it instead; it sleeps until the earliest batch is due, and lives only while one is held. A
+write that waits for nobody (`Journal.offer`) is all that it does: what cannot be written at once is
+tried again later. Should one take long all the same, another thread watches meanwhile.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import heapq
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from agent_eventstore.streams import Delta
+from agent_eventstore.providers import Delta
 from eventstore.events import AssistantChunk, ToolCallDelta
 
-__all__ = ["AGAIN_S", "BATCH_CHARS", "BATCH_S", "SELDOM_S", "Batcher"]
+__all__ = ["AGAIN_S", "BATCH_CHARS", "BATCH_S", "SELDOM_S", "Batcher", "Stalls", "later"]
+
 
 BATCH_S = 0.1
 BATCH_CHARS = 512
@@ -95,3 +110,143 @@ def _joined(deltas: list[ToolCallDelta]) -> tuple[ToolCallDelta, ...]:
             continue
         joined[-1] = last.model_copy(update={"arguments": last.arguments + delta.arguments})
     return tuple(joined)
+
+
+class _Woken(Protocol):
+    @property
+    def wake(self) -> Callable[[], None]: ...
+
+
+class _Clock:
+    """The threads, one of which at least watches, and what they have to wake."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, as in a forked child: the thread and what it watched are the parent's."""
+        self._condition = threading.Condition()
+        self._due: list[tuple[float, int, _Woken]] = []
+        self._numbers = itertools.count()
+        self._threads = self._watching = 0
+
+    def watch(self, at: float, stalls: _Woken) -> None:
+        """Wake the stream at this time of the monotonic clock."""
+        with self._condition:
+            heapq.heappush(self._due, (at, next(self._numbers), stalls))
+            self._have_watched()
+            self._condition.notify_all()
+
+    def _have_watched(self) -> None:
+        """Have a thread that waits for what is due."""
+        if self._due and not self._watching and self._threads < _THREADS:
+            self._threads, self._watching = self._threads + 1, 1
+            threading.Thread(target=self._run, name="eventstore-stalls", daemon=True).start()
+
+    def _run(self) -> None:
+        while (stalls := self._next()) is not None:
+            stalls.wake()
+            with self._condition:
+                self._watching += 1
+
+    def _next(self) -> _Woken | None:
+        """Wait for the next stream that is due; None if the thread is to go."""
+        with self._condition:
+            # A while, since streams come in bursts; then the thread goes.
+            stays_until = time.monotonic() + _STAYS_S
+            while True:
+                now, at = time.monotonic(), self._due[0][0] if self._due else None
+                if at is not None and at <= now:
+                    stalls = heapq.heappop(self._due)[2]
+                    self._watching -= 1
+                    self._have_watched()
+                    return stalls
+                if now >= stays_until and (at is None or self._watching > 1):
+                    self._threads, self._watching = self._threads - 1, self._watching - 1
+                    return None
+                self._condition.wait((stays_until if at is None else at) - now)
+
+
+_clock = _Clock()
+_THREADS = 8
+_STAYS_S = 1.0
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=_clock.reset)
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    wake: Callable[[], None]
+
+
+def later(work: Callable[[], None]) -> None:
+    """Have work, which raises nothing, done by the clock's thread, as soon as it can be."""
+    _clock.watch(time.monotonic(), _Later(work))
+
+
+class Stalls:
+    """Watches one stream. ``lock`` is held by whoever writes the stream's batches.
+
+    ``flush`` writes what is held, without waiting, and returns false if that is to be tried again.
+    """
+
+    def __init__(self, flush: Callable[[], bool]) -> None:
+        self.lock = threading.RLock()
+        self._flush = flush
+        self._watched = False
+        self._stopped = False
+        self._due: float | None = None
+        self._again: float | None = None
+        self._pause = AGAIN_S
+        self._failed: BaseException | None = None
+
+    def watch(self, due_at: float | None) -> None:
+        """Have the batch that is due then be written, if the stream stalls; with ``lock`` held."""
+        self._due = due_at
+        first = self._first
+        if first is not None and not self._watched:
+            self._watched = True
+            _clock.watch(first, self)
+
+    @property
+    def _first(self) -> float | None:
+        """When there is something to do: a batch is due, or what was not written is tried again."""
+        return min((at for at in (self._due, self._again) if at is not None), default=None)
+
+    def check(self) -> None:
+        """Raise what went wrong while a batch was written in the background, once."""
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def stop(self) -> None:
+        """Watch no longer; with ``lock`` held."""
+        self._stopped = True
+
+    def wake(self) -> None:
+        """Write the batch if it is still due, or wait on; called by the clock's thread."""
+        if not self.lock.acquire(blocking=False):
+            # The stream is being written at this moment: other streams shall not wait for it.
+            _clock.watch(time.monotonic() + AGAIN_S, self)
+            return
+        try:
+            self._watched = False
+            first = self._first
+            if self._stopped or first is None:
+                return
+            if first <= time.monotonic():
+                self._due = self._again = None
+                self._write()
+            self.watch(self._due)
+        except Exception as error:
+            self._failed = error
+        finally:
+            self.lock.release()
+
+    def _write(self) -> None:
+        if self._flush():
+            self._pause = AGAIN_S
+        else:
+            self._again = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, SELDOM_S)

@@ -14,22 +14,20 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from uuid import UUID
 
-from agent_eventstore.acknowledged import Acknowledged
-from agent_eventstore.artifacts import ToolOutputs, read_alias
-from agent_eventstore.blocks import OneTurn
+from agent_eventstore.artifacts import ReadOutput, ToolOutputs, Tools, read_alias
+from agent_eventstore.current import OneTurn
 from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.journal import Journal
-from agent_eventstore.opening import first_events, next_turn, session_start
-from agent_eventstore.read_output import ReadOutput, Tools
+from agent_eventstore.machines import Answers, TurnScript, add_usage
+from agent_eventstore.machines.answers import milliseconds
+from agent_eventstore.machines.runs import RunScript
 from agent_eventstore.recorder import Turn
-from agent_eventstore.recovery import Recovery, recover
+from agent_eventstore.recovery import Recovery, first_events, next_turn, recover, session_start
 from agent_eventstore.requests import SystemTexts
 from agent_eventstore.resuming import ResumedRun, resume
 from agent_eventstore.runs import Run
-from agent_eventstore.scripts import Answers, TurnScript, add_usage
-from agent_eventstore.scripts.runs import RunScript
-from agent_eventstore.scripts.words import milliseconds
 from agent_eventstore.stops import left
+from agent_eventstore.unwritten import Acknowledged
 from agent_eventstore.upkeep import Upkeep, warm
 from eventstore import NO_STREAM, Appended, EventStore, NewEvent, new_id
 from eventstore.events import (
@@ -46,7 +44,7 @@ from eventstore.ids import to_uuid
 from eventstore.state_files import delete_erased
 from eventstore.store import StreamId
 from projections import Views
-from projections.runs import RunRow
+from projections.models.runs import RunRow
 
 __all__ = ["Conversation"]
 

@@ -1,4 +1,9 @@
-"""The turn that is open where a model is called, so that a product need not hand it around.
+"""What may be done when: a turn, a model call and a tool call are used within their block.
+
+What is done outside of it would be recorded in the wrong place or not at all, so it is refused,
+where it is done and before anything is sent or executed.
+
+The turn that is open where a model is called, so that a product need not hand it around.
 
 Entering a turn makes it the current one of this thread or task, and of the tasks begun within. One
 that is over is never current, whichever context still refers to it; nor is one that was abandoned
@@ -11,12 +16,84 @@ from __future__ import annotations
 import threading
 import weakref
 from contextvars import ContextVar
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+from uuid import UUID
 
-from agent_eventstore.blocks import Block
-from agent_eventstore.scripts import CallFacts
+from agent_eventstore.machines import CallFacts
+from eventstore.errors import BlockNotOpen, TurnStillOpen
 
-__all__ = ["OpenTurn", "current_turn", "is_open", "is_over"]
+__all__ = ["Block", "CallBlock", "OneTurn", "OpenTurn", "current_turn", "is_open", "is_over"]
+
+
+class Block:
+    """A block that is entered once, and used until it is left.
+
+    Attributes:
+        form: How a product enters it, for who has not.
+    """
+
+    form: ClassVar[str] = ""
+    _state: Literal["new", "open", "over"] = "new"
+
+    def _enter_once(self) -> None:
+        """Refuse to be entered again.
+
+        Raises:
+            BlockNotOpen: It has been entered; a failed attempt does not count.
+        """
+        if self._state != "new":
+            entered = "is open already" if self._state == "open" else "is over"
+            raise BlockNotOpen(f"this block {entered}: make another, `{self.form}`")
+
+    def _within(self, what: str) -> None:
+        """Refuse what is done outside of the block.
+
+        Raises:
+            BlockNotOpen: It has not been entered, or has been left.
+        """
+        if self._state != "open":
+            when = "has not been entered" if self._state == "new" else "has been left"
+            raise BlockNotOpen(f"{what}: its block {when}; use it within `{self.form}`")
+
+
+class CallBlock(CallFacts, Block):
+    """A model call's block, which takes an answer until it has one."""
+
+    def _taking(self, what: str) -> None:
+        """Refuse what comes before the request is recorded, or after the answer's end.
+
+        Raises:
+            BlockNotOpen: The call has not been entered, or has its answer.
+        """
+        self._within(what)
+        if self.answer is not None or self.error is not None:
+            raise BlockNotOpen(f"{what}: this call has its answer already; make another one")
+
+
+class OneTurn:
+    """Which turn of a conversation is open; one that was dropped without being left is not."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: tuple[weakref.ref[object], int] | None = None
+
+    def take(self, turn: object, number: int, conversation_id: UUID) -> None:
+        """Let a turn be the open one.
+
+        Raises:
+            TurnStillOpen: Another one is.
+        """
+        with self._lock:
+            if self._open is not None and self._open[0]() not in (None, turn):
+                raise TurnStillOpen(conversation_id, self._open[1], number)
+            self._open = (weakref.ref(turn), number)
+
+    def leave(self, turn: object) -> None:
+        """Let the next turn be opened."""
+        with self._lock:
+            if self._open is not None and self._open[0]() in (None, turn):
+                self._open = None
+
 
 C = TypeVar("C")
 CallT = TypeVar("CallT", bound=CallFacts)

@@ -17,19 +17,20 @@ from uuid import UUID
 
 from tenacity import Retrying
 
-from agent_eventstore.acknowledged import Acknowledged
-from agent_eventstore.fitting import fit
-from agent_eventstore.kept_facts import KeptFacts, Told
-from agent_eventstore.patience import PASSING, in_vain, policy
-from agent_eventstore.secrets_out import facts, without_secrets
-from agent_eventstore.stalls import later
-from eventstore import Appended, EventStore, NewEvent
-from eventstore.errors import (
-    InvalidEvent,
-    LogWentBack,
-    StoreUnavailable,
-    WriterFenced,
+from agent_eventstore.batching import later
+from agent_eventstore.unwritten import (
+    PASSING,
+    Acknowledged,
+    KeptFacts,
+    Told,
+    facts,
+    fit,
+    in_vain,
+    policy,
+    without_secrets,
 )
+from eventstore import Appended, EventStore, NewEvent
+from eventstore.errors import InvalidEvent, LogWentBack, StoreUnavailable, WriterFenced
 from eventstore.log import get_logger
 
 __all__ = ["INTERRUPTIONS", "Journal", "not_abandoned"]

@@ -16,11 +16,10 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from agent_eventstore.artifacts import ToolOutputs
-from agent_eventstore.blocks import CallBlock, OneTurn
-from agent_eventstore.current import OpenTurn
-from agent_eventstore.earlier import earlier_calls
+from agent_eventstore.batching import Stalls
+from agent_eventstore.current import CallBlock, OneTurn, OpenTurn
 from agent_eventstore.journal import INTERRUPTIONS, Journal
-from agent_eventstore.recorded_tool import ToolCall
+from agent_eventstore.machines import CLOSED, AnswerText, CallScript, Executable, TurnScript
 from agent_eventstore.requests import (
     Request,
     failed_summary,
@@ -28,23 +27,16 @@ from agent_eventstore.requests import (
     strategy_for,
     summary_of,
 )
-from agent_eventstore.scripts import (
-    CLOSED,
-    AnswerText,
-    CallScript,
-    Executable,
-    TurnScript,
-)
-from agent_eventstore.stalls import Stalls
 from agent_eventstore.stops import left
-from agent_eventstore.upkeep import Upkeep
+from agent_eventstore.tool_call import ToolCall
+from agent_eventstore.upkeep import Upkeep, earlier_calls
 from eventstore import Appended, NewEvent
 from eventstore.events import TokenUsage, UserMessage
 from projections import Views
-from projections.compression import LlmSummary, Strategy
 from projections.context import ContextSettings, ContextView
-from projections.context.active import AskedMode
-from projections.context.declared import permitted
+from projections.context.compression import LlmSummary, Strategy
+from projections.context.state import AskedMode
+from projections.context.system_part import permitted
 
 __all__ = ["LlmCall", "ToolCall", "Turn"]
 

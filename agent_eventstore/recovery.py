@@ -1,4 +1,6 @@
-"""Recovery: what a process left open when it died is ended, truthfully, so that it can go on.
+"""How a conversation and a session begin: the first events, and the number of the next turn.
+
+Recovery: what a process left open when it died is ended, truthfully, so that it can go on.
 
 `seal` is pure: from what is open it makes the events that end it, the same ones every time.
 `recover` appends them in one transaction at the version that was looked at, fenced against the
@@ -11,18 +13,74 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Literal, cast
 from uuid import UUID
 
-from eventstore import EventStore, NewEvent
+from eventstore import EventStore, NewEvent, new_id
 from eventstore.errors import WriterFenced, WrongExpectedVersion
-from eventstore.events import LlmError, Meta, Payload, SessionEnd, ToolResult, TurnEnd
+from eventstore.events import (
+    ConversationStart,
+    LlmError,
+    Meta,
+    Payload,
+    SessionEnd,
+    SessionStart,
+    ToolPolicy,
+    ToolResult,
+    TurnEnd,
+)
+from eventstore.events.values import Mode
 from eventstore.ids import derived_id, to_uuid
 from eventstore.log import get_logger
 from eventstore.store import StreamId
 from projections import Views
-from projections.open_ends import LooseEnds, OpenModelCall, OpenToolCall
+from projections.models.open_items import LooseEnds, OpenModelCall, OpenToolCall
 
-__all__ = ["ACTOR", "Progress", "Recovery", "recover", "recover_all", "seal"]
+__all__ = [
+    "ACTOR",
+    "Progress",
+    "Recovery",
+    "first_events",
+    "next_turn",
+    "recover",
+    "recover_all",
+    "seal",
+    "session_start",
+]
+
+
+def first_events(
+    meta: Meta,
+    *,
+    mode: Mode,
+    title: str | None,
+    base_instructions: str | None,
+    tool_policy: ToolPolicy | None,
+    config: dict[str, Any],
+) -> list[NewEvent]:
+    """Return the events with which a conversation begins."""
+    start = ConversationStart(
+        mode=mode,
+        title=title,
+        base_instructions=base_instructions,
+        tool_policy=tool_policy,
+        config=config,
+    )
+    return [NewEvent(start, new_id(), meta)]
+
+
+def session_start(
+    meta: Meta, mode: Literal["interactive", "once"], config: dict[str, Any] | None
+) -> NewEvent:
+    """Return the event with which a session begins."""
+    return NewEvent(SessionStart(mode=mode, config=config or {}), new_id(), meta)
+
+
+def next_turn(views: Views, conversation_id: UUID) -> tuple[Mode | None, int]:
+    """Return the mode that a conversation is in, and the number of its next turn."""
+    state = views.run_state(conversation_id)
+    return cast(Mode | None, state.mode), (state.last_turn or 0) + 1
+
 
 ACTOR = "recovery"
 """Who the sealing events say wrote them, in ``meta.actor``."""

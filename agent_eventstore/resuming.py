@@ -14,9 +14,9 @@ from uuid import UUID
 from eventstore import EventStore, RecordedEvent
 from eventstore.events import ToolCall
 from projections import Views
-from projections.open_ends import OpenToolCall
-from projections.runs import NodeRow, RunArtifact, RunRow
-from projections.tool_calls import ToolCallRow
+from projections.models.open_items import OpenToolCall
+from projections.models.runs import NodeRow, RunArtifact, RunRow
+from projections.models.tool_calls import ToolCallRow
 
 __all__ = ["LeftCall", "ResumedRun", "Todo", "next_node", "resume"]
 

@@ -15,9 +15,9 @@ from typing import Any, Self
 from agent_eventstore.inputs import Said
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.journal_aio import AsyncJournal
+from agent_eventstore.machines.runs import RunScript, StepScript
 from agent_eventstore.recorder import Turn
 from agent_eventstore.recorder_aio import AsyncTurn
-from agent_eventstore.scripts.runs import RunScript, StepScript
 from agent_eventstore.stops import told
 from eventstore.events import Artifact, ToolPolicy
 

@@ -3,21 +3,27 @@
 Opening folds what is new since recovery's views were last read. A product whose process lives for
 thousands of events without reading them would pay for all at once, just when it comes back from a
 crash; so the recorder has them caught up now and then, at the end of a turn.
+
+The tool calls of earlier sessions, for whoever learns only now what came of them.
 """
 
 from __future__ import annotations
 
 from uuid import UUID
 
+from agent_eventstore.machines.answers import KEPT
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from eventstore.log import get_logger
 from projections import Views
-from projections.loose_ends import LOOSE_ENDS
+from projections.engine.folding import SEALS
+from projections.models.open_work import LOOSE_ENDS
+from projections.models.runs import RUNS
+from projections.models.tool_calls import ToolCallRow
 from projections.reading import read_current
-from projections.runs import RUNS
 
-__all__ = ["EVERY", "Upkeep", "warm"]
+__all__ = ["EVERY", "Upkeep", "earlier_calls", "warm"]
+
 
 EVERY = 250
 """Events; folding so many takes milliseconds."""
@@ -61,3 +67,11 @@ class Upkeep:
             _log.warning(
                 "views not caught up", conversation_id=str(self._conversation_id), why=error
             )
+
+
+def earlier_calls(views: Views, conversation_id: UUID) -> list[ToolCallRow]:
+    """Return a conversation's calls, newest first; none if all have a result, as nearly always."""
+    for status in ("requested", *SEALS):
+        if views.tool_calls(conversation_id=conversation_id, status=status, limit=1):
+            return views.tool_calls(conversation_id=conversation_id, limit=KEPT)
+    return []

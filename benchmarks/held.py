@@ -16,8 +16,9 @@ from statistics import median
 from typing import Any
 
 from eventstore import EventStore, events, new_id
-from projections import Views, worker
-from projections.searching import bring_up
+from projections import Views
+from projections.context.reading import bring_up
+from projections.engine import worker
 
 __all__ = ["main"]
 

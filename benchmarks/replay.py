@@ -9,10 +9,10 @@ from benchmarks.bench import Bench
 from benchmarks.measure import in_turns
 from benchmarks.results import Work, work
 from eventstore import EventStore, Meta, NewEvent, RecordedEvent, events, new_id
-from projections.base import State
-from projections.folds import begin
-from projections.generations import Generation
-from projections.runs import RUNS
+from projections.engine.folds import begin
+from projections.engine.generations import Generation
+from projections.engine.projection import State
+from projections.models.runs import RUNS
 
 __all__ = ["run_state_replay"]
 

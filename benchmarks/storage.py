@@ -19,7 +19,8 @@ from benchmarks.measure import Amount
 from benchmarks.results import Target, Work, work
 from benchmarks.workload import text
 from eventstore import EventStore, NewEvent, events
-from projections import Views, worker
+from projections import Views
+from projections.engine import worker
 
 __all__ = ["stored_sizes"]
 

@@ -25,8 +25,7 @@ from eventstore import blobs, telemetry
 from eventstore.checkpoints import Checkpoint
 from eventstore.erasure import ErasureReceipt
 from eventstore.events.base import Clock, utc_now
-from eventstore.events.meta import Meta
-from eventstore.events.records import EventData, NewEvent, RecordedEvent
+from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
 from eventstore.forks import in_child
 from eventstore.group_commit import GroupCommit
 from eventstore.integrity import Verification
@@ -34,9 +33,9 @@ from eventstore.redaction import Redactor
 from eventstore.sealing import KeyProvider
 from eventstore.sql.engines import Synchronous
 from eventstore.sql.feed import FeedPage
-from eventstore.sql.own import append_within
 from eventstore.sql.requests import ANY, MOST_BYTES, Anchor, Append, Appended, Expected, many
 from eventstore.sql.streams import StreamInfo
+from eventstore.sql.transactions import append_within
 from eventstore.sql.verify import Progress
 from eventstore.store import EventStore, StreamId
 

@@ -1,4 +1,8 @@
-"""Checkpoints: what every conversation's chain had come to, signed, to be kept outside.
+"""Ed25519 signatures of checkpoints: keys in PEM, by the extra ``checkpoints`` (`cryptography`).
+
+The package is imported where it is needed, so that checkpoints without a signature need no extra.
+
+Checkpoints: what every conversation's chain had come to, signed, to be kept outside.
 
 A log cannot tell from within that its last events were cut off, that a conversation was deleted
 with all its rows, or that an older copy was put back: what is left is as it was written. Whoever
@@ -19,17 +23,122 @@ from hashlib import sha256
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
-from eventstore import signing
-from eventstore.errors import CheckpointRefused, ConversationNotFound
+from eventstore.errors import CheckpointRefused, ConversationNotFound, KeyRefused
 from eventstore.integrity import Problem, Verification
-from eventstore.sql.marks import Mark, differences, next_marks, store_id_of
+from eventstore.sql.streams import Mark, differences, next_marks, store_id_of
 from eventstore.sql.transactions import Transactions
 from eventstore.sql.verify import Progress, verify
 
-__all__ = ["Checkpoint", "read_checkpoint", "save_checkpoint", "verify_against", "write_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "is_signed",
+    "new_key",
+    "raw_public_key",
+    "read_checkpoint",
+    "save_checkpoint",
+    "sign",
+    "verify_against",
+    "write_checkpoint",
+]
+
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+_MISSING = "signatures need the extra: pip install 'agent-eventstore[checkpoints]'"
+
+
+def new_key() -> tuple[bytes, bytes]:
+    """Return a new private key and its public key, both as PEM.
+
+    Raises:
+        KeyRefused: The extra is not installed.
+    """
+    try:
+        from cryptography.hazmat.primitives import serialization as forms
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    except ImportError as error:
+        raise KeyRefused(_MISSING) from error
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+    public = key.public_key().public_bytes(
+        forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo
+    )
+    return private, public
+
+
+def sign(private_pem: bytes, message: bytes) -> tuple[bytes, bytes]:
+    """Return the public key's 32 bytes, and the signature of a message.
+
+    Raises:
+        KeyRefused: It is no private Ed25519 key in PEM, or the extra is not installed.
+    """
+    key = _private(private_pem)
+    return key.public_key().public_bytes_raw(), key.sign(message)
+
+
+def raw_public_key(pem: bytes) -> bytes:
+    """Return the 32 bytes of a public key in PEM; of a private one, those of its public key.
+
+    Raises:
+        KeyRefused: It is no Ed25519 key in PEM, or the extra is not installed.
+    """
+    if b"PRIVATE KEY" in pem:
+        return _private(pem).public_key().public_bytes_raw()
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    except ImportError as error:
+        raise KeyRefused(_MISSING) from error
+    try:
+        key = load_pem_public_key(pem)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise KeyRefused("this is not a public key in PEM") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise KeyRefused("this is not an Ed25519 key")
+    return key.public_bytes_raw()
+
+
+def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
+    """Whether the signature of a message is that of a public key's 32 bytes.
+
+    Raises:
+        KeyRefused: The extra is not installed.
+    """
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError as error:
+        raise KeyRefused(_MISSING) from error
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _private(pem: bytes) -> Ed25519PrivateKey:
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    except ImportError as error:
+        raise KeyRefused(_MISSING) from error
+    try:
+        key = load_pem_private_key(pem, password=None)
+    except TypeError as error:
+        raise KeyRefused("the key has a password: give one that has none") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise KeyRefused("this is not a private key in PEM") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise KeyRefused("this is not an Ed25519 key")
+    return key
+
 
 _FORMAT = 1
 _PURPOSE = b"agent-eventstore checkpoint 1\n"
@@ -83,7 +192,7 @@ def write_checkpoint(
         ConversationDamaged: A conversation's own row holds what no append has written.
     """
     if key is not None:
-        signing.sign(key, b"")
+        sign(key, b"")
     digest, conversations, events = sha256(), 0, 0
 
     def write(line: Any) -> None:
@@ -102,7 +211,7 @@ def write_checkpoint(
     end["sha256"] = digest.hexdigest()
     public = None
     if key is not None:
-        public, signature = signing.sign(key, _PURPOSE + digest.digest())
+        public, signature = sign(key, _PURPOSE + digest.digest())
         end |= {"public_key": public.hex(), "signature": signature.hex()}
     file.write(_line(end))
     return Checkpoint(store_id, now, conversations, events, digest.digest(), public)
@@ -185,7 +294,7 @@ class _Reader:
 
     def __init__(self, path: str | PathLike[str], public_key: bytes | None) -> None:
         self._path = Path(path)
-        self._wanted = None if public_key is None else signing.public_key(public_key)
+        self._wanted = None if public_key is None else raw_public_key(public_key)
 
     def __iter__(self) -> Iterator[Mark]:
         digest, conversations, events = sha256(), 0, 0
@@ -216,7 +325,7 @@ class _Reader:
         if "signature" not in end:
             return None
         public, signature = bytes.fromhex(end["public_key"]), bytes.fromhex(end["signature"])
-        if not signing.is_signed(public, signature, _PURPOSE + digest):
+        if not is_signed(public, signature, _PURPOSE + digest):
             raise ValueError
         return public
 

@@ -16,27 +16,18 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from sqlalchemy import (
-    Connection,
-    column,
-    delete,
-    insert,
-    inspect,
-    select,
-    table,
-    update,
-)
+from sqlalchemy import Connection, column, delete, insert, inspect, select, table, update
 from sqlalchemy import Table as SqlTable
 
 from eventstore.blobs import stub_of
-from eventstore.envelope import unwrapped
 from eventstore.errors import ConversationNotFound, InvalidEvent, KeyUnavailable
 from eventstore.events import Erasure, ToolResult
 from eventstore.events.codec import decode
 from eventstore.events.records import NewEvent
 from eventstore.events.values import Quoting
 from eventstore.ids import new_id
-from eventstore.quoting import ranges, told
+from eventstore.integrity import unwrapped
+from eventstore.quoting import Outdated, Survey, ranges, survey, told
 from eventstore.retired_keys import retire
 from eventstore.sealing import DATA, SEALED, Keyring, key_of, keys_of, opened
 from eventstore.sql.append import append
@@ -44,11 +35,10 @@ from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.migrate import schema_stays
 from eventstore.sql.requests import ANY, Append, prepare
 from eventstore.sql.schema import SHARED_TABLES, metadata_for
-from eventstore.sql.sources import forget
+from eventstore.sql.streams import forget
 from eventstore.sql.traces import clear_statistics
 from eventstore.sql.transactions import Transactions
 from eventstore.sql.types import Id
-from eventstore.surveying import Outdated, Survey, survey
 
 __all__ = [
     "ErasureReceipt",

@@ -5,6 +5,12 @@ SHA-256 over the chain value before it, the event's header and that digest. It b
 conversation's id, owner and parent, so that these cannot be exchanged either. Erasing a payload
 takes away text and salt, and leaves the digest, so that the chain can still be verified while the
 text cannot be guessed from it.
+
+Metadata that identifies somebody, kept with the payload: committed to and erased with it.
+
+What an event's ``meta`` column has stays for ever, since the chain covers it as it is. So who
+caused an event, and the product's own ids of causes, stand in the ``data`` column before the
+payload: ``{"$meta":{"actor":"..."},...payload...}``.
 """
 
 from __future__ import annotations
@@ -13,10 +19,12 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from json import JSONDecoder
 from typing import Literal
 from uuid import UUID
 
 __all__ = [
+    "PRIVATE",
     "Problem",
     "ProblemKind",
     "Verification",
@@ -24,7 +32,10 @@ __all__ = [
     "chain_step",
     "commit_to",
     "microseconds_of",
+    "unwrapped",
+    "wrapped",
 ]
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -117,3 +128,36 @@ def chain_step(
     # Lengths are part of what is hashed, so that no two headers run together alike.
     header = f"{version}|{microseconds}|{schema_version}|{len(meta_bytes)}|{type_name}|"
     return sha256(previous + event_id + header.encode() + meta_bytes + data_digest).digest()
+
+
+PRIVATE = {"actor", "causation_id", "correlation_id"}
+"""The fields of metadata that are kept so."""
+
+_START = '{"$meta":'
+_VALUE = '"$value":'  # before a payload that is no object, or could be taken for one of these
+_decode = JSONDecoder().raw_decode
+
+
+def wrapped(payload: str, private: str) -> str:
+    """Return what is stored of a payload and its private metadata, JSON texts; ``""`` is none."""
+    if not private and not payload.startswith(_START):
+        return payload
+    start = f"{_START}{private or '{}'}"
+    if not payload.startswith("{") or payload.startswith("{" + _VALUE):
+        return f"{start},{_VALUE}{payload}}}"
+    return f"{start}{'' if payload == '{}' else ','}{payload[1:]}"
+
+
+def unwrapped(stored: str) -> tuple[str, str]:
+    """Return the payload's JSON text, and that of its private metadata or ``""``.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    if not stored.startswith(_START):
+        return stored, ""
+    _, end = _decode(stored, len(_START))
+    rest, private = stored[end:].removeprefix(","), stored[len(_START) : end]
+    if rest.startswith(_VALUE):
+        return rest[len(_VALUE) : -1], private
+    return "{" + rest, private

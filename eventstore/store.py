@@ -19,16 +19,10 @@ from uuid import UUID
 from sqlalchemy import URL, Connection, Engine
 
 from eventstore import blobs, erasure, telemetry
-from eventstore.checkpoints import (
-    Checkpoint,
-    save_checkpoint,
-    verify_against,
-    write_checkpoint,
-)
+from eventstore.checkpoints import Checkpoint, save_checkpoint, verify_against, write_checkpoint
 from eventstore.errors import KeyUnavailable
 from eventstore.events.base import Clock, utc_now
-from eventstore.events.meta import Meta
-from eventstore.events.records import EventData, NewEvent, RecordedEvent
+from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
 from eventstore.ids import to_owner, to_uuid
 from eventstore.integrity import Verification
 from eventstore.log import get_logger
@@ -40,7 +34,6 @@ from eventstore.sql.appending import Appending
 from eventstore.sql.driver import transaction
 from eventstore.sql.engines import Synchronous, open_engine
 from eventstore.sql.failures import translated
-from eventstore.sql.own import append_within
 from eventstore.sql.read import END, read_page
 from eventstore.sql.requests import (
     ANY,
@@ -54,7 +47,7 @@ from eventstore.sql.requests import (
     prepare,
 )
 from eventstore.sql.streams import StreamInfo
-from eventstore.sql.transactions import Transactions, empty_log
+from eventstore.sql.transactions import Transactions, append_within, empty_log
 from eventstore.sql.verify import Progress, verify
 from eventstore.state_files import delete_erased
 from eventstore.telemetry import operation

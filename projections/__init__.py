@@ -9,8 +9,8 @@
     views.context(conversation_id, max_tokens=8000, model="gpt-4o").messages
 """
 
-from projections.base import Column, Patch, Projection, Put, ReadTable
 from projections.catalogue import PROJECTIONS, ProjectionSet
+from projections.engine.projection import Column, Patch, Projection, Put, ReadTable
 from projections.views import ConversationEntry, Views
 
 __all__ = [

@@ -8,14 +8,14 @@ from typing import get_args, overload
 
 from eventstore.errors import InvalidProjection, UnknownProjection
 from eventstore.sql.schema import SHARED_TABLES, metadata_for
-from projections.base import ColumnType, Projection
 from projections.context import CONTEXT
-from projections.directory import DIRECTORY
-from projections.loose_ends import LOOSE_ENDS
-from projections.runs import RUNS
-from projections.timeline import TIMELINE
-from projections.tool_calls import TOOL_CALLS
-from projections.usage import USAGE
+from projections.engine.projection import ColumnType, Projection
+from projections.models.directory import DIRECTORY
+from projections.models.open_work import LOOSE_ENDS
+from projections.models.runs import RUNS
+from projections.models.timeline import TIMELINE
+from projections.models.tool_calls import TOOL_CALLS
+from projections.models.usage import USAGE
 
 __all__ = ["PROJECTIONS", "ProjectionSet"]
 

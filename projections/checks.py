@@ -11,8 +11,8 @@ from eventstore import EventStore
 from eventstore.checks import Check, Checker
 from eventstore.events.codec import loads
 from projections.catalogue import PROJECTIONS, ProjectionSet
-from projections.generations import registered
-from projections.status import status
+from projections.engine.generations import registered
+from projections.engine.lag import status
 
 __all__ = ["checks_of"]
 

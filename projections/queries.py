@@ -1,34 +1,55 @@
-"""What views ask of the read models' tables: one query a view, in the caller's transaction.
+"""Rows of read models that hold what no fold has written, since somebody has altered them.
 
-The larger ones stand beside what they are about: `projections.totals`, `projections.calibration`,
-`projections.run_mode`, `projections.context`.
+What views ask of the read models' tables: one query a view, in the caller's transaction.
+
+The larger ones stand beside what they are about: `projections.models.totals`,
+`projections.tokens.calibration`, `projections.models.run_mode`, `projections.context`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, select
 
+from eventstore.errors import EventStoreError, RowDamaged
 from eventstore.sql.schema import metadata_for
-from projections import tables
-from projections.directory import DirectoryEntry
-from projections.generations import Generation
-from projections.open_ends import LooseEnds
-from projections.timeline_items import TimelineItem
-from projections.tool_calls import ToolCallRow
+from projections.engine import tables
+from projections.engine.generations import Generation
+from projections.models.directory import DirectoryEntry
+from projections.models.open_items import LooseEnds
+from projections.models.timeline_items import TimelineItem
+from projections.models.tool_calls import ToolCallRow
 
 __all__ = [
     "ConversationEntry",
     "conversations",
     "conversations_with_loose_ends",
     "loose_ends",
+    "readable",
     "rows",
     "timeline",
     "tool_calls",
 ]
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Raise `RowDamaged` where the rows of a projection do not make what they are read for.
+
+    Around what takes rows alone: a value of the caller's must have been looked at before.
+    """
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValidationError) as error:
+        if isinstance(error, EventStoreError):
+            raise
+        raise RowDamaged(f"of {name}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

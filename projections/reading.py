@@ -25,16 +25,22 @@ from eventstore.log import get_logger
 from eventstore.sql.dialect import AnyConnection, DriverConnection
 from eventstore.sql.failures import lacks_connection
 from eventstore.sql.streams import get_stream
-from projections import heads
-from projections.base import Projection
-from projections.engine import PATIENCE_MS, Begin, CatchUp, catch_up, in_pieces
-from projections.failures import noted
-from projections.following import catch_up_behind, late
-from projections.generations import Generation, GenerationGone, find_all_live, find_live, gone
-from projections.heads import Head
+from projections.engine import heads
+from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, catch_up, in_pieces
+from projections.engine.follower import catch_up_behind, late
+from projections.engine.generations import (
+    Generation,
+    GenerationGone,
+    find_all_live,
+    find_live,
+    gone,
+)
+from projections.engine.heads import Head
+from projections.engine.projection import Projection
+from projections.engine.set_aside import noted
+from projections.engine.setup import install_all
 from projections.replica import Copy, as_of, in_memory, known_counts
-from projections.setup import install_all
-from projections.token_counts import TokenCounts
+from projections.tokens.counts import TokenCounts
 
 __all__ = ["DriverReading", "Reading", "read_current", "read_on_driver", "read_past"]
 

@@ -19,12 +19,12 @@ from sqlalchemy.pool import StaticPool
 from eventstore.errors import ProjectionFailed
 from eventstore.log import get_logger
 from eventstore.sql.schema import metadata_for
-from projections import tables
-from projections.base import Projection
-from projections.engine import fold_anew, resume
-from projections.folds import blamed
-from projections.generations import IN_MEMORY, Generation
-from projections.token_counts import TokenCounts, is_there
+from projections.engine import tables
+from projections.engine.catch_up import fold_anew, resume
+from projections.engine.folds import blamed
+from projections.engine.generations import IN_MEMORY, Generation
+from projections.engine.projection import Projection
+from projections.tokens.counts import TokenCounts, is_there
 
 __all__ = ["Copy", "as_of", "in_memory", "known_counts"]
 

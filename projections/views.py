@@ -20,31 +20,30 @@ from eventstore.events import ToolPolicy
 from eventstore.ids import to_owner, to_uuid
 from eventstore.store import StreamId
 from projections import queries
-from projections.base import Projection
-from projections.calibration import Calibration, calibration_of
 from projections.catalogue import PROJECTIONS, ProjectionSet
-from projections.compression.strategy import Strategy, strategy_of
 from projections.context import CONTEXT, ContextSettings, ContextView
-from projections.context.active import CONTEXT_ACTIVE, AskedMode, read_active
-from projections.context.kept_rows import Memory
+from projections.context.compression.strategy import Strategy, strategy_of
+from projections.context.reading import ContextReading, sent
+from projections.context.row_cache import Memory
 from projections.context.settings import DEFAULTS
-from projections.context_reading import ContextReading, sent
-from projections.damage import readable
-from projections.directory import DIRECTORY
-from projections.generations import Generation
-from projections.loose_ends import LOOSE_ENDS
-from projections.open_ends import LooseEnds
-from projections.queries import ConversationEntry
+from projections.context.state import CONTEXT_ACTIVE, AskedMode, read_active
+from projections.engine.generations import Generation
+from projections.engine.projection import Projection
+from projections.engine.setup import install_all
+from projections.models.directory import DIRECTORY
+from projections.models.open_items import LooseEnds
+from projections.models.open_work import LOOSE_ENDS
+from projections.models.run_mode import read_run_state
+from projections.models.runs import RUNS, RunState
+from projections.models.timeline import TIMELINE
+from projections.models.timeline_items import TimelineItem
+from projections.models.tool_calls import TOOL_CALLS, ToolCallRow
+from projections.models.totals import UsageBy, UsageTotal, usage_totals
+from projections.models.usage import USAGE
+from projections.queries import ConversationEntry, readable
 from projections.reading import read_current, read_past
 from projections.replica import Copy
-from projections.run_mode import read_run_state
-from projections.runs import RUNS, RunState
-from projections.setup import install_all
-from projections.timeline import TIMELINE
-from projections.timeline_items import TimelineItem
-from projections.tool_calls import TOOL_CALLS, ToolCallRow
-from projections.totals import UsageBy, UsageTotal, usage_totals
-from projections.usage import USAGE
+from projections.tokens.calibration import Calibration, calibration_of
 
 __all__ = ["ConversationEntry", "Views"]
 

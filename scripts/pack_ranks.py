@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from eventstore.tokens.ranks import BUNDLED, pack, unpack
+from projections.tokens.ranks import BUNDLED, pack, unpack
 
 DATA = Path(__file__).resolve().parent.parent / "eventstore" / "tokens" / "data"
 _ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"

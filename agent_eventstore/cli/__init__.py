@@ -11,20 +11,28 @@ from pathlib import Path
 import click
 
 from agent_eventstore.cli import (
-    checkpoint,
     context,
     db,
     demo,
-    doctor,
     erasing,
-    exporting,
     integrity,
-    keys,
     projections,
     reading,
     recovery,
     torture,
     transfer,
+)
+from agent_eventstore.cli import (
+    db as doctor,
+)
+from agent_eventstore.cli import (
+    db as keys,
+)
+from agent_eventstore.cli import (
+    integrity as checkpoint,
+)
+from agent_eventstore.cli import (
+    transfer as exporting,
 )
 from agent_eventstore.cli.options import (
     KEY_FILE_VARIABLE,

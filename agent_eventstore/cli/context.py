@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from agent_eventstore.cli import render_context
-from agent_eventstore.cli.briefs import brief
-from agent_eventstore.cli.console import say, stdout
-from agent_eventstore.cli.documents import print_document
+from agent_eventstore.cli.console import one_line, say, stdout
 from agent_eventstore.cli.options import (
+    InputFile,
+    Number,
     Target,
     common,
     conversation_argument,
@@ -25,17 +25,17 @@ from agent_eventstore.cli.options import (
     with_target,
 )
 from agent_eventstore.cli.program import Failed
-from agent_eventstore.cli.text import one_line
-from agent_eventstore.cli.values import InputFile, Number
-from agent_eventstore.importers.source import StrictDecoder
+from agent_eventstore.cli.progress import print_document
+from agent_eventstore.cli.render import brief
+from agent_eventstore.formats.source import StrictDecoder
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from eventstore.events.values import Mode
-from eventstore.tokens import count_messages, count_tools, tokenizer_for
 from projections import Views
-from projections.compression import Thresholds
 from projections.context import ContextSettings, ContextView
-from projections.context.wire import FORMATS
+from projections.context.compression import Thresholds
+from projections.context.formats import FORMATS
+from projections.tokens import count_messages, count_tools, tokenizer_for
 
 __all__ = ["context", "show_budget"]
 

@@ -17,8 +17,7 @@ from sqlalchemy.exc import ArgumentError
 from agent_eventstore.cli import render, render_context
 from agent_eventstore.cli.console import say, stdout
 from agent_eventstore.cli.context import show_budget
-from agent_eventstore.cli.demo_deaths import Scene, show_deaths, waiting_agents
-from agent_eventstore.cli.demo_narrator import Narrator, heading
+from agent_eventstore.cli.demo_deaths import Narrator, Scene, heading, show_deaths, waiting_agents
 from agent_eventstore.cli.integrity import said
 from agent_eventstore.cli.options import URL_VARIABLE, Target, common, with_target
 from agent_eventstore.cli.program import NAME, Failed, found_something
@@ -27,15 +26,14 @@ from agent_eventstore.cli.projections import compared, rebuilt
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.demo import script
 from agent_eventstore.demo.agent import Agent
-from agent_eventstore.demo.model import MODEL, ScriptedModel
-from agent_eventstore.demo.tools import DEFINITIONS, Workspace
+from agent_eventstore.demo.model import DEFINITIONS, MODEL, ScriptedModel, Workspace
 from eventstore import EventStore
 from eventstore.errors import NotADatabase, SchemaOutdated, SchemaTooNew
-from eventstore.masking import masked
+from eventstore.log import masked
 from projections import Views
-from projections.diff import compare
-from projections.rebuild import rebuild
-from projections.timeline_items import TimelineItem
+from projections.engine.diff import compare
+from projections.engine.rebuild import rebuild
+from projections.models.timeline_items import TimelineItem
 
 __all__ = ["DELAY_S", "DEMO_FILE", "demo"]
 

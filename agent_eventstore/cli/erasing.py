@@ -10,10 +10,10 @@ from uuid import UUID
 
 import click
 
-from agent_eventstore.cli.console import note, say
-from agent_eventstore.cli.documents import print_document
+from agent_eventstore.cli.console import note, plural, say
 from agent_eventstore.cli.options import (
     Target,
+    Versions,
     common,
     conversation_argument,
     find_conversation,
@@ -21,8 +21,7 @@ from agent_eventstore.cli.options import (
     with_target,
 )
 from agent_eventstore.cli.program import Failed
-from agent_eventstore.cli.text import plural
-from agent_eventstore.cli.values import Versions
+from agent_eventstore.cli.progress import print_document
 from eventstore import ErasureReceipt
 from eventstore.events.values import Quoting
 from eventstore.quoting import ranges

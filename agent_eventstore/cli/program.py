@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from agent_eventstore.cli.text import one_line, shown
+from agent_eventstore.cli.console import one_line, shown
 from eventstore.errors import EventStoreError
 
 __all__ = ["FOUND", "NAME", "WRONG_USE", "Failed", "Program", "found_something"]

@@ -1,35 +1,112 @@
-"""``eventstore projections``: how the read models stand, rebuilding them, keeping them warm."""
+"""``--projections``: a product's own projections, for the commands that fold.
+
+``eventstore projections``: how the read models stand, rebuilding them, keeping them warm.
+"""
 
 from __future__ import annotations
 
+import importlib
 import signal
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from importlib.metadata import entry_points
 from types import FrameType
+from typing import Any, TypeVar
 
 import click
 
 from agent_eventstore.cli import render
-from agent_eventstore.cli.console import say, stdout
-from agent_eventstore.cli.documents import print_document
-from agent_eventstore.cli.options import Target, common, json_option, with_target
-from agent_eventstore.cli.own_projections import projections_option
-from agent_eventstore.cli.program import found_something
-from agent_eventstore.cli.progress import progress_bar
-from agent_eventstore.cli.tables import cell, fixed, flexible, grid, number
-from agent_eventstore.cli.text import count, one_line, plural
-from agent_eventstore.cli.values import Number
+from agent_eventstore.cli.console import (
+    cell,
+    count,
+    fixed,
+    flexible,
+    grid,
+    number,
+    one_line,
+    plural,
+    say,
+    stdout,
+)
+from agent_eventstore.cli.options import Number, Target, common, json_option, with_target
+from agent_eventstore.cli.program import Failed, found_something
+from agent_eventstore.cli.progress import print_document, progress_bar
 from eventstore import EventStore
-from eventstore.sql.held_back import held_back
-from projections import ProjectionSet, worker
-from projections.diff import DiffReport, compare
-from projections.failures import Failure
-from projections.rebuild import RebuildReport
-from projections.rebuild import rebuild as rebuild_projections
-from projections.status import status as status_of
+from eventstore.errors import InvalidProjection
+from eventstore.sql.feed import held_back
+from projections import ProjectionSet
+from projections.engine import worker
+from projections.engine.diff import DiffReport, compare
+from projections.engine.lag import status as status_of
+from projections.engine.projection import Projection
+from projections.engine.rebuild import RebuildReport
+from projections.engine.rebuild import rebuild as rebuild_projections
+from projections.engine.set_aside import Failure
 
-__all__ = ["compared", "projections", "rebuilt"]
+__all__ = ["ENTRY_POINTS", "compared", "projections", "projections_option", "rebuilt"]
+
+
+ENTRY_POINTS = "eventstore.projections"
+"""The group of entry points: each names a projection, several of them, or a `ProjectionSet`."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def projections_option(command: Command) -> Command:
+    """Give a command the option, and hand it the `ProjectionSet` as ``projection_set``."""
+    return click.option(
+        "--projections",
+        "projection_set",
+        metavar="MODULE:NAME",
+        multiple=True,
+        callback=lambda _context, _option, places: _found(places),
+        help="A product's own projections, beside those of installed packages' entry points.",
+    )(command)
+
+
+def _found(places: tuple[str, ...]) -> ProjectionSet:
+    own: dict[str, Projection] = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            loaded = entry.load()
+        except Exception as error:
+            raise Failed(f"the entry point {entry.name} = {entry.value}: {error}") from error
+        own.update({each.name: each for each in _own(loaded, entry.value)})
+    for place in places:
+        own.update({each.name: each for each in _own(_imported(place), place)})
+    try:
+        return ProjectionSet(own.values())
+    except InvalidProjection as error:
+        raise Failed(str(error)) from error
+
+
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    if not module or not name:
+        raise Failed(f"--projections takes MODULE:NAME, not {place!r}")
+    # As python -m does: a product's modules lie where its commands are given.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise Failed(f"--projections {place}: {said}") from error
+
+
+def _own(found: Any, place: str) -> Iterator[Projection]:
+    """Yield what was named: of a set, what it has beside this package's."""
+    if isinstance(found, ProjectionSet):
+        yield from found.own
+    elif isinstance(found, list | tuple):
+        for each in found:
+            yield from _own(each, place)
+    elif all(hasattr(found, name) for name in ("name", "version", "tables", "initial", "fold")):
+        yield found
+    else:
+        raise Failed(f"{place} is no projection: it is {type(found).__name__}")
 
 
 @click.group()

@@ -9,8 +9,8 @@ import click
 
 from agent_eventstore.cli import render
 from agent_eventstore.cli.console import note, say, stdout
-from agent_eventstore.cli.documents import event_document, print_document
 from agent_eventstore.cli.options import (
+    Number,
     Target,
     common,
     conversation_argument,
@@ -19,17 +19,17 @@ from agent_eventstore.cli.options import (
     limit_option,
     with_target,
 )
-from agent_eventstore.cli.values import Number
+from agent_eventstore.cli.progress import event_document, print_document
 from eventstore import EventStore
 from eventstore.events import EVENT_TYPES
 from eventstore.events.values import ToolStatus
 from projections import Views
-from projections.base import Projection
-from projections.directory import DIRECTORY
-from projections.failures import noted
-from projections.tool_calls import TOOL_CALLS
-from projections.totals import UsageBy
-from projections.usage import USAGE
+from projections.engine.projection import Projection
+from projections.engine.set_aside import noted
+from projections.models.directory import DIRECTORY
+from projections.models.tool_calls import TOOL_CALLS
+from projections.models.totals import UsageBy
+from projections.models.usage import USAGE
 
 __all__ = ["events", "list_conversations", "timeline", "tools", "usage"]
 

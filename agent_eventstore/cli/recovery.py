@@ -9,19 +9,33 @@ from typing import Any
 import click
 from rich.table import Table
 
-from agent_eventstore.cli.console import say, stdout
-from agent_eventstore.cli.documents import print_document
-from agent_eventstore.cli.options import Target, common, find_conversation, json_option, with_target
+from agent_eventstore.cli.console import (
+    call,
+    cell,
+    fixed,
+    flexible,
+    grid,
+    one_line,
+    plural,
+    say,
+    status_cell,
+    stdout,
+)
+from agent_eventstore.cli.options import (
+    Target,
+    common,
+    find_conversation,
+    json_option,
+    with_target,
+)
 from agent_eventstore.cli.program import found_something
-from agent_eventstore.cli.progress import progress_bar
-from agent_eventstore.cli.tables import cell, fixed, flexible, grid, status_cell
-from agent_eventstore.cli.text import call, one_line, plural
+from agent_eventstore.cli.progress import print_document, progress_bar
 from agent_eventstore.recovery import Recovery, recover_all
 from agent_eventstore.recovery import recover as recover_one
 from eventstore.events import LlmError, Meta, NewEvent, SessionEnd, ToolResult, TurnEnd
 from eventstore.events.codec import encode
 from projections import Views
-from projections.open_ends import LooseEnds
+from projections.models.open_items import LooseEnds
 
 __all__ = ["recover", "sealed_table"]
 

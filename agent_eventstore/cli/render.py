@@ -1,4 +1,7 @@
-"""The tables of the command line: what the library returns, for people to read."""
+"""One line for any event, for the list of a conversation's events.
+
+The tables of the command line: what the library returns, for people to read.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,61 @@ from uuid import UUID
 from rich.table import Table
 from rich.text import Text
 
-from agent_eventstore.cli import briefs
-from agent_eventstore.cli.tables import cell, fixed, flexible, grid, number, status_cell, wrapped
-from agent_eventstore.cli.text import call, cost, count, duration, moment, one_line, plural, shown
-from eventstore import Problem, RecordedEvent
+from agent_eventstore.cli.console import (
+    call,
+    cell,
+    cost,
+    count,
+    duration,
+    fixed,
+    flexible,
+    grid,
+    moment,
+    number,
+    one_line,
+    plural,
+    shown,
+    status_cell,
+    wrapped,
+)
+from eventstore import Problem
+from eventstore.events import (
+    AssistantChunk,
+    AssistantMessage,
+    ConversationEnd,
+    ConversationStart,
+    Erasure,
+    LlmError,
+    LlmRequest,
+    ModeSwitch,
+    Notebook,
+    RecordedEvent,
+    Retraction,
+    RunEnd,
+    RunStart,
+    RunStepEnd,
+    RunStepStart,
+    SessionStart,
+    Summary,
+    SystemInstruction,
+    ToolCall,
+    ToolResult,
+    TurnEnd,
+    UnknownEvent,
+    UserMessage,
+)
+from eventstore.events.codec import encode
+from eventstore.events.records import EventData
 from projections import ConversationEntry
-from projections.diff import Difference
-from projections.status import ProjectionStatus
-from projections.timeline_items import TimelineItem
-from projections.tool_calls import ToolCallRow
-from projections.totals import UsageTotal
+from projections.engine.diff import Difference
+from projections.engine.folding import result_text, sections_text, text_of
+from projections.engine.lag import ProjectionStatus
+from projections.models.timeline_items import TimelineItem
+from projections.models.tool_calls import ToolCallRow
+from projections.models.totals import UsageTotal
 
 __all__ = [
+    "brief",
     "conversations_table",
     "differences_table",
     "estimates_table",
@@ -32,6 +78,71 @@ __all__ = [
     "tools_table",
     "usage_table",
 ]
+
+
+def brief(event: RecordedEvent) -> str:
+    """Return what an event says, in short; it may have line breaks and be long."""
+    return "(erased)" if event.data is None else _said(event.data) or _told(event.data)
+
+
+def _said(data: EventData) -> str:
+    """Return what people, models and tools said."""
+    match data:
+        case UserMessage():
+            return text_of(data.parts) or sections_text(data.sections)
+        case AssistantMessage():
+            calls = (
+                call(each.name, each.arguments or each.arguments_text) for each in data.tool_calls
+            )
+            return " ".join(filter(None, (text_of(data.parts), *(f"→ {each}" for each in calls))))
+        case AssistantChunk():
+            pieces = (each.arguments for each in data.tool_calls)
+            return f"#{data.index} " + "".join((data.reasoning, data.text, data.refusal, *pieces))
+        case ToolCall():
+            return f"{data.call_id} {call(data.name, data.arguments)}"
+        case ToolResult():
+            return f"{data.call_id} {data.status}: {data.error or result_text(data) or ''}"
+        case LlmError():
+            return f"{data.kind}: {data.message}"
+        case Summary() | SystemInstruction() | Notebook():
+            return data.text
+    return ""
+
+
+def _told(data: EventData) -> str:
+    """Return what the other events tell; those without a form of their own, as JSON."""
+    match data:
+        case LlmRequest():
+            counted = "" if data.counted_tokens is None else plural(data.counted_tokens, "token")
+            again = f"attempt {data.attempt}" if data.attempt > 1 else None
+            return ", ".join(filter(None, (data.invocation.model, counted, again)))
+        case ConversationStart():
+            return " · ".join(filter(None, (data.title, data.mode, data.base_instructions)))
+        case ConversationEnd():
+            return " · ".join(filter(None, (data.reason, data.message)))
+        case SessionStart():
+            return f"{data.mode} {json.dumps(data.config, ensure_ascii=False)}"
+        case TurnEnd():
+            steps = "" if data.step_count is None else plural(data.step_count, "step")
+            return ", ".join(filter(None, (data.status, data.reason, steps, data.error)))
+        case ModeSwitch():
+            return " → ".join(filter(None, (data.previous, data.mode)))
+        case Retraction():
+            ranges = (f"{each.first}-{each.last}" for each in data.versions)
+            return f"versions {', '.join(ranges)}: {data.reason or 'no reason given'}"
+        case RunStart():
+            return f"{data.workflow_id}: {data.directive}"
+        case RunEnd():
+            return data.status
+        case RunStepStart() | RunStepEnd():
+            return " · ".join(filter(None, (data.node_id, getattr(data, "status", None))))
+        case Erasure():
+            return f"{plural(data.event_count, 'event')} erased: {data.reason}"
+        case UnknownEvent():
+            return f"not readable: {data.reason or 'unknown type or version'}"
+    plain = encode(data)
+    return "" if plain == "{}" else plain
+
 
 _ID_CELLS = 36
 _ROLES = {"user": "bold", "assistant": "cyan", "tool": "dim", "system": "magenta"}
@@ -69,7 +180,7 @@ def events_table(events: Iterable[RecordedEvent]) -> Table:
             cell(f"{event.occurred_at:%H:%M:%S}", "dim"),
             cell(_place(event.meta.turn, event.meta.step), "dim"),
             cell(event.type),
-            cell(one_line(briefs.brief(event)), "dim" if event.erased else ""),
+            cell(one_line(brief(event)), "dim" if event.erased else ""),
         )
     return table
 

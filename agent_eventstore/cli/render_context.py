@@ -16,10 +16,20 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from agent_eventstore.cli.tables import cell, fixed, flexible, grid, number, status_cell
-from agent_eventstore.cli.text import count, one_line, plural, shown
-from projections.compression import ContextUsage
+from agent_eventstore.cli.console import (
+    cell,
+    count,
+    fixed,
+    flexible,
+    grid,
+    number,
+    one_line,
+    plural,
+    shown,
+    status_cell,
+)
 from projections.context import ContextView, LedgerEntry
+from projections.context.compression import ContextUsage
 
 __all__ = [
     "EXPLAINED",

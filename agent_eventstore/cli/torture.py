@@ -7,13 +7,10 @@ from dataclasses import asdict
 import click
 from rich.table import Table
 
-from agent_eventstore.cli.console import note, say, stdout
-from agent_eventstore.cli.documents import print_document
-from agent_eventstore.cli.options import Target, common, json_option, with_target
+from agent_eventstore.cli.console import cell, fixed, flexible, grid, note, number, say, stdout
+from agent_eventstore.cli.options import Number, Seconds, Target, common, json_option, with_target
 from agent_eventstore.cli.program import Failed, found_something
-from agent_eventstore.cli.progress import progress_bar
-from agent_eventstore.cli.tables import cell, fixed, flexible, grid, number
-from agent_eventstore.cli.values import Number, Seconds
+from agent_eventstore.cli.progress import print_document, progress_bar
 from agent_eventstore.torture import (
     COUNTS,
     SCENARIOS,

@@ -10,7 +10,6 @@ Neither SDK is imported here: a client is told by its shape.
 """
 
 from agent_eventstore.clients.proxy import record
-from agent_eventstore.clients.results import recorded
-from agent_eventstore.clients.unrecorded import UnrecordedCall
+from agent_eventstore.clients.unrecorded import UnrecordedCall, recorded
 
 __all__ = ["UnrecordedCall", "record", "recorded"]

@@ -1,4 +1,7 @@
-"""A recorded call of a synchronous client: an answer, a stream, or an SDK's helper for streams."""
+"""A recorded call of a synchronous client: an answer, a stream, or an SDK's helper for streams.
+
+A recorded call of an asynchronous client; see `agent_eventstore.clients.calls`.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,23 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent_eventstore.clients.asked import Asked
-from agent_eventstore.clients.raw import Tap, answer_in
-from agent_eventstore.clients.results import remember
-from agent_eventstore.clients.unrecorded import GOES_ON, UNKNOWN, Guard
+from agent_eventstore.clients.raw import AsyncTap, Tap, answer_in
+from agent_eventstore.clients.unrecorded import GOES_ON, UNKNOWN, Guard, remember
 from agent_eventstore.current import is_over
+from agent_eventstore.machines import CLOSED
 from agent_eventstore.recorder import LlmCall, Turn
-from agent_eventstore.scripts import CLOSED
+from agent_eventstore.recorder_aio import AsyncLlmCall, AsyncTurn
 from agent_eventstore.stops import left
 from eventstore.errors import UnknownResponse
 
-__all__ = ["RecordedManager", "RecordedStream", "call"]
+__all__ = [
+    "AsyncRecordedManager",
+    "AsyncRecordedStream",
+    "RecordedManager",
+    "RecordedStream",
+    "call",
+    "call_async",
+]
 
 
 def call(turn: Turn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any:
@@ -152,3 +162,144 @@ class RecordedManager:
 
     def _watched(self, stream: Any) -> RecordedStream:
         return RecordedStream(stream, self._recorded, self._turn, self._guard)
+
+
+async def call_async(turn: AsyncTurn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any:
+    """Send a request and return what the SDK returns: an answer that is recorded, or a stream."""
+    recorded = await begin_async(turn, asked)
+    try:
+        result = await send()
+    except BaseException as error:
+        await recorded.__aexit__(type(error), error, error.__traceback__)
+        raise
+    if hasattr(type(result), "__anext__"):
+        return AsyncRecordedStream(result, recorded, turn, guard)
+    remember(result, recorded)
+    http = getattr(result, "http_response", None)
+    if http is not None and not http.is_closed:
+        AsyncTap(http, recorded, turn, guard)
+        return result
+    try:
+        await recorded.response(result if http is None else answer_in(http))
+    except UnknownResponse:
+        guard.tell(UNKNOWN)
+    finally:
+        await recorded.__aexit__(None, None, None)
+    return result
+
+
+async def begin_async(turn: AsyncTurn, asked: Asked) -> AsyncLlmCall:
+    """Record a request, after the end of those whose streams were dropped."""
+    for dropped in turn.dropped():
+        await dropped.cancel()
+    return await turn.llm_call(**asked.facts).__aenter__()
+
+
+class AsyncRecordedStream:
+    """An SDK's stream whose chunks are recorded as they pass; all else is the SDK's own."""
+
+    def __init__(self, stream: Any, recorded: AsyncLlmCall, turn: AsyncTurn, guard: Guard) -> None:
+        self._stream = stream
+        self._recorded = recorded
+        # As long as somebody reads the stream, the turn is not one that was abandoned.
+        self._turn = turn
+        self._guard = guard
+        turn.hold(recorded, self)
+        remember(self, recorded)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> Self:
+        """Return the stream itself: a loop that is left may be taken up by another."""
+        return self
+
+    async def __anext__(self) -> Any:
+        """Return the next chunk, unchanged."""
+        try:
+            chunk = await anext(self._stream)
+        except StopAsyncIteration:
+            await self._recorded.__aexit__(None, None, None)
+            raise
+        except BaseException as error:
+            await self._recorded.__aexit__(type(error), error, error.__traceback__)
+            raise
+        if is_over(self._recorded):
+            self._guard.tell(GOES_ON)
+        else:
+            await self._recorded.feed(chunk)
+        return chunk
+
+    async def close(self) -> None:
+        """Close the response; an answer that is not whole is recorded as cancelled."""
+        try:
+            await self._stream.close()
+        finally:
+            await self._recorded.cancel()
+
+    async def aclose(self) -> None:
+        """Close the response; another name of `close`."""
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the stream itself."""
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the response."""
+        try:
+            await self._stream.__aexit__(kind, error, trace)
+        finally:
+            await self._recorded.cancel(left(error) or CLOSED)
+
+
+class AsyncRecordedManager:
+    """What an SDK's ``stream()`` or ``with_streaming_response`` returns: a context manager."""
+
+    def __init__(
+        self, turn: AsyncTurn, asked: Asked, make: Callable[[], Any], guard: Guard
+    ) -> None:
+        self._turn = turn
+        self._guard = guard
+        self._asked = asked
+        self._make = make
+
+    async def __aenter__(self) -> Any:
+        """Send the request and return the SDK's own helper, or its response."""
+        self._recorded = await begin_async(self._turn, self._asked)
+        try:
+            self._manager = self._make()
+            stream = await self._manager.__aenter__()
+        except BaseException as error:
+            await self._recorded.__aexit__(type(error), error, error.__traceback__)
+            raise
+        if hasattr(stream, "http_response"):
+            AsyncTap(stream.http_response, self._recorded, self._turn, self._guard)
+        elif not hasattr(stream, "_raw_stream"):
+            return self._watched(stream)
+        else:
+            # The helpers' other ways to read (text_stream, get_final_message, ...) all end here.
+            stream._raw_stream = self._watched(stream._raw_stream)
+        remember(stream, self._recorded)
+        return stream
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the response; an answer that is not whole is recorded as cancelled."""
+        try:
+            await self._manager.__aexit__(kind, error, trace)
+        finally:
+            await self._recorded.cancel(left(error) or CLOSED)
+
+    def _watched(self, stream: Any) -> AsyncRecordedStream:
+        return AsyncRecordedStream(stream, self._recorded, self._turn, self._guard)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from agent_eventstore.clients import calls, calls_aio
+from agent_eventstore.clients import calls
 from agent_eventstore.clients.asked import Surface, asked_of, seller_at
 from agent_eventstore.clients.unrecorded import ENDED, NO_TURN, NOT_SEEN, Guard, Unrecorded
 from agent_eventstore.current import OpenTurn, current_turn, is_open
@@ -235,8 +235,8 @@ def _recording(
         send = functools.partial(method, *args, **arguments)
         if isinstance(own, AsyncTurn):
             if managed:
-                return calls_aio.AsyncRecordedManager(own, asked, send, guard)
-            return calls_aio.call(own, asked, send, guard)
+                return calls.AsyncRecordedManager(own, asked, send, guard)
+            return calls.call_async(own, asked, send, guard)
         return (calls.RecordedManager if managed else calls.call)(own, asked, send, guard)
 
     return recording

@@ -3,6 +3,8 @@
 A web framework runs what was one loop in several threads and tasks, and the turn of the first is
 unknown to the others. What is lost then is named once for each place, as a warning of Python's
 (which a test turns into an error) and in the log (which a server's operator reads).
+
+Which recorded call an answer or a stream came from.
 """
 
 from __future__ import annotations
@@ -10,9 +12,12 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
+import weakref
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from agent_eventstore.recorder import LlmCall
+from agent_eventstore.recorder_aio import AsyncLlmCall
 from eventstore.errors import CallNotRecorded
 from eventstore.log import get_logger
 
@@ -25,7 +30,10 @@ __all__ = [
     "Guard",
     "Unrecorded",
     "UnrecordedCall",
+    "recorded",
+    "remember",
 ]
+
 
 Unrecorded = Literal["warn", "raise", "ignore"]
 
@@ -97,3 +105,25 @@ def _caller() -> tuple[int, str]:
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         level, frame = level + 1, frame.f_back
     return level, f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+_calls: dict[int, LlmCall | AsyncLlmCall] = {}
+
+
+def recorded(result: object) -> Any:
+    """Return the `LlmCall` of a stream or an answer that a wrapped client returned.
+
+    For products that make several calls at once; otherwise `Turn.last_call` says the same. None if
+    it was not recorded. The call is known for as long as the result lives.
+    """
+    return _calls.get(id(result))
+
+
+def remember(result: object, call: LlmCall | AsyncLlmCall) -> None:
+    """Have `recorded` know the call of a result."""
+    try:
+        gone = weakref.finalize(result, _calls.pop, id(result), None)
+    except TypeError:  # what cannot be watched cannot be told from its successor at that address
+        return
+    gone.atexit = False
+    _calls[id(result)] = call

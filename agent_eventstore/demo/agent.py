@@ -11,10 +11,16 @@ import time
 from collections.abc import Callable
 
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.demo.model import MODEL, ScriptedModel, text_of
-from agent_eventstore.demo.tools import DEFINITIONS, IDEMPOTENT, Workspace
+from agent_eventstore.demo.model import (
+    DEFINITIONS,
+    IDEMPOTENT,
+    MODEL,
+    ScriptedModel,
+    Workspace,
+    text_of,
+)
+from agent_eventstore.machines import RequestedCall
 from agent_eventstore.recorder import LlmCall, Turn
-from agent_eventstore.scripts import RequestedCall
 
 __all__ = ["Agent", "Listener"]
 

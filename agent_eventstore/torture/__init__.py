@@ -3,9 +3,8 @@
 ``eventstore torture`` runs it; `docs/torture.md` tells what it does and what its report means.
 """
 
-from agent_eventstore.torture.report import COUNTS, Findings, Report
-from agent_eventstore.torture.run import Torture, lacks, others_in, run
-from agent_eventstore.torture.scenarios import SCENARIOS
+from agent_eventstore.torture.checking import COUNTS, Findings, Report
+from agent_eventstore.torture.run import SCENARIOS, Torture, lacks, others_in, run
 from agent_eventstore.torture.server import PostgresUnavailable
 
 __all__ = [

@@ -1,4 +1,10 @@
-"""A run from its beginning to its report: who is killed and cut when, and when it is enough."""
+"""What can be done to a database and to those that use it: the scenarios, by name.
+
+A scenario says who takes part and what befalls them; `agent_eventstore.torture.run` runs it. Those
+that put a database back to an older state make one of their own, on whose loss nothing hangs.
+
+A run from its beginning to its report: who is killed and cut when, and when it is enough.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +15,102 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import text
 
-from agent_eventstore.torture.checking import check
-from agent_eventstore.torture.crew import READER, Crew
-from agent_eventstore.torture.notes import Tally, deliveries, recall
-from agent_eventstore.torture.plan import NOTES, PATIENCE_S, TENANT, Plan
-from agent_eventstore.torture.report import COUNTS, Findings, Report
-from agent_eventstore.torture.scenarios import SCENARIOS, Scenario, roles
-from agent_eventstore.torture.setbacks import Setback
+from agent_eventstore.torture.checking import COUNTS, Findings, Report, check
+from agent_eventstore.torture.crew import READER, REBUILDER, WRITER, Crew, Role
+from agent_eventstore.torture.plan import NOTES, PATIENCE_S, TENANT, Plan, Tally, deliveries, recall
+from agent_eventstore.torture.sessions import converse, fork_writers
+from agent_eventstore.torture.setbacks import Copied, Dumped, FailedOver, Setback
+from agent_eventstore.torture.writing import fold, hold, rebuild_again, tail, write
 from eventstore import EventStore, new_id
 from eventstore.errors import StoreUnavailable
 from eventstore.sql import feed
-from projections.setup import install_all
+from projections.engine.setup import install_all
 
-__all__ = ["Torture", "lacks", "others_in", "planned", "run", "torment"]
+__all__ = [
+    "SCENARIOS",
+    "Blow",
+    "Scenario",
+    "Torture",
+    "lacks",
+    "others_in",
+    "planned",
+    "roles",
+    "run",
+    "torment",
+]
+
+
+Blow = Literal["kill", "cut", "stop", "setback"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What befalls a run.
+
+    ``spared`` are never killed, and ``setbacks`` makes the run's own database, by the name of the
+    kind of database that is asked for; a kind that is not in it cannot go back so.
+    """
+
+    summary: str
+    writer: Callable[[Plan, int], None]
+    blows: tuple[Blow, ...]
+    spared: tuple[str, ...] = (READER,)
+    holds: bool = True
+    busy_timeout_ms: int = 30_000
+    setbacks: dict[str, Callable[[Path], Setback]] | None = None
+
+
+SCENARIOS = {
+    "kills": Scenario(
+        "processes are killed, connections are cut",
+        write,
+        ("kill", "cut"),
+    ),
+    "forks": Scenario(
+        "processes fork while threads of theirs use the store, which the children use too",
+        fork_writers,
+        ("kill", "cut"),
+        spared=(READER, WRITER),
+    ),
+    "stops": Scenario(
+        "processes are stopped wherever they are, for up to three seconds",
+        write,
+        ("stop",),
+        busy_timeout_ms=1_000,
+    ),
+    "failover": Scenario(
+        "a lagging standby is promoted: two servers of the run's own, PostgreSQL only",
+        converse,
+        ("setback",),
+        holds=False,
+        setbacks={"postgresql": FailedOver},
+    ),
+    "restore": Scenario(
+        "a dump or copy is restored under living processes, in a database of the run's own",
+        converse,
+        ("setback",),
+        holds=False,
+        setbacks={"postgresql": Dumped, "sqlite": Copied},
+    ),
+}
+"""The scenarios, by name."""
+
+
+def roles(plan: Plan, cursor: str | None) -> list[Role]:
+    """Return who takes part in a run."""
+    scenario = SCENARIOS[plan.scenario]
+    found: list[Role] = [(READER, tail, (index, cursor)) for index in range(plan.readers)]
+    found += [("worker", fold, (index,)) for index in range(plan.workers)]
+    found.append((REBUILDER, rebuild_again, ()))
+    if scenario.holds:
+        found.append(("holder", hold, ()))
+    return found + [(WRITER, scenario.writer, (index,)) for index in range(plan.writers)]
+
 
 _TICK_S = 0.02
 _PAGE = 1_000

@@ -1,4 +1,9 @@
-"""The processes that append: writers that are killed at random, and a holder of transactions.
+"""The processes that follow the writers: tailing readers, projection workers, and rebuilds.
+
+A cut connection is no end for any of them: each goes on where it was, as a product's would. A
+reader remembers its cursor only; what it was handed stands in its notes, in that order.
+
+The processes that append: writers that are killed at random, and a holder of transactions.
 
 Each notes a batch before it appends it and again once it is acknowledged. One that was killed in
 between appends the same batch again when it is restarted, as a product would: the event ids are the
@@ -7,22 +12,109 @@ same, so that the store has to tell whether the first attempt was committed.
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
 from random import Random
 
-from agent_eventstore.torture.notes import Batch, Notes, recall
-from agent_eventstore.torture.plan import PATIENCE_S, TENANT, Plan
+from agent_eventstore.torture.plan import PATIENCE_S, TENANT, Batch, Notes, Plan, recall, write_down
 from eventstore import ANY, EventStore, Meta, NewEvent
-from eventstore.errors import DatabaseBusy, ForkedStore, StoreUnavailable, WrongExpectedVersion
+from eventstore.errors import (
+    DatabaseBusy,
+    EventStoreError,
+    ForkedStore,
+    InvalidCursor,
+    StoreUnavailable,
+    WrongExpectedVersion,
+)
 from eventstore.events import AssistantMessage, TurnEnd, TurnStart, UserMessage
 from eventstore.events.base import Clock, utc_now
 from eventstore.events.records import EventData
 from eventstore.events.values import TextPart
 from eventstore.ids import derived_id
+from projections.catalogue import PROJECTIONS
+from projections.engine import worker
+from projections.engine.rebuild import rebuild
 
-__all__ = ["append", "hold", "make", "open_store", "write"]
+__all__ = ["append", "fold", "hold", "make", "open_store", "rebuild_again", "tail", "write"]
+
+
+_PAUSE_S = 0.02
+
+_PAGE = 500
+
+
+def tail(plan: Plan, index: int, cursor: str | None) -> None:
+    """Read the feed from a cursor on, until all that was written has been handed out.
+
+    Where the cursor is refused, since the log has gone back, forgets all and begins anew. Gives up
+    when nothing came for two minutes, though the writers have ended.
+    """
+    seen = 0
+    file = os.open(plan.notes(f"reader-{index}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    until = time.monotonic() + PATIENCE_S
+    with open_store(plan) as store, Notes(plan.notes(f"readers-{index}")) as notes:
+        while True:
+            try:
+                # Before the page: what is stored then must be in it, or in one of those before.
+                end = sum(plan.heads(store).values()) if plan.settled() else None
+                page = store.read_all(after=cursor, limit=_PAGE)
+                own = [each for each in page if each.meta.correlation_id == plan.run.hex]
+                write_down(file, [(each.conversation_id, each.version) for each in own])
+                cursor, seen = page.cursor, seen + len(own)
+                if page:
+                    until = time.monotonic() + PATIENCE_S
+                    continue
+                if end is not None and seen >= end:
+                    break
+            except InvalidCursor:
+                os.ftruncate(file, 0)
+                cursor, seen = None, 0
+                notes.count("begun_anew")
+            except StoreUnavailable:
+                pass
+            if plan.settled() and time.monotonic() > until:
+                break
+            time.sleep(_PAUSE_S)
+    os.close(file)
+
+
+def fold(plan: Plan, index: int) -> None:
+    """Keep all projections warm, as ``eventstore projections run`` does."""
+    stop = threading.Event()
+    threading.Thread(target=_tell_when_stopped, args=(plan, stop), daemon=True).start()
+    with open_store(plan) as store:
+        while not stop.is_set():
+            with suppress(EventStoreError):
+                worker.run(store, poll_interval_s=_PAUSE_S, stop=stop)
+
+
+def _tell_when_stopped(plan: Plan, stop: threading.Event) -> None:
+    while not plan.stopped():
+        time.sleep(_PAUSE_S)
+    stop.set()
+
+
+def rebuild_again(plan: Plan) -> None:
+    """Rebuild projections, some or all, again and again.
+
+    Rests for as long as each has taken: what a rebuild costs grows with the log, and would leave
+    the writers of a long run ever less.
+    """
+    choose = plan.chance("rebuild", os.getpid())
+    names = [projection.name for projection in PROJECTIONS]
+    with Notes(plan.notes("rebuilds")) as notes, open_store(plan) as store:
+        while not plan.stopped():
+            chosen, started = choose.sample(names, choose.randint(1, len(names))), time.monotonic()
+            with suppress(EventStoreError):
+                done = rebuild(store, chosen)
+                notes.acknowledged(Batch("rebuild", plan.run, done.events), 0)
+            until = 2 * time.monotonic() - started
+            while time.monotonic() < until and not plan.stopped():
+                time.sleep(_PAUSE_S)
+
 
 _LARGEST = 20
 _CLOCK_OFF_S = 86_400.0

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from agent_eventstore.importers import Transcript as Imported
-from agent_eventstore.importers import load, read_transcripts
+from agent_eventstore.formats import Transcript as Imported
+from agent_eventstore.formats import load, read_transcripts
 from benchmarks.context.candidates import Candidate, Reader, stateless
 from benchmarks.context.transcripts import (
     MODEL,
@@ -26,7 +26,7 @@ from benchmarks.context.transcripts import (
 from eventstore import EventStore, new_id
 from eventstore.errors import ImportFailed
 from projections import Views
-from projections.compression import (
+from projections.context.compression import (
     Item,
     MemorySearch,
     Strategy,
@@ -36,7 +36,7 @@ from projections.compression import (
     strategy_of,
     with_relevance,
 )
-from projections.compression.assembly import assemble
+from projections.context.compression.pipeline import assemble
 from projections.context.settings import ContextSettings
 
 __all__ = ["alone", "reduced", "strategies_alone", "view_of"]
@@ -71,7 +71,7 @@ def strategies_alone() -> list[Candidate]:
 
 
 def alone(strategy: Strategy) -> Candidate:
-    """Return a strategy as a candidate; the answers are those of `projections.compression`."""
+    """Return a strategy as a candidate; `projections.context.compression` gives the answers."""
     name = f"strategy {strategy.name}"
     return stateless(name, lambda messages, budget: reduced(messages, budget, strategy))
 

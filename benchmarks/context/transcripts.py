@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from eventstore.tokens import Tokenizer, count_message, tokenizer_for
+from projections.tokens import Tokenizer, count_message, tokenizer_for
 
 __all__ = [
     "MODEL",
@@ -114,7 +114,7 @@ def broken(messages: Sequence[Message]) -> bool:
 
 
 def request_tokens(messages: Iterable[Message]) -> int:
-    """Return the prompt tokens of a request, as ``eventstore.tokens.count_messages`` counts it."""
+    """Return the prompt tokens of a request, as ``projections.tokens.count_messages`` counts it."""
     return _REPLY + sum(map(message_tokens, messages))
 
 

@@ -7,7 +7,7 @@ import re
 from sqlalchemy import Connection, UniqueConstraint, func, inspect, select, text
 
 from eventstore.checks import Check
-from eventstore.sql.held_back import held_back
+from eventstore.sql.feed import held_back
 from eventstore.sql.migrate import REVISIONS, current_revision, revision_script
 from eventstore.sql.schema import metadata_for
 from eventstore.store import EventStore

@@ -19,20 +19,22 @@ from eventstore.events.lifecycle import (
     ConversationStart,
     Erasure,
     ModeSwitch,
+    RunEnd,
+    RunStart,
+    RunStepEnd,
+    RunStepStart,
     SessionEnd,
     SessionStart,
     TaskEnd,
     TaskEnqueue,
     TaskStart,
+    ToolPolicy,
     TurnEnd,
     TurnStart,
 )
-from eventstore.events.meta import Meta
 from eventstore.events.model import AssistantChunk, AssistantMessage, LlmError, LlmRequest
-from eventstore.events.records import NewEvent, RecordedEvent
+from eventstore.events.records import Meta, NewEvent, RecordedEvent
 from eventstore.events.registry import EVENT_TYPES, UnknownEvent
-from eventstore.events.runs import RunEnd, RunStart, RunStepEnd, RunStepStart
-from eventstore.events.tool_policy import ToolPolicy
 from eventstore.events.values import (
     Artifact,
     BlobRef,

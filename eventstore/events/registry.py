@@ -27,6 +27,10 @@ from eventstore.events.lifecycle import (
     ConversationStart,
     Erasure,
     ModeSwitch,
+    RunEnd,
+    RunStart,
+    RunStepEnd,
+    RunStepStart,
     SessionEnd,
     SessionStart,
     TaskEnd,
@@ -36,7 +40,6 @@ from eventstore.events.lifecycle import (
     TurnStart,
 )
 from eventstore.events.model import AssistantChunk, AssistantMessage, LlmError, LlmRequest
-from eventstore.events.runs import RunEnd, RunStart, RunStepEnd, RunStepStart
 
 __all__ = ["EVENT_TYPES", "REGISTRY", "UPCASTERS", "UnknownEvent"]
 

@@ -13,11 +13,10 @@ from eventstore.errors import CannotConnect, DatabaseBusy, EventStoreError, Stor
 from eventstore.events.base import Clock
 from eventstore.log import get_logger
 from eventstore.sealing import SealingKey
-from eventstore.sql.append import append, is_locked
+from eventstore.sql.append import Group, Heads, append, is_locked
 from eventstore.sql.dialect import DriverConnection
 from eventstore.sql.driver import AtHand, statement, transaction
 from eventstore.sql.failures import lacks_connection, translated
-from eventstore.sql.group import Group, Heads
 from eventstore.sql.requests import Append, Appended
 
 __all__ = ["Appending"]

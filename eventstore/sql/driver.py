@@ -23,8 +23,7 @@ from sqlalchemy.pool import QueuePool
 from eventstore.forks import at_fork
 from eventstore.sealing import OPTION, Keyring
 from eventstore.sql.dialect import DriverConnection, dialect_named
-from eventstore.sql.inherited import USER, Opened
-from eventstore.sql.sessions import BRIEF
+from eventstore.sql.sessions import BRIEF, USER, Opened
 
 __all__ = ["EACH", "AtHand", "begin", "statement", "transaction"]
 

@@ -1,4 +1,10 @@
-"""Engines for the two databases, with the settings that durability and isolation rest on.
+"""The feed's epochs on PostgreSQL: one for each cluster that the log has lived in.
+
+Transaction ids, by which the feed is ordered, begin anew in another cluster. Whichever connection
+is the first to find the log in one, after a dump and restore, begins an epoch before anything can
+be appended through it; so it is looked at on each new connection, of every store.
+
+Engines for the two databases, with the settings that durability and isolation rest on.
 
 SQLite: write-ahead log, ``synchronous=FULL`` unless asked otherwise, a busy timeout, and explicit
 ``BEGIN`` (``BEGIN IMMEDIATE`` for writers), because the driver's own idea of when a transaction
@@ -10,24 +16,63 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
 from eventstore.errors import InvalidUrl, NotWritable
-from eventstore.masking import masked
+from eventstore.log import masked
 from eventstore.sql.driver import EACH, settings
 from eventstore.sql.driver import begin as begin_sqlite
-from eventstore.sql.epochs import renew_epoch
 from eventstore.sql.sessions import NAMES, Session
 from eventstore.sql.urls import parse
 
-__all__ = ["SYNCHRONOUS", "Synchronous", "begin_write", "open_engine", "snapshot_of", "writer_of"]
+__all__ = [
+    "SYNCHRONOUS",
+    "Synchronous",
+    "begin_write",
+    "open_engine",
+    "renew_epoch",
+    "snapshot_of",
+    "writer_of",
+]
+
+
+_MOVED = """
+    SELECT last.epoch + 1, now.system_identifier::text
+    FROM pg_control_system() AS now,
+        (SELECT epoch, system_identifier FROM store_epochs ORDER BY epoch DESC LIMIT 1) AS last
+    WHERE last.system_identifier <> now.system_identifier::text
+        AND current_setting('transaction_read_only') = 'off'
+"""
+_BEGIN = """
+    INSERT INTO store_epochs (epoch, system_identifier, started_at) VALUES (%s, %s, %s)
+    ON CONFLICT (epoch) DO NOTHING
+"""
+
+
+def renew_epoch(connection: psycopg.Connection[Any]) -> None:
+    """Begin a new epoch if the log is now in another cluster; commits.
+
+    A connection that may only read leaves it to the first that writes: until then nothing is
+    appended, and the feed hands out nothing that it cannot place.
+    """
+    try:
+        moved = connection.execute(_MOVED).fetchone()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege):
+        connection.rollback()  # There is no log yet, or none that this login can append to.
+        return
+    if moved is not None:
+        connection.execute(_BEGIN, (*moved, datetime.now(UTC)))
+    connection.commit()
+
 
 _APPLICATION = "agent-eventstore"
 SYNCHRONOUS = "eventstore_synchronous"

@@ -5,11 +5,17 @@ takes positions before it commits: ordering by position would skip what commits 
 order is ``(epoch, tx_id, position)``, and only what lies below the snapshot's ``xmin`` is handed
 out: every transaction below it has ended, so nothing can still appear there. Transaction ids do
 not survive a dump and restore into another cluster, so the epoch rises when the cluster's system
-identifier has changed (`eventstore.sql.epochs`).
+identifier has changed (`eventstore.sql.engines`).
 
 A cursor is a place in that order and the beginning of the chain of the event there. Salts are
 random, so that the same cursor stands for the same history in any database: one of another store,
 or of a log that has gone back to an older state since, is found out instead of skipping events.
+
+What the feed does not hand out yet, and whose transaction it waits for.
+
+On PostgreSQL an event is handed out once every transaction that began before its own has ended (see
+`eventstore.sql.feed`), so that one transaction left open holds back the feed of the whole server.
+Here it is found and named. On SQLite nothing is ever held back.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -24,9 +31,21 @@ from eventstore.errors import InvalidCursor
 from eventstore.events.records import RecordedEvent
 from eventstore.sealing import keys_of
 from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
-from eventstore.sql.rows import COLUMNS, decode_rows
+from eventstore.sql.read import COLUMNS, decode_rows
 
-__all__ = ["Behind", "FeedPage", "behind", "feed_end", "gained", "holds", "read_feed"]
+__all__ = [
+    "Behind",
+    "FeedPage",
+    "HeldBack",
+    "Holder",
+    "behind",
+    "feed_end",
+    "gained",
+    "held_back",
+    "holds",
+    "read_feed",
+]
+
 
 _COLUMNS = len(COLUMNS["sqlite"].split(","))
 _DIGEST_BYTES = 8
@@ -252,3 +271,87 @@ def _parse(dialect: str, cursor_text: str | None) -> _Place:
 
 def _render(dialect: str, place: _Place) -> str:
     return ":".join([_PREFIX[dialect], *(str(number) for number in place.numbers), place.digest])
+
+
+_EVENTS = """
+    SELECT count(*), min(recorded_at) FROM events
+    WHERE epoch = (SELECT max(epoch) FROM store_epochs)
+        AND tx_id >= pg_snapshot_xmin(pg_current_snapshot())
+"""
+# The statement that a session runs is left out: it may quote a payload.
+_HOLDER = """
+    SELECT pid, application_name, usename, datname, state, xact_start, NULL
+    FROM pg_stat_activity WHERE backend_xid = pg_snapshot_xmin(pg_current_snapshot())::xid
+    UNION ALL
+    SELECT NULL, NULL, owner, database, 'prepared', prepared, gid
+    FROM pg_prepared_xacts WHERE transaction = pg_snapshot_xmin(pg_current_snapshot())::xid
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The oldest transaction that has written and not ended, and the session that it belongs to.
+
+    A prepared transaction (``prepared`` is its name) has no session. ``seconds`` is its age.
+    """
+
+    pid: int | None
+    application_name: str | None
+    user: str | None
+    database: str | None
+    state: str | None
+    seconds: float
+    prepared: str | None
+
+    @property
+    def said(self) -> str:
+        """The holder in words."""
+        who = f"process {self.pid}" if self.pid else f"the prepared transaction {self.prepared!r}"
+        facts = (
+            self.application_name,
+            self.state if self.pid else None,
+            f"user {self.user}",
+            f"database {self.database}",
+        )
+        return f"{who} ({', '.join(fact for fact in facts if fact)}), for {self.seconds:,.1f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Committed events that the feed does not hand out yet.
+
+    ``seconds`` is how long ago the oldest of them was recorded. ``holder`` is also known while it
+    holds no event back; it is None if there is none, or if the login may not see other sessions.
+    """
+
+    events: int
+    seconds: float
+    holder: Holder | None
+
+    @property
+    def said(self) -> str:
+        """What is held back and by whom, in words."""
+        if not self.events:
+            return "every committed event is handed out"
+        by = self.holder.said if self.holder else "a session that this login may not look at"
+        events = "1 event" if self.events == 1 else f"{self.events:,} events"
+        return f"{events} held back, the oldest for {self.seconds:,.1f} s, by {by}"
+
+
+def held_back(connection: AnyConnection) -> HeldBack:
+    """Return what the feed holds back now, in the caller's transaction."""
+    if dialect_of(connection).is_sqlite:
+        return HeldBack(0, 0.0, None)
+    now, run = datetime.now(UTC), cursor(connection)
+    [(events, oldest)] = run.execute(_EVENTS).fetchall()
+    found = run.execute(_HOLDER).fetchone()
+    run.close()
+    holder = None
+    if found is not None:
+        pid, application, user, database, state, began, prepared = found
+        holder = Holder(pid, application, user, database, state, _seconds(began, now), prepared)
+    return HeldBack(events, _seconds(oldest, now), holder)
+
+
+def _seconds(since: datetime | None, now: datetime) -> float:
+    return max(0.0, round((now - since).total_seconds(), 3)) if since else 0.0

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 import eventstore
 from eventstore.errors import SchemaOutdated, SchemaTooNew, TablesTaken
-from eventstore.masking import masked
+from eventstore.log import masked
 from eventstore.sql.engines import begin_write
 from eventstore.sql.failures import translated
 from eventstore.sql.schema import metadata_for

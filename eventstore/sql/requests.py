@@ -10,17 +10,15 @@ from typing import Any
 from uuid import UUID
 
 from eventstore.blobs import Blob, externalise
-from eventstore.envelope import PRIVATE, wrapped
 from eventstore.errors import InvalidEvent
 from eventstore.events.base import Payload
 from eventstore.events.bounds import Excess, excess_of, excesses
 from eventstore.events.codec import dumps, encode
 from eventstore.events.lifecycle import Erasure
-from eventstore.events.meta import NO_META, Meta
-from eventstore.events.records import EventData, NewEvent, RecordedEvent
+from eventstore.events.records import NO_META, EventData, Meta, NewEvent, RecordedEvent
 from eventstore.events.registry import UnknownEvent
 from eventstore.ids import fresh_id
-from eventstore.integrity import commit_to
+from eventstore.integrity import PRIVATE, commit_to, wrapped
 from eventstore.redaction import Redactor, redacted
 from eventstore.sealing import DATA, META, Keyring, SealingKey
 from eventstore.sql.types import escape

@@ -1,27 +1,47 @@
-"""The rows of `conversations`: looking streams up, listing them, and fencing their writers."""
+"""The rows of `conversations`: looking streams up, listing them, and fencing their writers.
+
+Which conversation an imported source became, for sources that state no id of their own.
+
+Such a source is known by a digest of its content alone. A digest lets whoever guesses the content
+be sure of it, so the row lives no longer than the content: erasing any part of the conversation
+deletes it, and the ids of conversation and events tell nothing.
+
+What a checkpoint marks of a store: each conversation's version and chain value.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from secrets import randbits
-from typing import Any
-from uuid import UUID
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Double, Select, cast, func, select, update
+from sqlalchemy import Connection, Double, Select, cast, delete, func, insert, select, text, update
 
 from eventstore.errors import ConversationDamaged, ConversationNotFound
+from eventstore.integrity import Problem
+from eventstore.sql.dialect import Statement, cursor, dialect_of
 from eventstore.sql.schema import metadata_for
 
 __all__ = [
+    "Mark",
     "StreamInfo",
+    "claim",
     "count_events",
+    "differences",
+    "find",
+    "forget",
     "get_stream",
     "list_streams",
     "next_ids",
+    "next_marks",
     "raise_writer_epoch",
+    "store_id_of",
     "without_row",
 ]
+
 
 # What decoding a value raises that SQLite keeps in a column of another type.
 _UNREADABLE = (AttributeError, TypeError, ValueError)
@@ -167,3 +187,104 @@ def _query(connection: Connection) -> tuple[Select[Any], Any]:
         ),
         table,
     )
+
+
+def find(connection: Connection, source: str) -> UUID | None:
+    """Return the conversation that a source became; None if it became none, or that was erased."""
+    table = metadata_for(connection.dialect.name).tables["import_sources"]
+    query = select(table.c.conversation_id).where(table.c.source == source)
+    return connection.execute(query).scalars().first()
+
+
+def claim(connection: Connection, source: str) -> UUID:
+    """Return the conversation of a source, in the caller's transaction; a new id for a new one."""
+    if connection.dialect.name == "postgresql":
+        # A unique index would not hold the conversation's id, by which tables are distributed.
+        lock = text("SELECT pg_advisory_xact_lock(hashtextextended(:source, 11))")
+        connection.execute(lock, {"source": source})
+    found = find(connection, source)
+    if found is None:
+        # Not one of `new_id`: those of one import begin alike, and people name ids by beginnings.
+        found = uuid4()
+        table = metadata_for(connection.dialect.name).tables["import_sources"]
+        connection.execute(insert(table).values(conversation_id=found, source=source))
+    return found
+
+
+def forget(connection: Connection, conversation_id: UUID) -> None:
+    """Delete what tells the source of a conversation, in the caller's transaction."""
+    table = metadata_for(connection.dialect.name).tables["import_sources"]
+    connection.execute(delete(table).where(table.c.conversation_id == conversation_id))
+
+
+_FIRST = Statement(
+    "SELECT conversation_id, version, chain FROM conversations "
+    "ORDER BY conversation_id LIMIT :page_size"
+)
+_NEXT = Statement(
+    "SELECT conversation_id, version, chain FROM conversations "
+    "WHERE conversation_id > :after ORDER BY conversation_id LIMIT :page_size"
+)
+_COMPARED = Statement(
+    """
+    SELECT
+        (SELECT chain FROM events
+            WHERE conversation_id = :conversation_id AND version = :version),
+        (SELECT max(version) FROM events WHERE conversation_id = :conversation_id)
+    """
+)
+
+
+class Mark(NamedTuple):
+    """A conversation's version and the chain value there."""
+
+    conversation_id: UUID
+    version: int
+    chain: bytes
+
+
+def store_id_of(connection: Connection) -> UUID:
+    """Return the random id that the store got with its schema, and that copies of it share."""
+    table = metadata_for(connection.dialect.name).tables["store_identity"]
+    found: UUID = connection.execute(select(table.c.store_id)).scalar_one()
+    return found
+
+
+def next_marks(connection: Connection, after: UUID | None, limit: int) -> list[Mark]:
+    """Return the marks of the conversations above ``after`` in order of id, up to ``limit``.
+
+    Raises:
+        ConversationDamaged: A row holds what no append has written.
+    """
+    dialect, cur = dialect_of(connection), cursor(connection)
+    if after is None:
+        cur.execute(_FIRST.on(dialect), {"page_size": limit})
+    else:
+        cur.execute(_NEXT.on(dialect), {"page_size": limit, "after": dialect.from_id(after)})
+    found: list[Mark] = []
+    for key, version, chain in cur.fetchall():
+        conversation_id = dialect.to_id(key)
+        if not isinstance(version, int) or not isinstance(chain, bytes):
+            raise ConversationDamaged(conversation_id)
+        found.append(Mark(conversation_id, version, chain))
+    return found
+
+
+def differences(connection: Connection, marks: Iterable[Mark]) -> Iterator[Problem]:
+    """Yield what is no longer there of what was marked."""
+    dialect, cur = dialect_of(connection), cursor(connection)
+    for conversation_id, version, chain in marks:
+        key = dialect.from_id(conversation_id)
+        cur.execute(_COMPARED.on(dialect), {"conversation_id": key, "version": version})
+        found, last = cur.fetchone()
+        if found == chain or version == 0:
+            continue
+        if last is None:
+            detail = f"the conversation is gone, and had {version} events at the checkpoint"
+            yield Problem(conversation_id, 1, "conversation_missing", detail)
+        elif found is None and last < version:
+            detail = f"the last event is {last}, and was {version} at the checkpoint"
+            yield Problem(conversation_id, last + 1, "tail_missing", detail)
+        else:
+            detail = "another history stands here than at the checkpoint"
+            yield Problem(conversation_id, version, "history_differs", detail)

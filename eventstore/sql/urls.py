@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import ArgumentError
 
 from eventstore.errors import InvalidUrl
-from eventstore.masking import HIGHEST_PORT, MaskedUrl, masked
+from eventstore.log import HIGHEST_PORT, MaskedUrl, masked
 from eventstore.sql.sessions import NAMES, problem_of
 
 __all__ = ["parse"]

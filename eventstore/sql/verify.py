@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from eventstore.blobs import read_blob, stub_of
-from eventstore.envelope import unwrapped
 from eventstore.errors import BlobDamaged, BlobNotFound, KeyUnavailable
 from eventstore.events import BlobRef, Erasure, ToolResult
 from eventstore.events.codec import decode
@@ -21,16 +20,10 @@ from eventstore.integrity import (
     chain_step,
     commit_to,
     microseconds_of,
+    unwrapped,
 )
 from eventstore.sealing import DATA, SEALED, SealingKey, key_of, keys_of, opened
-from eventstore.sql.dialect import (
-    AnyConnection,
-    Dialect,
-    Statement,
-    cursor,
-    dialect_of,
-    text_out,
-)
+from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of, text_out
 from eventstore.sql.streams import count_events, get_stream, next_ids, without_row
 from eventstore.sql.transactions import Transactions
 

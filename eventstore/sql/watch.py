@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from sqlalchemy import Engine
 
-from eventstore.masking import masked
+from eventstore.log import masked
 from eventstore.sql.dialect import Statement, dialect_named
 from eventstore.sql.failures import translated
 

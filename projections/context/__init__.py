@@ -7,31 +7,27 @@ front, ``settings`` has the limits, ``builder`` puts all of that together, and `
 back what was sent. Every text that stands for something missing is in ``prompts``.
 """
 
-from projections.context.budget import Budget, Group
 from projections.context.builder import build
 from projections.context.fold import CONTEXT, ContextProjection
-from projections.context.injections import Injection
-from projections.context.ledger import LedgerEntry
-from projections.context.paths import READ_OUTPUT
-from projections.context.prompt_texts import PromptTexts
+from projections.context.formats import openai_chat
+from projections.context.plans import READ_OUTPUT, Budget, Group
 from projections.context.rows import CONTEXT_MESSAGES, ContextRow
-from projections.context.settings import ContextSettings
-from projections.context.source import Head, ListRowSource, RowSource
-from projections.context.system_part import compose
-from projections.context.view import ContextView
-from projections.context.wire import openai_chat
+from projections.context.settings import ContextSettings, PromptTexts
+from projections.context.source import ContextHead, ListRowSource, RowSource
+from projections.context.system_part import Injection, compose
+from projections.context.view import ContextView, LedgerEntry
 
 __all__ = [
     "CONTEXT",
     "CONTEXT_MESSAGES",
     "READ_OUTPUT",
     "Budget",
+    "ContextHead",
     "ContextProjection",
     "ContextRow",
     "ContextSettings",
     "ContextView",
     "Group",
-    "Head",
     "Injection",
     "LedgerEntry",
     "ListRowSource",

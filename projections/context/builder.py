@@ -14,29 +14,25 @@ from operator import is_not
 from typing import Any
 
 from eventstore.errors import BudgetInfeasible
-from eventstore.tokens import Count, Tokenizer, count_messages, count_tools, tokenizer_for
-from projections import token_counts
-from projections.compression.llm_summary import LlmSummary, SummaryRequest
-from projections.compression.monitor import ContextUsage, usage_of
-from projections.compression.strategy import Strategy, options_of, strategy_of
-from projections.context import counts
-from projections.context.budget import Budget, Group, groups_of
+from projections.context import detail
+from projections.context.compression.llm_summary import LlmSummary, SummaryRequest
+from projections.context.compression.monitor import ContextUsage, usage_of
+from projections.context.compression.strategy import Strategy, options_of, strategy_of
 from projections.context.detail import shortened, without_result
-from projections.context.digest import digest_row
-from projections.context.injections import Injection
-from projections.context.ledger import Account
+from projections.context.formats import Wire, additions_of, format_named
+from projections.context.formats.base import native_for
 from projections.context.limits import chars_of, within
-from projections.context.memo import PlanMemo
-from projections.context.past import ERROR
-from projections.context.paths import without_path
+from projections.context.plan_cache import PlanMemo
 from projections.context.planning import Plan, Planned, plan
+from projections.context.plans import ERROR, Budget, Group, groups_of, without_path
 from projections.context.recall import recall_for
 from projections.context.rows import ENCODING, ContextRow
 from projections.context.settings import DEFAULTS, ContextSettings
-from projections.context.source import Head, RowSource
-from projections.context.view import ContextView
-from projections.context.wire import Wire, additions_of, format_named
-from projections.context.wire.base import native_for
+from projections.context.source import ContextHead, RowSource
+from projections.context.system_part import Injection
+from projections.context.view import Account, ContextView, digest_row
+from projections.tokens import Count, Tokenizer, count_messages, count_tools, tokenizer_for
+from projections.tokens import counts as token_counts
 
 __all__ = ["build"]
 
@@ -221,7 +217,7 @@ class _Builder:
         if not self._with_results:
             rows = map(without_result, rows)
         if self._tokenizer.name != ENCODING:
-            rows = counts.ahead(rows, self._tokenizer, _PAGE)
+            rows = detail.ahead(rows, self._tokenizer, _PAGE)
         fixed = overhead + sum(group.tokens for group in front)
         window = within(
             (self._group(each) for each in groups_of(rows)),
@@ -287,7 +283,7 @@ class _Builder:
         return bare
 
     def _count(self, rows: Sequence[ContextRow], wire: Wire, overhead: Count) -> Count:
-        total = counts.added(rows, self._tokenizer, overhead)
+        total = detail.added(rows, self._tokenizer, overhead)
         if native := self._native(rows):
             total += Count(native, exact=False, margin=_NATIVE_MARGIN)
         added = (token_counts.count_text(text, self._tokenizer) for text in wire.added)
@@ -307,7 +303,7 @@ class _Builder:
             compressed=chosen.trimmed,
         )
 
-    def _front(self, head: Head, injections: Sequence[Injection]) -> list[Group]:
+    def _front(self, head: ContextHead, injections: Sequence[Injection]) -> list[Group]:
         own = [self._group((row,), "system part") for row in head.system]
         if head.notebook:
             own.append(self._group((head.notebook,), "notebook"))
@@ -317,7 +313,7 @@ class _Builder:
 
     def _injected(self, place: int, injection: Injection) -> Group:
         message = {"role": "system", "content": injection.text}
-        count = counts.composed(injection.text, self._tokenizer)
+        count = detail.composed(injection.text, self._tokenizer)
         row = ContextRow(
             version=0,
             part=place,
@@ -332,7 +328,7 @@ class _Builder:
         )
         return Group((row,), count.tokens, injection.label)
 
-    def _user_messages(self, head: Head) -> list[Group]:
+    def _user_messages(self, head: ContextHead) -> list[Group]:
         first, latest = head.first_user, self._source.latest_user()
         groups = [] if first is None else [self._group((first,), "first user message")]
         if latest and (first is None or latest.key != first.key):
@@ -349,7 +345,7 @@ class _Builder:
         return self._group(tuple(map(shortened, group.rows)))
 
     def _group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
-        tokens, lasting = counts.total(rows, self._tokenizer), 0
+        tokens, lasting = detail.total(rows, self._tokenizer), 0
         if self._noted:
             tokens += sum(self._note for row in rows if row.kind in self._noted)
         if native := self._native(rows):

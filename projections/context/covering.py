@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from projections.base import Change, Patch, Put, State
 from projections.context.rows import CONTEXT_MESSAGES
+from projections.engine.projection import Change, Patch, Put, State
 
 __all__ = ["cover", "initial", "keep_out", "placed", "reveal"]
 

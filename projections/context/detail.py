@@ -1,4 +1,10 @@
-"""The columns that hold a message at every level of detail, made once, when it is folded.
+"""The tokens of stored rows for a model: the row's own count, or one kept beside the rows.
+
+Rows carry the count of one encoding. For another one the counts are kept in ``token_counts``: what
+is active there (see `projections.tokens.counts`) answers for many rows in one query, and what it
+does not know is counted once.
+
+The columns that hold a message at every level of detail, made once, when it is folded.
 
 What the product wrote for a level (document 004, ``sections``) goes before what is made here. A
 row holds no level that is not shorter than the one above it.
@@ -6,21 +12,90 @@ row holds no level that is not shorter than the one above it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from eventstore.events import Sections
-from eventstore.tokens import Tokenizer
-from projections.compression.facts import Fact, FactKind, lasting_facts
-from projections.compression.items import Item, Message
-from projections.compression.shortening import Preview, shorten
-from projections.context import counts
-from projections.context.budget import Group
+from projections.context.compression.facts import Fact, FactKind, lasting_facts
+from projections.context.compression.items import Item, Message
+from projections.context.compression.shortening import Preview, shorten
 from projections.context.limits import chars_of
+from projections.context.plans import Group
 from projections.context.prompts import EXCLUDED_RESULT
 from projections.context.rows import ContextRow, counted
+from projections.tokens import Count, Tokenizer, counts
 
-__all__ = ["GroupItem", "detailed", "plain", "shortened", "without_result"]
+__all__ = [
+    "GroupItem",
+    "added",
+    "ahead",
+    "composed",
+    "detailed",
+    "of",
+    "plain",
+    "shortened",
+    "total",
+    "without_result",
+]
+
+
+def of(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> list[Count]:
+    """Return the tokens of each row's message within a request, in the same order."""
+    others = [row.message for row in rows if row.encoding != tokenizer.name]
+    counted = iter(counts.count_all(others, tokenizer))
+    return [
+        tokenizer.widen(row.count) if row.encoding == tokenizer.name else next(counted)
+        for row in rows
+    ]
+
+
+def added(rows: Sequence[ContextRow], tokenizer: Tokenizer, start: Count) -> Count:
+    """Return ``start`` and the tokens of the rows' messages together."""
+    name = tokenizer.name if tokenizer.exact else None
+    others, exact = [], 0
+    for row in rows:
+        if row.encoding == name and row.tokens_exact:
+            exact += row.tokens
+        else:
+            others.append(row)
+    return sum(of(others, tokenizer), start + Count(exact))
+
+
+def total(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> int:
+    """Return the tokens of the rows' messages together."""
+    tokens = 0
+    for row in rows:
+        if row.encoding != tokenizer.name:
+            return sum(count.tokens for count in of(rows, tokenizer))
+        tokens += row.tokens
+    return tokens
+
+
+def composed(text: str, tokenizer: Tokenizer) -> Count:
+    """Return the tokens of a system message that is made for requests; remembered, not stored.
+
+    The same text goes into request after request: the system part, the digest of a step.
+    """
+    return tokenizer.widen(_composed(text, tokenizer.plain))
+
+
+@lru_cache(maxsize=512)
+def _composed(text: str, tokenizer: Tokenizer) -> Count:
+    return counts.count({"role": "system", "content": text}, tokenizer)
+
+
+def ahead(rows: Iterable[ContextRow], tokenizer: Tokenizer, page: int) -> Iterator[ContextRow]:
+    """Yield the rows, having looked for the counts of a page of them in one query.
+
+    Counts nothing: a row that nobody asks about costs no tokenizing.
+    """
+    source = iter(rows)
+    while some := list(islice(source, page)):
+        counts.recall([row.message for row in some if row.encoding != tokenizer.name], tokenizer)
+        yield from some
+
 
 _LETTERS: dict[FactKind, str] = {"identifier": "i", "name": "n", "phrase": "p", "term": "t"}
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
@@ -111,7 +186,7 @@ class GroupItem(Item):
 def _shorter_tokens(rows: tuple[ContextRow, ...], tokenizer: Tokenizer) -> int:
     if all(row.encoding == tokenizer.name for row in rows):
         return sum(row.tokens if row.shorter_tokens is None else row.shorter_tokens for row in rows)
-    return counts.total([shortened(row) for row in rows], tokenizer)
+    return total([shortened(row) for row in rows], tokenizer)
 
 
 def _messages(item: GroupItem) -> tuple[Message, ...]:

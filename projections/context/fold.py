@@ -44,17 +44,18 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
 )
-from projections.base import Change, Patch, Put, State
-from projections.compression.shortening import Preview
-from projections.context import active, content, covering, prompts
+from projections.context import content, covering, prompts
+from projections.context import state as active
 from projections.context import state as memory
+from projections.context.compression.shortening import Preview
 from projections.context.detail import detailed, plain
-from projections.context.memo import touch
-from projections.context.quoted import place_of
+from projections.context.formats import chat
+from projections.context.plan_cache import touch
+from projections.context.prompts import place_of
 from projections.context.rows import CONTEXT_MESSAGES, Kind, counted
-from projections.context.wire import native
-from projections.folding import not_yet_within
-from projections.quoting import PLACE
+from projections.engine.folding import not_yet_within
+from projections.engine.projection import Change, Patch, Put, State
+from projections.engine.quoting import PLACE
 
 __all__ = ["CONTEXT", "ContextProjection"]
 
@@ -62,14 +63,14 @@ _TABLE = CONTEXT_MESSAGES.name
 _SAID = (None, "text", "error")  # part types of what is said to the user, folded or not
 _UNCERTAIN = ("not_started", "outcome_unknown")
 _MOST_EARLIER = 32  # failed calls with a text that one retry may make up for
-_NO_NATIVE = native.columns(None)
+_NO_NATIVE = chat.columns(None)
 _NO_PLACE = dict.fromkeys(column.name for column in PLACE)
 
 
 class ContextProjection:
     """One row a message of the messages[] view, with its tokens; see the module for the rules.
 
-    Beside them stands what requests take from the conversation: see `projections.context.active`.
+    Beside them stands what requests take from the conversation: see `projections.context.state`.
     """
 
     name = "context"
@@ -78,7 +79,7 @@ class ContextProjection:
 
     def initial(self) -> State:
         """Return the state before the first event."""
-        return memory.initial() | covering.initial() | active.initial()
+        return memory.initial() | covering.initial() | active.none_active()
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and the rows that it adds, completes or hides."""
@@ -113,7 +114,7 @@ def _user(state: State, event: RecordedEvent, data: UserMessage) -> list[Change]
 
 
 def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> list[Change]:
-    held = detailed(content.assistant(data)) | native.columns(native.of_assistant(data))
+    held = detailed(content.assistant(data)) | chat.columns(chat.of_assistant(data))
     changes: list[Change] = [_row(event, "assistant", held, ordinal=memory.number(state))]
     if _only_shown(data):
         changes.append(_hide(event.version, "excluded"))
@@ -207,7 +208,7 @@ def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change
         text = data.content if isinstance(data.content, str) else ""
         path = data.alias or alias_of(data.call_id, text)
         held = detailed(message, data.sections, Preview(name, data.status, path))
-        held |= native.columns(native.of_tool(data))
+        held |= chat.columns(chat.of_tool(data))
         held |= place_of(event, message)
     else:
         held = _placeholder(prompts.EXCLUDED_RESULT)

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from eventstore.errors import BudgetInfeasible
-from projections.context.budget import Budget, Group
+from projections.context.plans import Budget, Group
 
 __all__ = ["Window", "chars_of", "within"]
 

@@ -15,19 +15,16 @@ from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
-from eventstore.tokens import Tokenizer
-from projections.compression.items import Item
-from projections.compression.monitor import Thresholds
-from projections.compression.reduction import header_tokens, reduce
-from projections.compression.steps import interval, last_step
-from projections.compression.strategy import Reduction, Strategy
-from projections.context.budget import Budget, Group
+from projections.context.compression.items import Item
+from projections.context.compression.monitor import Thresholds
+from projections.context.compression.reduction import header_tokens, reduce
+from projections.context.compression.strategy import Reduction, Strategy, interval, last_step
 from projections.context.detail import GroupItem
-from projections.context.memo import KeptPlan, PlanMemo
-from projections.context.past import Past
-from projections.context.plans import Plan, Planned
+from projections.context.plan_cache import KeptPlan, PlanMemo
+from projections.context.plans import Budget, Group, Past, Plan, Planned
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.recall import Recall
+from projections.tokens import Tokenizer
 
 __all__ = ["HORIZON", "Plan", "Planned", "plan"]
 

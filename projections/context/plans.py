@@ -1,13 +1,42 @@
-"""What a plan is: of each group of the history, at what level of detail a request holds it."""
+"""What a plan is: of each group of the history, at what level of detail a request holds it.
+
+What a request may hold, and the groups that it is filled with.
+
+A group is what must stay together: an assistant message with the results of its calls, or any
+other message alone.
+
+The history of a conversation as the planner reads it: newest first, no further than asked.
+
+Paths of whole outputs in a request, which tells them only where somebody can read them.
+
+What was shortened has its path in its text since it was folded; a request whose product has neither
+a tool that reads outputs nor a directory of them is sent without.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-from projections.compression.items import Item, Level
-from projections.context.budget import Group
+from eventstore.ids import call_id
+from projections.context.compression.items import Item, Level
+from projections.context.compression.monitor import Thresholds
+from projections.context.rows import ContextRow
+from projections.tokens import Tokenizer, counts
 
-__all__ = ["Plan", "Planned"]
+__all__ = [
+    "ERROR",
+    "READ_OUTPUT",
+    "Budget",
+    "Group",
+    "Past",
+    "Plan",
+    "Planned",
+    "groups_of",
+    "in_part",
+    "without_path",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +97,227 @@ class Plan:
         return not self.all_read or any(
             each.level != "live" or each.group.whole is not None for each in self.groups
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The limits of one request; None is no limit.
+
+    Attributes:
+        max_tokens: Upper limit for the prompt's tokens.
+        max_messages: Upper limit for its messages.
+        max_chars: Upper limit for the characters of its messages.
+        thresholds: When the history is trimmed, and how far; None to trim it at every request to
+            what just fits.
+    """
+
+    max_tokens: int | None = None
+    max_messages: int | None = None
+    max_chars: int | None = None
+    thresholds: Thresholds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Messages that stay together.
+
+    Attributes:
+        rows: In order; an assistant row comes before the rows of its results.
+        tokens: Of all its messages within a request.
+        label: What a mandatory group is, for errors and the ledger; empty for others.
+        lasting: Of the tokens, those that shortening leaves: of what its maker alone can read, in
+            rows that have no shorter form.
+        yields: Whether its shorter form may stand for it, though it is mandatory.
+        whole: The group as it was said, where a limit does not let it be sent so: then ``rows``
+            are the shorter ones, and ``tokens`` 0 if these are not sent either.
+        why: Why that is.
+        key: The place of its first row.
+    """
+
+    rows: tuple[ContextRow, ...]
+    tokens: int
+    label: str = ""
+    lasting: int = 0
+    yields: bool = False
+    whole: Group | None = None
+    why: str = ""
+    key: tuple[int, int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Note the place, which is looked at again and again."""
+        object.__setattr__(self, "key", self.rows[0].key)
+
+    @property
+    def kind(self) -> str:
+        """The kind of its first row."""
+        return self.rows[0].kind
+
+    @property
+    def left_out(self) -> bool:
+        """Whether no form of it can be sent."""
+        return self.whole is not None and not self.tokens
+
+    @property
+    def source_versions(self) -> tuple[int, ...]:
+        """The events that it was made of, ascending."""
+        return tuple(sorted({version for row in self.rows for version in row.source_versions}))
+
+
+def groups_of(rows: Iterable[ContextRow]) -> Iterator[tuple[ContextRow, ...]]:
+    """Yield whole groups, newest first, from rows in descending order of (version, part).
+
+    Rows are taken one at a time, and none beyond the first row of the group after the last that
+    the caller asks for. Results without their assistant message make no group.
+    """
+    results: list[ContextRow] = []
+    for row in rows:
+        if results and results[0].version != row.version:
+            results = []
+        if row.kind == "tool":
+            results.append(row)
+        else:
+            yield (row, *reversed(results)) if row.kind == "assistant" else (row,)
+            results = []
+
+
+ERROR = "error before the latest user message"
+"""What an error that must be sent is, for errors and the ledger."""
+
+_AT_THE_STEP = "latest user message at the last step"
+
+
+class Past:
+    """Groups, newest first.
+
+    Attributes:
+        groups: Those that were read so far.
+        mandatory: The first and the latest user message, in this order, and an error that the
+            latest goes on from.
+        standing: What is looked at in every plan, however old: the first user message, and the
+            summaries.
+    """
+
+    def __init__(
+        self,
+        newest: Iterator[Group],
+        users: Sequence[Group],
+        summaries: Sequence[Group] = (),
+        error: Group | None = None,
+    ) -> None:
+        self.groups: list[Group] = []
+        self.mandatory = (*users, *(() if error is None else (error,)))
+        self.standing = (*users[:1], *summaries)
+        self._newest = newest
+        self._marked = {group.key: group for group in self.mandatory}
+        self._standing = {group.key for group in self.standing}
+
+    def at(self, index: int) -> Group | None:
+        """Return a group by its place from the end, the newest being 0; None if there is none."""
+        while len(self.groups) <= index:
+            group = next(self._newest, None)
+            if group is None:
+                return None
+            self.groups.append(self._marked.get(group.key, group))
+        return self.groups[index]
+
+    def labelled(self, group: Group) -> Group:
+        """Return a mandatory group with the label that it has now: the latest may be another."""
+        label = ERROR if group.kind == "error" else _AT_THE_STEP
+        return self._marked.get(group.key) or replace(group, label=label)
+
+    def read_all(self) -> None:
+        """Read all groups that there are."""
+        while self.at(len(self.groups)) is not None:
+            pass
+
+    def size(self, group: Group) -> int:
+        """Return the tokens of a group; none for what stands in every plan and always counts."""
+        return 0 if group.key in self._standing else group.tokens
+
+    def with_standing(
+        self, newest: Sequence[Group], start: int, *, asked: bool = False
+    ) -> list[Group]:
+        """Return groups oldest first, with what a request at a place would look at in any case.
+
+        Args:
+            newest: Groups from the place on, newest first.
+            start: The place from the end; a request there knew no newer group.
+            asked: But for one, which was a user message, and is sent in any case.
+        """
+        found = {group.key: group for group in newest}
+        if start:
+            found |= {group.key: group for group in _mandatory_then(newest, asked=asked)}
+        # The latest message of now is looked at only where that of then would have been: what a
+        # step came to must not depend on what was said since.
+        until = self.groups[start].key if start else None
+        present = found.keys() | self._standing
+        for group in (*self.standing, *self.mandatory):
+            if until is None or (group.key <= until and group.key in present):
+                found[group.key] = group
+        return [found[key] for key in sorted(found)]
+
+
+def _mandatory_then(newest: Sequence[Group], *, asked: bool) -> Iterator[Group]:
+    """Yield what must have been sent to a request that knew no newer group, with its label.
+
+    The latest user message, unless the request was asked one that is newer than these; and the
+    latest error, if it is newer than the latest user message but one.
+    """
+    users, error = int(asked), False
+    for group in newest:
+        if group.kind == "error" and not error:
+            error = True
+            if not (group.label or group.left_out):
+                yield replace(group, label=ERROR, yields=True)
+        elif group.kind == "user":
+            users += 1
+            if users == 1 and not (group.label or group.left_out):
+                yield replace(group, label=_AT_THE_STEP)
+            if users == 2:
+                return
+
+
+READ_OUTPUT = "read_output"
+"""The name of the tool that reads whole outputs; see `agent_eventstore.artifacts`."""
+
+_PLACE = "@state/logs/tool-results/"
+
+
+def in_part(plan: Plan) -> Iterator[tuple[str, int, bool]]:
+    """Yield call id and version of the tool results that a request holds, but does not hold whole.
+
+    The third value says whether the digest tells of it, by a path that ends in ``.txt``.
+
+    What was dropped is not told of, unless it stands in the digest.
+    """
+    for planned in plan.groups:
+        for row in planned.group.rows if planned.level != "dropped" else ():
+            if row.kind != "tool" or row.result_version is None:
+                continue
+            call = call_id(row.version, row.part - 1)
+            # Also what is sent as it stands may stand there as a preview.
+            if planned.level != "live" or f"{_PLACE}{call}." in str(row.message.get("content")):
+                yield call, row.result_version, planned.level == "gist"
+
+
+def without_path(row: ContextRow, tokenizer: Tokenizer) -> ContextRow:
+    """Return a row that does not tell the path of its own whole output; others as they are."""
+    text = row.message.get("content") if row.kind == "tool" else None
+    if not isinstance(text, str):
+        return row
+    name = f"{_PLACE}{call_id(row.version, row.part - 1)}"
+    bare = text
+    for path in filter(None, (row.full_alias, f"{name}.txt", f"{name}.json")):
+        bare = bare.replace(f"\nFull output: {path}", "")
+        bare = bare.replace(f'"full_output":{json.dumps(path, ensure_ascii=False)},', "")
+    if bare == text:
+        return row
+    message = {**row.message, "content": bare}
+    count = counts.count(message, tokenizer)
+    return row.with_(
+        message=message,
+        tokens=count.tokens,
+        tokens_exact=count.exact,
+        tokens_margin=count.margin,
+        encoding=tokenizer.name,
+    )

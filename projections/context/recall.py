@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from projections.compression.strategy import Strategy
-from projections.compression.vector_search import Embedding
-from projections.context.budget import Group, groups_of
+from projections.context.compression.search import Embedding
+from projections.context.compression.strategy import Strategy
+from projections.context.plans import Group, groups_of
 from projections.context.rows import ContextRow
-from projections.context.search_memory import item_to_search
+from projections.context.search_tables import item_to_search
 from projections.context.source import RowSource
 
 __all__ = ["HITS", "Recall", "Retrieves", "embedding_of", "recall_for", "retrieves"]

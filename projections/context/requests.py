@@ -13,8 +13,8 @@ from uuid import UUID
 from eventstore import EventStore
 from eventstore.errors import RequestNotReproducible
 from eventstore.events import LlmRequest
-from projections.context.injections import Injection
 from projections.context.settings import ContextSettings
+from projections.context.system_part import Injection
 from projections.context.view import ContextView
 
 __all__ = ["RecordedRequest", "recorded_request"]

@@ -4,22 +4,30 @@ A row is keyed by ``(version, part)``: part 0 is the message of the event at ``v
 the result of tool call i of the assistant message there, so that a late result lands beside its
 call. A summary stands at the first version that it covers; its part is minus its own version. Tool
 rows hold no ``tool_call_id``: the request that they go into settles it, see
-`projections.context.wire`.
+`projections.context.formats`.
+
+Rows as a database gives them: a column is decoded when it is first looked at.
+
+A request reads a few hundred rows and sends the JSON of some: of the others it only needs to know
+how large they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from eventstore.tokens import Count, tokenizer_for
-from projections import token_counts
-from projections.base import Column, ReadTable
-from projections.context.quoted import QuotedMessages
-from projections.quoting import PLACE
+from eventstore.errors import RowDamaged
+from eventstore.sql.dialect import text_out
+from eventstore.sql.types import json_out
+from projections.context.prompts import QuotedMessages, message_of
+from projections.engine.projection import Column, ReadTable
+from projections.engine.quoting import PLACE
+from projections.tokens import Count, counts, tokenizer_for
 
-__all__ = ["CONTEXT_MESSAGES", "ENCODING", "ContextRow", "Kind", "counted"]
+__all__ = ["COLUMNS", "CONTEXT_MESSAGES", "ENCODING", "ContextRow", "Kind", "StoredRow", "counted"]
+
 
 Kind = Literal["user", "assistant", "tool", "summary", "error", "system", "notebook", "aside"]
 
@@ -100,7 +108,7 @@ class ContextRow:
         gist: What a gist says instead, if the product wrote one.
         native: What the message cannot carry, for the format that can: of an assistant what its
             maker wants back verbatim, of a tool its status and images; see
-            `projections.context.wire.native`. None in a row that stands for a shortened one.
+            `projections.context.formats.chat`. None in a row that stands for a shortened one.
         native_tokens: What ``native`` adds to a request that carries it; an estimate.
     """
 
@@ -173,7 +181,7 @@ _FIELDS = tuple(field.name for field in fields(ContextRow))
 
 def counted(message: dict[str, Any]) -> dict[str, Any]:
     """Return the columns that hold a message: itself and its tokens."""
-    count = token_counts.count(message, _TOKENIZER)
+    count = counts.count(message, _TOKENIZER)
     return {
         "message": message,
         "tokens": count.tokens,
@@ -181,3 +189,78 @@ def counted(message: dict[str, Any]) -> dict[str, Any]:
         "tokens_margin": count.margin,
         "encoding": _TOKENIZER.name,
     }
+
+
+COLUMNS = tuple(field.name for field in fields(ContextRow))
+"""The columns of a stored row, in their order."""
+
+_QUOTED = len(COLUMNS)
+
+_set = object.__setattr__
+
+
+class StoredRow(ContextRow):
+    """A row of the table, which decodes what it is asked for; otherwise a `ContextRow`."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: Sequence[Any]) -> None:
+        """Take the columns as the driver gives them, in the order of ``COLUMNS``.
+
+        After them comes the text that a row without a message quotes.
+        """
+        _set(self, "_raw", raw)
+        for name, index in _PLAIN:
+            _set(self, name, raw[index])
+
+    def with_(self, **changes: Any) -> StoredRow:
+        """Return the row with other values in some columns; decodes nothing."""
+        row = StoredRow(self._raw)
+        for name, value in changes.items():
+            _set(row, name, value)
+        return row
+
+    def __getattr__(self, name: str) -> Any:
+        """Decode a column; called once for each, as its slot is filled then.
+
+        Raises:
+            RowDamaged: It holds what no fold has written.
+        """
+        place = _PLACES.get(name)
+        if place is None:
+            raise AttributeError(name)
+        index, decode = place
+        value = self._raw[index]
+        if value is not None:
+            value = decode(value)
+            if name == "message" and not isinstance(value, dict):
+                raise RowDamaged("no message")
+        elif name == "message":
+            value = message_of(self.role, self._raw[_QUOTED])
+        if name == "source_versions" and not isinstance(value, list):
+            raise RowDamaged("no versions")
+        _set(self, name, value)
+        return value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+# Looked at in every row, and given by every driver as they are.
+_PLAIN = [
+    (name, COLUMNS.index(name))
+    for name in (
+        "version",
+        "part",
+        "kind",
+        "tokens",
+        "encoding",
+        "ordinal",
+        "shorter_tokens",
+        "native_tokens",
+    )
+]
+_DECODERS: dict[str, Callable[[Any], Any]] = {"json": json_out, "text": text_out, "boolean": bool}
+_TYPES = {column.name: column.type for column in CONTEXT_MESSAGES.columns}
+_PLACES = {name: (index, _DECODERS.get(_TYPES[name], _same)) for index, name in enumerate(COLUMNS)}

@@ -24,17 +24,17 @@ from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.events import Erasure, Retraction, Summary
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.types import Id
-from projections import heads
-from projections.context.search_tables import prefix_of
-from projections.context.search_terms import (
+from projections.context.search_tables import (
     VERSION,
     Document,
     documents,
     fingerprint,
     indexed_terms,
+    prefix_of,
 )
-from projections.context.sql_source import SqlRowSource
-from projections.generations import Generation
+from projections.context.source import SqlRowSource
+from projections.engine import heads
+from projections.engine.generations import Generation
 
 __all__ = ["IndexCatchUp", "is_current"]
 

@@ -1,4 +1,11 @@
-"""The tables that search keeps: made when a product first retrieves, disposable, never migrated.
+"""Searching rows that were read: for lists of them, and for databases that cannot keep an index.
+
+What of a group of messages is searched: its text, its words, and a fingerprint of both.
+
+The words are those of `projections.context.compression.search`, so that a search in the database
+scores as one in memory does.
+
+The tables that search keeps: made when a product first retrieves, disposable, never migrated.
 
 ``search_rows`` holds the words of every visible group of messages, ``search_heads`` how far a
 conversation is indexed, ``search_vectors`` what an embedding made of its texts. All are keyed by
@@ -13,6 +20,9 @@ GIN index over the ``tsvector`` of each row.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import Connection, inspect
@@ -21,10 +31,117 @@ from eventstore import EventStore
 from eventstore.sql.dialect import Statement, cursor, dialect_of
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.traces import without_statistics
+from projections.context.compression.items import Item
+from projections.context.compression.search import (
+    Embedding,
+    FusedSearch,
+    MemorySearch,
+    Search,
+    VectorSearch,
+    terms,
+)
+from projections.context.plans import groups_of
+from projections.context.rows import ContextRow
 
-__all__ = ["are_there", "create", "has_pgvector", "prefix_of"]
+__all__ = [
+    "VERSION",
+    "Document",
+    "are_there",
+    "create",
+    "documents",
+    "fingerprint",
+    "has_pgvector",
+    "indexed_terms",
+    "item_to_search",
+    "prefix_of",
+    "search_in_memory",
+]
 
-# What terms are made of beside letters and digits; see `projections.context.search_terms`.
+
+def item_to_search(rows: Sequence[ContextRow]) -> Item:
+    """Return a group as an item to be searched, not to be sent: its tokens are not counted."""
+    messages = tuple(row.message for row in rows)
+    return Item(key=rows[0].key, kind=rows[0].kind, messages=messages, tokens=0)
+
+
+def search_in_memory(
+    rows: Iterable[ContextRow],
+    intent: str,
+    limit: int,
+    *,
+    until: tuple[int, int] | None = None,
+    embedding: Embedding | None = None,
+) -> Mapping[tuple[int, int], float]:
+    """Return the groups that answer an intent best, with their scores.
+
+    Args:
+        rows: All visible rows of a conversation, newest first.
+        intent: What is looked for.
+        limit: The most to return.
+        until: As if what stands after this place had not been said yet.
+        embedding: Finds by meaning too; each text is embedded.
+    """
+    groups = [item_to_search(group) for group in groups_of(rows)]
+    items = [item for item in groups if until is None or item.key <= until]
+    search: Search = MemorySearch(items)
+    if embedding is not None:
+        search = FusedSearch(search, VectorSearch(items, embedding.embed))
+    return search.scores(intent, limit)
+
+
+VERSION = 1
+"""Raised when terms change, so that every conversation is indexed anew."""
+
+_LONGEST = 128  # bytes of a term; PostgreSQL refuses those above 2046
+_BEGINNING = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A group of messages as it is searched.
+
+    Attributes:
+        key: Version and part of its first row.
+        text: All that its messages say, as `Item.text`.
+        unsettled: Whether it may still change without a retraction or a summary: it waits for a
+            tool's result, or is a failure that a retry may make up for.
+    """
+
+    key: tuple[int, int]
+    text: str
+    unsettled: bool
+
+    @classmethod
+    def of(cls, rows: Sequence[ContextRow]) -> Document:
+        """Return the document of a group's rows."""
+        first = rows[0]
+        waits = first.kind == "error" or any(row.sealed for row in rows)
+        return cls(first.key, item_to_search(rows).text, waits)
+
+
+def documents(rows: Iterable[ContextRow]) -> Iterator[Document]:
+    """Yield the documents of rows in descending order, newest first."""
+    return (Document.of(group) for group in groups_of(rows))
+
+
+def fingerprint(conversation_id: UUID, text: str) -> bytes:
+    """Return 16 bytes that stand for a text; those of another conversation's differ."""
+    return hashlib.blake2b(
+        text.encode("utf-8", "surrogatepass"), digest_size=16, key=conversation_id.bytes
+    ).digest()
+
+
+def indexed_terms(text: str) -> Iterator[str]:
+    """Yield the terms of a text as they are stored: long ones by their beginning and a digest."""
+    for term in terms(text):
+        if len(term) * 4 <= _LONGEST or len(encoded := term.encode()) <= _LONGEST:
+            yield term
+        else:
+            digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
+            yield f"{term[:_BEGINNING]}~{digest}"
+
+
+# What terms are made of beside letters and digits; see `projections.context.search_tables`.
 _TOKEN_CHARACTERS = "_.:/@+-~="  # noqa: S105 - of a tokenizer
 
 _ARE_THERE = Statement(

@@ -2,26 +2,46 @@
 
 An implementation over SQL reads the newest rows in pages and single rows by kind; it never reads
 what no window can hold. `ListRowSource` serves the rows of a list.
+
+The rows of one conversation in a generation's table: what the builder reads, and no more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
+from uuid import UUID
 
-from projections.compression.vector_search import Embedding
-from projections.context.rows import ContextRow
-from projections.context.search_memory import search_in_memory
+from sqlalchemy import Table
 
-__all__ = ["RENDERED_FIRST", "Head", "ListRowSource", "RowSource", "head_of", "pending"]
+from eventstore.errors import RowDamaged
+from eventstore.events.codec import dumps
+from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
+from projections.context.compression.search import Embedding
+from projections.context.rows import COLUMNS, CONTEXT_MESSAGES, ContextRow, StoredRow
+from projections.context.search_tables import search_in_memory
+from projections.engine.quoting import said
+from projections.engine.tables import storage_of
+
+__all__ = [
+    "RENDERED_FIRST",
+    "ContextHead",
+    "ListRowSource",
+    "RowSource",
+    "SqlRowSource",
+    "head_of",
+    "pending",
+]
+
 
 RENDERED_FIRST = ("system", "notebook")
 """Kinds of rows that stand in front, wherever they were said; a summary does not hide them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ContextHead:
     """What every request begins with; of each kind only rows whose ``hidden`` is None.
 
     ``summarised_by`` does not matter here: these outlive a summary. Several system rows
@@ -35,10 +55,10 @@ class Head:
     summaries: tuple[ContextRow, ...] = ()
 
 
-def head_of(apart: Sequence[ContextRow], users: Sequence[ContextRow]) -> Head:
+def head_of(apart: Sequence[ContextRow], users: Sequence[ContextRow]) -> ContextHead:
     """Return the head: of visible rows of its kinds, and of user rows, in ascending order."""
     notebooks = [row for row in apart if row.kind == "notebook"]
-    return Head(
+    return ContextHead(
         system=tuple(row for row in apart if row.kind == "system"),
         notebook=notebooks[-1] if notebooks else None,
         first_user=users[0] if users else None,
@@ -60,7 +80,7 @@ def pending(users: Sequence[ContextRow], error: ContextRow | None) -> ContextRow
 class RowSource(Protocol):
     """The rows of one conversation, as of one version."""
 
-    def head(self) -> Head:
+    def head(self) -> ContextHead:
         """Return the system part, the summaries, and the oldest user row that is not hidden."""
 
     def latest_user(self) -> ContextRow | None:
@@ -105,7 +125,7 @@ class ListRowSource:
         shown = (row for row in rows if row.hidden in hidden)
         self._rows = sorted(shown, key=lambda row: row.key)
 
-    def head(self) -> Head:
+    def head(self) -> ContextHead:
         """Return the system part, the summaries, and the oldest user row that is not hidden."""
         apart = [row for row in self._rows if row.kind in ("system", "notebook")]
         summaries = [row for row in self._of_kind("summary") if row.summarised_by is None]
@@ -147,3 +167,193 @@ class ListRowSource:
 
     def _of_kind(self, kind: str) -> list[ContextRow]:
         return [row for row in self._rows if row.kind == kind]
+
+
+_SEARCHED = 500  # rows that a search without an index reads at a time
+
+
+class SqlRowSource:
+    """A `RowSource` over SQL; every query is a short range of an index."""
+
+    def __init__(
+        self,
+        connection: AnyConnection,
+        table: Table,
+        conversation_id: UUID,
+        *,
+        excluded: bool = False,
+    ) -> None:
+        """Read a generation's table, in the caller's transaction.
+
+        Args:
+            connection: In a transaction.
+            table: The generation's ``context_messages``.
+            conversation_id: The conversation.
+            excluded: Whether rows that were kept out of the context count as shown.
+        """
+        self._dialect = dialect_of(connection)
+        self._cursor = cursor(connection)
+        self._queries = _queries(table, excluded)
+        self._conversation_id = self._dialect.from_id(conversation_id)
+
+    def head(self) -> ContextHead:
+        """Return the system part, the summaries, and the oldest user row that is not hidden."""
+        first = self.oldest_user()
+        return head_of(self.apart(), () if first is None else (first,))
+
+    def apart(self) -> list[ContextRow]:
+        """Return system part, notebook and standing summaries, in ascending order."""
+        return sorted(self._rows(self._queries.apart), key=lambda row: row.key)
+
+    def oldest_user(self) -> ContextRow | None:
+        """Return the oldest user row that is not hidden."""
+        rows = self._rows(self._queries.oldest_user)
+        return rows[0] if rows else None
+
+    def latest_user(self) -> ContextRow | None:
+        """Return the newest user row that is not hidden, whether summarised or not."""
+        rows = self.latest_users()
+        return rows[0] if rows else None
+
+    def latest_users(self) -> list[ContextRow]:
+        """Return the two newest user rows that are not hidden, the newest first."""
+        return self._rows(self._queries.newest_users)
+
+    def latest_error(self) -> ContextRow | None:
+        """Return the newest visible error row, if it is newer than the latest user row but one."""
+        error = self.newest_error()
+        return None if error is None else pending(self.latest_users(), error)
+
+    def newest_error(self) -> ContextRow | None:
+        """Return the newest visible error row."""
+        rows = self._rows(self._queries.newest_error)
+        return rows[0] if rows else None
+
+    def newest(self, page: int, before: tuple[int, int] | None = None) -> Iterator[ContextRow]:
+        """Yield the visible rows, or those before a place, in descending order, read in pages."""
+        rows = self.page(page, before)
+        while rows:
+            yield from rows
+            if len(rows) < page:
+                return
+            rows = self.page(page, rows[-1].key)
+
+    def page(self, size: int, before: tuple[int, int] | None = None) -> list[ContextRow]:
+        """Return the newest visible rows, or those before a place, in descending order."""
+        if before is None:
+            return self._rows(self._queries.newest, page=size)
+        version, part = before
+        return self._rows(self._queries.older, page=size, version=version, part=part)
+
+    def shown_since(self, version: int, limit: int) -> list[ContextRow]:
+        """Return the rows of every kind after a version that are not hidden, in descending order.
+
+        Those that a summary stands for are among them.
+        """
+        return self._rows(self._queries.shown_since, version=version, page=limit)
+
+    def since(self, version: int) -> list[ContextRow]:
+        """Return the visible rows that stand after a version, in descending order."""
+        return self._rows(self._queries.since, version=version)
+
+    def rows_at(self, versions: Sequence[int]) -> list[ContextRow]:
+        """Return the visible rows at these versions, in descending order."""
+        listed = list(versions)
+        some = dumps(listed) if self._dialect.is_sqlite else listed
+        return self._rows(self._queries.at, versions=some)
+
+    def search(
+        self,
+        intent: str,
+        limit: int,
+        *,
+        until: tuple[int, int] | None = None,
+        embedding: Embedding | None = None,
+    ) -> Mapping[tuple[int, int], float]:
+        """Return the groups that answer an intent best, with their scores; reads every row."""
+        rows = self.newest(_SEARCHED)
+        return search_in_memory(rows, intent, limit, until=until, embedding=embedding)
+
+    def _rows(self, query: Statement, **parameters: Any) -> list[ContextRow]:
+        bound = {"conversation_id": self._conversation_id, **parameters}
+        self._cursor.execute(query.on(self._dialect), bound)
+        rows = self._cursor.fetchall()
+        # SQLite takes any value in any column.
+        if not {type(row[place]) for row in rows for place in _NUMBERS} <= {int}:
+            raise RowDamaged("no number")
+        return [StoredRow(row) for row in rows]
+
+
+_NUMBERS = [COLUMNS.index(name) for name in ("version", "part", "tokens")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Queries:
+    newest: Statement
+    older: Statement
+    since: Statement
+    shown_since: Statement
+    at: Statement
+    apart: Statement
+    oldest_user: Statement
+    newest_users: Statement
+    newest_error: Statement
+
+
+@lru_cache(maxsize=64)
+def _queries(table: Table, excluded: bool) -> _Queries:
+    def select(rest: str, postgresql: str | None = None) -> Statement:
+        return Statement(
+            _select(table, "sqlite", rest), _select(table, "postgresql", postgresql or rest)
+        )
+
+    hidden = "(hidden IS NULL OR hidden = 'excluded')" if excluded else "hidden IS NULL"
+    shown = f"FROM {table.name} WHERE conversation_id = :conversation_id AND {hidden}"
+    window = f"{shown} AND summarised_by IS NULL AND kind NOT IN ('system', 'notebook')"
+    # Columns that are NULL in every row are named in the order too: PostgreSQL does not see that
+    # they are constant, and would not recognise the order of the index.
+    constant = "" if excluded else "hidden DESC, "
+    down = "ORDER BY version DESC, part DESC"
+    backwards = f"ORDER BY {constant}summarised_by DESC, version DESC, part DESC LIMIT :page"
+    first = "ORDER BY version, part" if excluded else "ORDER BY hidden, version, part"
+    last = f"ORDER BY {constant}version DESC, part DESC"
+    apart = (
+        "kind IN ('system', 'notebook', 'summary') AND (kind <> 'summary' OR summarised_by IS NULL)"
+    )
+    some = f"{window} AND version"
+    listed = "(SELECT value FROM json_each(:versions))"
+    return _Queries(
+        newest=select(f"{window} {backwards}"),
+        older=select(f"{window} AND (version, part) < (:version, :part) {backwards}"),
+        since=select(f"{some} > :version {down}"),
+        shown_since=select(f"{shown} AND version > :version {down} LIMIT :page"),
+        at=select(
+            f"{some} IN {listed} {down}",
+            f"{some} = ANY(:versions) {down}",
+        ),
+        # In no order: for its sake, SQLite would go through the whole conversation.
+        apart=select(f"{shown} AND {apart}"),
+        oldest_user=select(f"{shown} AND kind = 'user' {first} LIMIT 1"),
+        newest_users=select(f"{shown} AND kind = 'user' {last} LIMIT 2"),
+        newest_error=select(f"{shown} AND kind = 'error' AND summarised_by IS NULL {last} LIMIT 1"),
+    )
+
+
+def _select(table: Table, dialect: str, rest: str) -> str:
+    columns: Iterable[str] = COLUMNS
+    if dialect == "postgresql":
+        # As text, which keeps PostgreSQL's driver from parsing what may not be looked at.
+        types = {column.name: column.type for column in CONTEXT_MESSAGES.columns}
+        columns = (f"{name}::text" if types[name] == "json" else name for name in COLUMNS)
+    return f"SELECT {', '.join(columns)}, {_quoted(table, dialect)} {rest}"
+
+
+def _quoted(table: Table, dialect: str) -> str:
+    """Return the SQL of the text that a row quotes, NULL if it quotes none."""
+    storage = storage_of(table)
+    if storage is None:
+        return "NULL"
+    owned = f"events.conversation_id = {table.name}.conversation_id"
+    named = f"events.version = {table.name}.{storage.event}"
+    text = said(table.name, dialect)
+    return f"(SELECT {text} FROM events WHERE {owned} AND {named})"  # noqa: S608 - names of columns

@@ -1,12 +1,17 @@
-"""What the fold of the context remembers between events: small JSON values, and their updates.
+"""What a request takes from its conversation unless it is told otherwise: mode and tool policy.
+
+Kept in the table ``context_active``, one row for each conversation that has either of them, beside
+the rows of its messages, so that both are read in one snapshot.
+
+What the fold of the context remembers between events: small JSON values, and their updates.
 
 ``messages`` counts them; ``touched`` notes how far back later events have changed rows (see
-`projections.context.memo`). ``calls`` holds the tool calls that may still get a result, and those
-of the latest assistant message, so that a call whose result is withdrawn can be answered again.
-``failed`` and ``retries`` hold model calls that may still be made up for, ``answered`` the last
-that was answered. ``system`` and ``notebook`` hold the versions of the latest texts, newest last,
-in lists of those that stand together; ``withdrawn`` the ranges that were retracted. Of summaries
-see `projections.context.covering`. The functions are given a copy of the state, of which
+`projections.context.plan_cache`). ``calls`` holds the tool calls that may still get a result, and
+those of the latest assistant message, so that a call whose result is withdrawn can be answered
+again. ``failed`` and ``retries`` hold model calls that may still be made up for, ``answered`` the
+last that was answered. ``system`` and ``notebook`` hold the versions of the latest texts, newest
+last, in lists of those that stand together; ``withdrawn`` the ranges that were retracted. Of
+summaries see `projections.context.covering`. The functions are given a copy of the state, of which
 they replace entries: what these hold is never altered. Each collection has a ceiling, beyond which
 the oldest entry is forgotten: its placeholder then stays.
 """
@@ -14,24 +19,114 @@ the oldest entry is forgotten: its placeholder then stays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, cast, get_args
+from uuid import UUID
 
-from eventstore.events import VersionRange
+from pydantic import ValidationError
+from sqlalchemy import Table
+
+from eventstore.errors import RowDamaged
+from eventstore.events import ConversationStart, RecordedEvent, ToolPolicy, VersionRange
+from eventstore.events.values import Mode
 from eventstore.ids import call_id
-from projections.base import State
+from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of, text_out
+from eventstore.sql.types import json_out
+from projections.engine.folding import mode_marks
+from projections.engine.projection import Change, Column, Put, ReadTable, State
 
 __all__ = [
+    "CONTEXT_ACTIVE",
+    "Active",
+    "AskedMode",
+    "changed",
     "forget",
     "initial",
     "known",
+    "none_active",
     "number",
     "open_calls",
     "push",
+    "read_active",
     "remember",
     "update_call",
     "withdraw_results",
     "withdraw_texts",
 ]
+
+
+AskedMode = Mode | Literal["active"] | None
+"""The mode that a request asks for: ``active`` for its conversation's own, None for none."""
+
+CONTEXT_ACTIVE = ReadTable(
+    name="context_active",
+    key=(),
+    columns=(Column("mode", "text"), Column("tool_policy", "json")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """The mode that a conversation is in, and which tools it may use; None where it never said."""
+
+    mode: Mode | None = None
+    tool_policy: ToolPolicy | None = None
+
+
+def none_active() -> State:
+    """Return what the fold remembers of them before the first event."""
+    return {"mode": None, "switched": False}
+
+
+def changed(state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
+    """Return the state after an event, and the change of the row; most events bring none."""
+    values: dict[str, Any] = {}
+    if marks := mode_marks(state, event):
+        state = {**state, **marks}
+        values["mode"] = marks["mode"]
+    data = event.data
+    if isinstance(data, ConversationStart) and data.tool_policy is not None:
+        values["tool_policy"] = data.tool_policy.model_dump(mode="json", exclude_defaults=True)
+    return state, [Put(CONTEXT_ACTIVE.name, (), values)] if values else []
+
+
+def read_active(connection: AnyConnection, table: Table, conversation_id: UUID) -> Active:
+    """Return what stands for a conversation in a generation's ``context_active``.
+
+    Raises:
+        RowDamaged: Its row was altered.
+    """
+    dialect, run = dialect_of(connection), cursor(connection)
+    run.execute(_query(table).on(dialect), {"conversation_id": dialect.from_id(conversation_id)})
+    row = run.fetchone()
+    run.close()
+    if row is None:
+        return Active()
+    policy = None if row[1] is None else _policy(row[1])
+    mode = None if row[0] is None else text_out(row[0])
+    if mode not in (None, *get_args(Mode)):
+        raise RowDamaged("no mode")
+    return Active(cast(Mode | None, mode), policy)
+
+
+def _policy(text: str) -> ToolPolicy:
+    try:
+        return ToolPolicy.model_validate(json_out(text))
+    except ValidationError as error:
+        raise RowDamaged("no tool policy") from error
+
+
+@lru_cache(maxsize=64)
+def _query(table: Table) -> Statement:
+    # As text, which keeps PostgreSQL's driver from parsing what json_out does.
+    return Statement(
+        *(
+            f"SELECT mode, {policy} FROM {table.name} WHERE conversation_id = :conversation_id"  # noqa: S608 - names of the table
+            for policy in ("tool_policy", "tool_policy::text")
+        )
+    )
+
 
 Range = tuple[int, int]
 """Versions from the first to the second, both included."""

@@ -1,4 +1,11 @@
-"""The system part of a request, composed at each call and never stored (document 000, 4.3).
+"""What a request is told beside its history: made for one request, and stored nowhere.
+
+Declarations of tools: what each is called, and which of them a tool policy lets through.
+
+Names stand where OpenAI's chat and Responses formats and Anthropic's have them; a provider's own
+tool without a name is called by its type.
+
+The system part of a request, composed at each call and never stored (document 000, 4.3).
 
 Base rules by mode, the tool policy, the persona, a banner that names the mode, and what a run is
 told. Pure but for the product's files; the same texts and arguments give the same messages.
@@ -6,21 +13,59 @@ told. Pure but for the product's files; the same texts and arguments give the sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from eventstore.events import ToolPolicy
 from eventstore.events.values import Mode
 from projections.context import prompts
-from projections.context.injections import Injection
-from projections.context.prompt_texts import (
-    BASE_RULES_CHAT,
-    BASE_RULES_RUN,
-    TOOL_POLICY,
-    PromptTexts,
-)
+from projections.context.settings import BASE_RULES_CHAT, BASE_RULES_RUN, TOOL_POLICY, PromptTexts
 
-__all__ = ["compose", "mode_banner"]
+__all__ = ["Injection", "compose", "declared_name", "mode_banner", "permitted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """A system message that is made for one request, and stored nowhere.
+
+    Attributes:
+        label: What it is, for errors and the ledger.
+        text: Its content.
+        versions: The events that it was made of; none for what is no fact of the conversation. In
+            the ledger it stands before all events, at 0.
+    """
+
+    label: str
+    text: str
+    versions: tuple[int, ...] = ()
+
+
+def declared_name(tool: Any) -> str | None:
+    """Return what a tool is called by the model; None if the declaration does not say."""
+    if not isinstance(tool, Mapping):
+        return None
+    inner = next((tool[key] for key in ("function", "custom") if key in tool), tool)
+    for found in (inner.get("name") if isinstance(inner, Mapping) else None, tool.get("type")):
+        if isinstance(found, str):
+            return found
+    return None
+
+
+def permitted(tools: Iterable[Any], policy: ToolPolicy | None) -> tuple[Any, ...]:
+    """Return the declarations of the tools that may be used, as they are and in their order.
+
+    One whose name nobody can tell is left out where only some tools are allowed.
+    """
+    return tuple(tool for tool in tools if policy is None or _permits(policy, tool))
+
+
+def _permits(policy: ToolPolicy, tool: Any) -> bool:
+    if isinstance(tool, Mapping) and tool.get("type") == "mcp":
+        return policy.server_refusal(str(tool.get("server_label"))) is None
+    name = declared_name(tool)
+    return policy.allowed is None if name is None else policy.refusal(name) is None
+
 
 _BASE_RULES: dict[Mode, str] = {
     "chat": BASE_RULES_CHAT,

@@ -11,7 +11,7 @@ import pytest
 
 from agent_eventstore import Conversation
 from eventstore import EventStore
-from projections.context.wire import FORMATS
+from projections.context.formats import FORMATS
 from tests.cli.program import Run, run
 from tests.cli.samples import WEATHER, conversation_with
 

@@ -13,8 +13,7 @@ import pytest
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.demo import script
 from agent_eventstore.demo.agent import Agent
-from agent_eventstore.demo.model import Reply, ScriptedModel, Wanted
-from agent_eventstore.demo.tools import Workspace
+from agent_eventstore.demo.model import Reply, ScriptedModel, Wanted, Workspace
 from eventstore import EventStore, events
 from eventstore.events import RecordedEvent
 from eventstore.events.codec import dumps

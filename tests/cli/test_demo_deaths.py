@@ -15,9 +15,8 @@ from sqlalchemy import make_url
 
 from agent_eventstore.cli import demo
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.demo import child, script
-from agent_eventstore.demo.child import STOPPED, Order, read_told
-from agent_eventstore.demo.killing import AgentProcess, Killed
+from agent_eventstore.demo import killing, script
+from agent_eventstore.demo.killing import STOPPED, AgentProcess, Killed, Order, read_told
 from agent_eventstore.recovery import recover
 from eventstore import EventStore
 from eventstore import events as e
@@ -155,7 +154,7 @@ def test_process_fails_without_its_conversation(
     lost = replace(order, conversation_id="00000000-0000-7000-8000-000000000000")
     monkeypatch.setattr("sys.stdin", StringIO(lost.line()))
     with pytest.raises(ConversationNotFound):
-        child.main()
+        killing.main()
 
 
 def test_process_ends_with_whoever_started_it(
@@ -164,7 +163,7 @@ def test_process_ends_with_whoever_started_it(
     """A process that nobody kills any more ends by itself: its stdin has come to an end."""
     monkeypatch.setattr("sys.stdin", StringIO(order.line()))
     with pytest.raises(SystemExit, match="nobody is there"):
-        child.main()
+        killing.main()
     assert STOPPED in [read_told(line)[0] for line in capsys.readouterr().out.splitlines()]
 
 

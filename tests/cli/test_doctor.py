@@ -15,8 +15,8 @@ from agent_eventstore.cli.program import FOUND, WRONG_USE
 from eventstore import EventStore, events, new_id
 from eventstore.checks import log, postgresql, sqlite
 from projections import checks as projection_checks
-from projections.generations import start_building
-from projections.timeline import TIMELINE
+from projections.engine.generations import start_building
+from projections.models.timeline import TIMELINE
 from tests.cli.program import run
 from tests.contract.plain import PlainClient
 from tests.postgres import PostgresServer, place_of_many_files

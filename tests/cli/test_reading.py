@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 from rich.cells import cell_len
 
-from projections.totals import UsageBy
+from projections.models.totals import UsageBy
 from tests.checkers import check_openai_messages
 from tests.cli.program import run
 from tests.cli.samples import CHINESE, HOSTILE, WEATHER, conversation_with

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.cli.text import escaped, shown
+from agent_eventstore.cli.console import escaped, shown
 from tests.cli.program import ENVIRONMENT, ROOT, run
 
 HARMFUL = {

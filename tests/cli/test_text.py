@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_eventstore.cli import text
+from agent_eventstore.cli import console
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ from agent_eventstore.cli import text
 )
 def test_control_characters_are_escaped(given: str, expected: str) -> None:
     """What could steer a terminal is shown as its escape, everything else as it is."""
-    assert expected == text.shown(given)
+    assert expected == console.shown(given)
 
 
 def test_one_line_is_short() -> None:
     """A text of many lines becomes the start of one."""
-    assert "aaaa bb…" == text.one_line("aaaa\n\n  bbbb\ncccc", limit=7)
+    assert "aaaa bb…" == console.one_line("aaaa\n\n  bbbb\ncccc", limit=7)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_one_line_is_short() -> None:
 )
 def test_durations_have_the_unit_that_suits(milliseconds: float | None, expected: str) -> None:
     """A duration is shown in milliseconds, seconds or minutes."""
-    assert expected == text.duration(milliseconds)
+    assert expected == console.duration(milliseconds)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_durations_have_the_unit_that_suits(milliseconds: float | None, expected
 )
 def test_costs_have_the_places_that_they_need(dollars: float | None, expected: str) -> None:
     """Small amounts are shown with four places."""
-    assert expected == text.cost(dollars)
+    assert expected == console.cost(dollars)

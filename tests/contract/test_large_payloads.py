@@ -8,10 +8,9 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, new_id
-from eventstore.blobs import THRESHOLD_BYTES
+from eventstore.blobs import THRESHOLD_BYTES, preview_of
 from eventstore.errors import BlobNotFound
 from eventstore.events import BlobRef, TextPart, ToolResult, UserMessage
-from eventstore.previews import preview_of
 from tests.contract.facade import result_of, say, texts
 
 LARGE = "".join(f"line {number}: ü\n" for number in range(5_000))

@@ -19,8 +19,7 @@ from eventstore import ANY, NO_STREAM, AsyncEventStore, EventStore, NewEvent, ne
 from eventstore.errors import EventStoreError
 from eventstore.events import Meta, RecordedEvent, UnknownEvent, UserMessage
 from eventstore.events.base import utc_now
-from eventstore.sql.append import append
-from eventstore.sql.group import Group, Heads
+from eventstore.sql.append import Group, Heads, append
 from eventstore.sql.requests import Append, Appended
 from tests.contract.facade import say, texts
 

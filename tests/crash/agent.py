@@ -12,10 +12,10 @@ from pathlib import Path
 from uuid import UUID
 
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.machines import Executable
 from agent_eventstore.recorder import LlmCall, Turn
 from agent_eventstore.requests import Request
 from agent_eventstore.runs import Run
-from agent_eventstore.scripts import Executable
 from eventstore import EventStore
 from eventstore.events import RunNode
 from tests.checkers import check_openai_messages

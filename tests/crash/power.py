@@ -26,8 +26,8 @@ from pathlib import Path
 from uuid import UUID
 
 from eventstore import EventStore
-from projections.diff import compare
-from projections.setup import install_all
+from projections.engine.diff import compare
+from projections.engine.setup import install_all
 from tests.crash.power_writer import ACKS
 
 SOURCE = Path(__file__).with_name("recording.c")

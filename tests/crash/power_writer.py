@@ -19,7 +19,7 @@ from eventstore.events import UserMessage
 from eventstore.ids import new_id
 from eventstore.sql.engines import Synchronous
 from projections.catalogue import PROJECTIONS
-from projections.following import catch_up_behind
+from projections.engine.follower import catch_up_behind
 
 ACKS = "-acks"
 WRITERS = 2

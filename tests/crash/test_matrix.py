@@ -17,7 +17,7 @@ import pytest
 
 from eventstore import RecordedEvent
 from eventstore.events import AssistantMessage, LlmError, TextPart, ToolResult
-from projections.runs import RUNS, RunState
+from projections.models.runs import RUNS, RunState
 from tests.checkers import check_openai_messages
 from tests.crash.agent import IDEMPOTENT, carry_on
 from tests.crash.places import Place

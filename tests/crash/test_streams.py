@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.providers import parser_for
 from agent_eventstore.recorder import LlmCall
 from agent_eventstore.recovery import Recovery, recover
-from agent_eventstore.streams import parser_for
 from eventstore import EventStore
 from eventstore.events import AssistantChunk, AssistantMessage
 from projections import Views

@@ -16,10 +16,8 @@ from sqlalchemy import text
 
 from agent_eventstore.cli import torture as command
 from agent_eventstore.torture import SCENARIOS, Findings, Report, lacks
-from agent_eventstore.torture.checking import check
-from agent_eventstore.torture.notes import Ack, Batch, Delivered, Notes, Tally
-from agent_eventstore.torture.plan import Plan
-from agent_eventstore.torture.report import audit_deliveries, audit_stream
+from agent_eventstore.torture.checking import audit_deliveries, audit_stream, check
+from agent_eventstore.torture.plan import Ack, Batch, Delivered, Notes, Plan, Tally
 from agent_eventstore.torture.run import planned
 from eventstore import EventStore, new_id
 from eventstore.events import UserMessage

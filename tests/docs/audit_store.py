@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent_eventstore.importers import load, read_transcripts
-from agent_eventstore.importers.transcript import Transcript, canonical
+from agent_eventstore.formats import load, read_transcripts
+from agent_eventstore.formats.transcript import Transcript, canonical
 from eventstore import EventStore, Meta, NewEvent, events
 from eventstore.errors import ImportFailed
 from eventstore.events import (
@@ -39,7 +39,7 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.ids import derived_id
-from projections import worker
+from projections.engine import worker
 
 __all__ = ["TRANSCRIPTS", "fill"]
 

@@ -12,14 +12,7 @@ import pytest
 
 from tests.docs.document import ROOT
 from tests.integration.chatting import answer
-from tests.integration.replay_server import (
-    Answer,
-    Refused,
-    ReplayServer,
-    Spoken,
-    Streamed,
-    Whole,
-)
+from tests.integration.replay_server import Answer, Refused, ReplayServer, Spoken, Streamed, Whole
 
 PAGE = ROOT / "docs" / "recording.md"
 _PROGRAM = re.compile(

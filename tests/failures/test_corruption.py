@@ -22,9 +22,10 @@ from eventstore.errors import (
     ProjectionFailed,
 )
 from eventstore.events import ToolResult, UserMessage
-from projections import Views, worker
-from projections.rebuild import rebuild
-from projections.timeline import TIMELINE
+from projections import Views
+from projections.engine import worker
+from projections.engine.rebuild import rebuild
+from projections.models.timeline import TIMELINE
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
 from tests.projections.support import converse, expected, stored

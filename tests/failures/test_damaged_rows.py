@@ -17,10 +17,9 @@ from agent_eventstore import Conversation, recover
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from projections import Views
-from projections.diff import compare
-from projections.lag import measure
-from projections.rebuild import rebuild
-from projections.status import status
+from projections.engine.diff import compare
+from projections.engine.lag import measure, status
+from projections.engine.rebuild import rebuild
 from tests.integration.recording import ask_for_tool
 
 PLACES = [

@@ -17,10 +17,11 @@ from sqlalchemy import event
 
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import NotWritable
-from projections import Views, rebuild
-from projections.rebuild import rebuild as rebuild_all
-from projections.status import status
-from projections.timeline import TIMELINE
+from projections import Views
+from projections.engine import rebuild
+from projections.engine.lag import status
+from projections.engine.rebuild import rebuild as rebuild_all
+from projections.models.timeline import TIMELINE
 from tests.contract.facade import say, texts
 from tests.projections.support import converse, expected, stored
 

@@ -10,11 +10,11 @@ import pytest
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from projections import Views, worker
-from projections.diff import compare
-from projections.lag import measure
-from projections.rebuild import rebuild
-from projections.status import status
+from projections import Views
+from projections.engine import worker
+from projections.engine.diff import compare
+from projections.engine.lag import measure, status
+from projections.engine.rebuild import rebuild
 from tests.failures.injected import Faults
 from tests.failures.struck import public, strike
 from tests.projections.support import turn

@@ -20,14 +20,15 @@ from eventstore.errors import (
     WriterFenced,
     WrongExpectedVersion,
 )
-from projections import Views, following
+from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.diff import compare
-from projections.engine import CatchUp
-from projections.following import catch_up_behind
-from projections.generations import find_all_live
-from projections.rebuild import rebuild
-from projections.timeline import TIMELINE
+from projections.engine import follower
+from projections.engine.catch_up import CatchUp
+from projections.engine.diff import compare
+from projections.engine.follower import catch_up_behind
+from projections.engine.generations import find_all_live
+from projections.engine.rebuild import rebuild
+from projections.models.timeline import TIMELINE
 from tests.contract.facade import say, texts
 from tests.going_back import Backup
 from tests.integration.recording import ask, ask_for_tool
@@ -191,12 +192,12 @@ class TestFolding:
             monkeypatch.undo()
 
         with monkeypatch.context() as patched:
-            patched.setattr("projections.rebuild._fold_all", killed)
+            patched.setattr("projections.engine.rebuild._fold_all", killed)
             with pytest.raises(SystemExit):
                 rebuild(store, [TIMELINE.name])
         with backed_up(store) as restore:
             store.append(cid, say("lost 1", "lost 2"))
-            monkeypatch.setattr("projections.rebuild._save_counts", restored)
+            monkeypatch.setattr("projections.engine.rebuild._save_counts", restored)
             rebuild(store, [TIMELINE.name])
             assert not compare(store, [TIMELINE.name]).differences
 
@@ -209,13 +210,13 @@ class TestFolding:
         with backed_up(store) as restore:
             converse(store, 6)
             settled(store)
-            advance = following._advance
+            advance = follower._advance
 
             def late(*arguments: Any) -> None:
                 restore()
                 advance(*arguments)
 
-            monkeypatch.setattr(following, "_advance", late)
+            monkeypatch.setattr(follower, "_advance", late)
             catch_up_behind(store, PROJECTIONS)
             monkeypatch.undo()
             new = new_id()

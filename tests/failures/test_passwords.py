@@ -13,7 +13,7 @@ from sqlalchemy.exc import StatementError
 
 from eventstore import EventStore
 from eventstore.errors import StoreUnavailable
-from eventstore.masking import masked
+from eventstore.log import masked
 from eventstore.sql.engines import open_engine
 from eventstore.sql.transactions import Transactions
 from eventstore.telemetry import database

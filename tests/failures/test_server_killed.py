@@ -16,15 +16,16 @@ import psycopg
 import pytest
 from sqlalchemy import make_url, text
 
-from agent_eventstore import patience
+from agent_eventstore import unwritten
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore, new_id
 from eventstore.errors import CannotConnect, NotADatabase
-from projections import Views, worker
-from projections import rebuild as rebuilding
-from projections.rebuild import rebuild
-from projections.status import status
-from projections.timeline import TIMELINE
+from projections import Views
+from projections.engine import rebuild as rebuilding
+from projections.engine import worker
+from projections.engine.lag import status
+from projections.engine.rebuild import rebuild
+from projections.models.timeline import TIMELINE
 from tests.contract.facade import say, texts
 from tests.postgres import PostgresServer, PostgresUnavailable, place_of_many_files
 from tests.projections.support import converse, expected, stored
@@ -171,7 +172,7 @@ def test_recorder(
     store: EventStore, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What had happened when the server was killed is written, once, when it is back."""
-    monkeypatch.setattr(patience, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(unwritten, "PATIENCE_S", 0.0)
     conversation = Conversation.start(store)
 
     def answer() -> None:

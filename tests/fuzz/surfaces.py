@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from agent_eventstore.cli import cli
-from agent_eventstore.cli.values import InputFile
-from agent_eventstore.importers import FORMATS, Transcript, load, read_transcripts
+from agent_eventstore.cli.options import InputFile
+from agent_eventstore.formats import FORMATS, Transcript, load, read_transcripts
 from eventstore.errors import ImportFailed
 from tests.cli.program import run
 from tests.fuzz.api import OPERATIONS

@@ -14,8 +14,8 @@ import pytest
 from eventstore import events as e
 from eventstore.events import Meta
 from projections.catalogue import PROJECTIONS
-from projections.changes import RowBuffer
 from projections.context import covering
+from projections.engine.folds import RowBuffer
 from tests.growth.steps import assert_linear
 from tests.projections.support import turn
 from tests.unit.projections.history import Entry, history

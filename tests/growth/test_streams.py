@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from agent_eventstore.batching import Batcher
-from agent_eventstore.streams import ByHand, parser_for
-from agent_eventstore.streams.anthropic import AnthropicParser
-from agent_eventstore.streams.bedrock import BedrockParser
-from agent_eventstore.streams.gemini import GeminiParser
-from agent_eventstore.streams.merging import Growing
-from agent_eventstore.streams.ollama import OllamaParser
-from agent_eventstore.streams.openai_chat import OpenAIChatParser
-from agent_eventstore.streams.openai_responses import OpenAIResponsesParser
+from agent_eventstore.providers import ByHand, parser_for
+from agent_eventstore.providers.anthropic import AnthropicParser
+from agent_eventstore.providers.base import Growing
+from agent_eventstore.providers.bedrock import BedrockParser
+from agent_eventstore.providers.gemini import GeminiParser
+from agent_eventstore.providers.ollama import OllamaParser
+from agent_eventstore.providers.openai_chat import OpenAIChatParser
+from agent_eventstore.providers.openai_responses import OpenAIResponsesParser
 from tests.growth.steps import assert_linear, steps_of
 
 Frames = Callable[[int], Iterator[Any]]

@@ -15,19 +15,18 @@ from typing import Any
 import pytest
 
 from eventstore import redact_secrets
+from eventstore.blobs import preview_of
 from eventstore.events import ToolResult
 from eventstore.events.codec import decode, encode
-from eventstore.previews import preview_of
 from eventstore.sql.types import escape, is_plain, json_in, json_out, unescape
-from eventstore.tokens import tokenizer_for
-from projections.compression.facts import facts_of_messages, facts_of_text
-from projections.compression.memory_search import terms
-from projections.compression.messages import json_of
-from projections.compression.scoring import _SCANNED, _said
-from projections.compression.shortening import Preview, shorten, shorten_text
 from projections.context import content, prompts
-from projections.context.search_terms import indexed_terms
-from projections.folding import one_line
+from projections.context.compression.facts import facts_of_messages, facts_of_text, json_of
+from projections.context.compression.scoring import _SCANNED, _said
+from projections.context.compression.search import terms
+from projections.context.compression.shortening import Preview, shorten, shorten_text
+from projections.context.search_tables import indexed_terms
+from projections.engine.folding import one_line
+from projections.tokens import tokenizer_for
 
 _LENGTH = 6_000
 _TEN_MB = 10_000_000

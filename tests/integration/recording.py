@@ -15,9 +15,9 @@ from typing import Any, Literal, cast
 
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.machines import RequestedCall
 from agent_eventstore.recorder import LlmCall, Turn
 from agent_eventstore.recorder_aio import AsyncLlmCall, AsyncToolCall, AsyncTurn
-from agent_eventstore.scripts import RequestedCall
 from eventstore import AsyncEventStore, EventStore, RecordedEvent
 from tests.crash.stand_in import Wanted, answer
 

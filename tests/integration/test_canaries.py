@@ -13,9 +13,9 @@ from agent_eventstore.conversation import Conversation
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from projections import Views
-from projections.compression.vector_search import Embedding
-from projections.rebuild import rebuild
-from projections.searching import bring_up
+from projections.context.compression.search import Embedding
+from projections.context.reading import bring_up
+from projections.engine.rebuild import rebuild
 from tests.contract.plain import PlainClient
 from tests.integration.recording import ask_for_tool
 from tests.projections.support import everything, read_all_views

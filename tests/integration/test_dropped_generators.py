@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore import journal, stalls
+from agent_eventstore import batching, journal
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore import events as e
-from eventstore.sql.group import Group
+from eventstore.sql.append import Group
 from tests.crash.stand_in import answer
 
 
@@ -52,7 +52,7 @@ def test_closed_within_an_append(
     left = Conversation.start(common)
     other = left if same else Conversation.start(common)
     drop_a_turn(left)
-    saved, later, write = threading.Event(), stalls.later, Group.write
+    saved, later, write = threading.Event(), batching.later, Group.write
     collections: list[Callable[[], int]] = [gc.collect]
 
     def collecting(group: Group, connection: Any, **options: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eventstore import events as e
-from projections.tool_calls import ToolCallRow
+from projections.models.tool_calls import ToolCallRow
 from tests.integration.frameworks import WIRES, Call, Chat, Wire
 from tests.integration.recording import Recorder
 

@@ -11,8 +11,14 @@ from uuid import UUID
 
 import pytest
 
-from agent_eventstore.exporters import export_openai, export_session_jsonl
-from agent_eventstore.importers import ImportReport, Transcript, load, read_transcripts
+from agent_eventstore.formats import (
+    ImportReport,
+    Transcript,
+    export_openai,
+    export_session_jsonl,
+    load,
+    read_transcripts,
+)
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound, ImportFailed

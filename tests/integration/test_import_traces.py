@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.exporters import export_openai
-from agent_eventstore.importers import ImportReport, Transcript, load, read_transcripts
+from agent_eventstore.formats import ImportReport, Transcript, export_openai, load, read_transcripts
 from eventstore import EventStore
 from eventstore.sql.schema import metadata_for
 

@@ -9,14 +9,17 @@ from uuid import UUID
 
 import pytest
 
-from agent_eventstore.exporters import (
+from agent_eventstore.formats import (
+    ImportReport,
+    Transcript,
     export_messages_json,
     export_messages_jsonl,
     export_openai,
     export_project,
     export_session_jsonl,
+    load,
+    read_transcripts,
 )
-from agent_eventstore.importers import ImportReport, Transcript, load, read_transcripts
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound, ImportFailed

@@ -13,18 +13,12 @@ from agent_eventstore.recorder import Turn
 from eventstore import new_id
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import ImagePart, TextPart, UserMessage
-from projections.engine import is_current
-from projections.generations import find_live
-from projections.loose_ends import LOOSE_ENDS
+from projections.engine.catch_up import is_current
+from projections.engine.generations import find_live
+from projections.models.open_work import LOOSE_ENDS
 from tests.checkers import check_openai_messages
 from tests.crash.stand_in import COMPLETION_TOKENS, PROMPT_TOKENS, answer, pieces_of
-from tests.integration.recording import (
-    Recorder,
-    ask,
-    ask_for_tool,
-    data_of,
-    events_of,
-)
+from tests.integration.recording import Recorder, ask, ask_for_tool, data_of, events_of
 
 
 def feed(call: Any, chunks: Iterable[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.scripts import RequestedCall
+from agent_eventstore.machines import RequestedCall
 from eventstore import EventStore
 from eventstore.errors import InvalidEvent
 from eventstore.events import ContentPart, OtherPart, TextPart

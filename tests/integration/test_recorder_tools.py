@@ -8,20 +8,13 @@ from typing import Any
 
 import pytest
 
+from eventstore.blobs import preview_of
 from eventstore.errors import UnknownAlias
 from eventstore.events import Ui, UserMessage
-from eventstore.previews import preview_of
 from projections import Views
 from tests.checkers import check_openai_messages
 from tests.crash.stand_in import answer
-from tests.integration.recording import (
-    Recorder,
-    ask,
-    ask_for_tool,
-    data_of,
-    events_of,
-    recorder,
-)
+from tests.integration.recording import Recorder, ask, ask_for_tool, data_of, events_of, recorder
 
 
 def test_tool_call_is_durable_before_the_tool_runs(recording: Recorder) -> None:

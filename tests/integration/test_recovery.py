@@ -14,8 +14,8 @@ from eventstore import events as e
 from eventstore.errors import WriterFenced, WrongExpectedVersion
 from eventstore.store import StreamId
 from projections import Views
-from projections.open_ends import LooseEnds
-from projections.rebuild import rebuild
+from projections.engine.rebuild import rebuild
+from projections.models.open_items import LooseEnds
 from tests.checkers import check_openai_messages
 from tests.properties.test_context import transcripts
 from tests.properties.test_recovery import as_recorded

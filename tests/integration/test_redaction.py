@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_eventstore import AsyncConversation, Conversation
-from agent_eventstore.importers import ImportReport, load, read_transcripts
+from agent_eventstore.formats import ImportReport, load, read_transcripts
 from eventstore import AsyncEventStore, EventStore, NewEvent, new_id, redact_secrets
 from eventstore import events as e
 from eventstore.errors import InvalidEvent, RedactionFailed

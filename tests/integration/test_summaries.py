@@ -13,8 +13,8 @@ from agent_eventstore.conversation import Conversation
 from agent_eventstore.requests import Request
 from eventstore import AsyncEventStore, EventStore
 from eventstore.events import Summary
-from projections.compression import LlmSummary, Message, Strategy
 from projections.context import ContextSettings
+from projections.context.compression import LlmSummary, Message, Strategy
 
 SAID = "I would like to know where my order W{0} is, and when it arrives. " * 4
 

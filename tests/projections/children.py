@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from eventstore import EventStore, new_id
-from projections import generations, rebuild, worker
+from projections.engine import generations, rebuild, worker
 from tests.projections.support import turn
 
 __all__ = ["PAGE_EVENTS", "rebuild_and_die", "work", "write"]

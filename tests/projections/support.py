@@ -20,10 +20,11 @@ from sqlalchemy import event, text
 from eventstore import EventStore, RecordedEvent, new_id
 from eventstore import events as e
 from eventstore.events import Payload
-from projections import Views, tables
-from projections.base import Projection
+from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.generations import Generation, find_live
+from projections.engine import tables
+from projections.engine.generations import Generation, find_live
+from projections.engine.projection import Projection
 from tests.unit.projections.history import apply, fold
 
 Rows = dict[str, dict[str, dict[str, Any]]]

@@ -10,10 +10,11 @@ from agent_eventstore.cli.program import FOUND
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import BlobDamaged, ProjectionFailed
-from projections import PROJECTIONS, Views, status, worker
-from projections.failures import Failure
-from projections.following import catch_up_behind
-from projections.rebuild import rebuild
+from projections import PROJECTIONS, Views
+from projections.engine import lag, worker
+from projections.engine.follower import catch_up_behind
+from projections.engine.rebuild import rebuild
+from projections.engine.set_aside import Failure
 from tests.cli.program import run
 from tests.projections.support import converse, everything, expected, stored
 from tests.projections.toys import OURS, OURS_PLACE, Marked, Notes
@@ -52,7 +53,7 @@ def damage_blob(store: EventStore) -> UUID:
 
 def noted(store: EventStore) -> list[Failure]:
     """Return what `status` lists."""
-    return [failure for each in status.status(store, OURS) for failure in each.set_aside]
+    return [failure for each in lag.status(store, OURS) for failure in each.set_aside]
 
 
 def test_a_rebuild_sets_aside_what_it_cannot_fold(
@@ -80,7 +81,7 @@ def test_without_the_option_a_rebuild_stops(store: EventStore, broken: UUID) -> 
     """The error names the conversation, nothing is cut over and nothing is noted."""
     with pytest.raises(ProjectionFailed, match=f"notes failed .* {broken} at version 2"):
         rebuild(store, projections=OURS)
-    assert {1} == {each.generation for each in status.status(store, OURS)}
+    assert {1} == {each.generation for each in lag.status(store, OURS)}
     assert [] == noted(store)
 
 
@@ -115,7 +116,7 @@ def test_a_worker_goes_on_past_what_is_broken(
     assert 2 == worker.run(settled(store), projections=OURS, once=True)
     assert [(broken, 2)] == [(each.conversation_id, each.version) for each in noted(store)]
     assert {"notes": 1} == {
-        each.name: each.behind for each in status.status(store, OURS) if each.behind
+        each.name: each.behind for each in lag.status(store, OURS) if each.behind
     }
     before = everything(store)
     assert 0 == catch_up_behind(store, (*PROJECTIONS, marked))

@@ -11,9 +11,10 @@ from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound
 from eventstore.sql.read import read_page
-from projections import Views, engine
+from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.following import catch_up_behind
+from projections.engine import catch_up
+from projections.engine.follower import catch_up_behind
 from tests.projections.support import (
     converse,
     everything,
@@ -37,7 +38,7 @@ def events_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         versions.extend(event.version for event in page)
         return page
 
-    monkeypatch.setattr(engine, "read_page", counted)
+    monkeypatch.setattr(catch_up, "read_page", counted)
     return versions
 
 

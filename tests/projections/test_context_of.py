@@ -12,9 +12,9 @@ from eventstore import EventStore
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound, RequestNotReproducible, UnknownStrategy
 from projections import Views
-from projections.compression import KeyMessages, LlmSummary, strategies
 from projections.context import ContextSettings, ContextView, ListRowSource, build
-from projections.context.wire import FORMATS
+from projections.context.compression import KeyMessages, LlmSummary, strategies
+from projections.context.formats import FORMATS
 from tests.projections.support import converse, turn
 from tests.run_story import story
 from tests.unit.context.log import Log

@@ -10,8 +10,8 @@ from sqlalchemy.exc import DBAPIError
 from eventstore import EventStore
 from eventstore import events as e
 from projections import Views
-from projections.diff import compare
-from projections.rebuild import rebuild
+from projections.engine.diff import compare
+from projections.engine.rebuild import rebuild
 from tests.projections.support import in_thread, turn, wait_until_blocked
 
 

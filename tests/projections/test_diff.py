@@ -10,11 +10,11 @@ from sqlalchemy import Table, delete, insert, select, update
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from projections import Views
-from projections.base import Projection, ReadTable
 from projections.catalogue import PROJECTIONS
-from projections.diff import Difference, compare
-from projections.quoting import PLACE
-from projections.status import status
+from projections.engine.diff import Difference, compare
+from projections.engine.lag import status
+from projections.engine.projection import Projection, ReadTable
+from projections.engine.quoting import PLACE
 from tests.projections.support import everything, live_of, turn
 from tests.settling import settled
 

@@ -12,11 +12,11 @@ from eventstore import EventStore, erasure
 from eventstore import events as e
 from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.diff import compare
-from projections.engine import catch_up
-from projections.following import catch_up_behind
-from projections.generations import start_building
-from projections.rebuild import rebuild
+from projections.engine.catch_up import catch_up
+from projections.engine.diff import compare
+from projections.engine.follower import catch_up_behind
+from projections.engine.generations import start_building
+from projections.engine.rebuild import rebuild
 from tests.projections.support import (
     converse,
     everything,

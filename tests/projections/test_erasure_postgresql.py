@@ -11,8 +11,8 @@ from eventstore import events as e
 from eventstore.errors import NotWritable
 from eventstore.sql import traces
 from projections import Views
-from projections.compression.vector_search import Embedding
-from projections.searching import bring_up
+from projections.context.compression.search import Embedding
+from projections.context.reading import bring_up
 from tests.contract.plain import PlainClient
 from tests.projections.support import converse, everything, read_all_views
 from tests.projections.test_erasure import MARKER, marked

@@ -13,12 +13,13 @@ from sqlalchemy import make_url
 
 from eventstore import EventStore, RecordedEvent
 from eventstore import events as e
-from projections import PROJECTIONS, ProjectionSet, Views, worker
-from projections import rebuild as rebuild_module
-from projections.base import Change, State
-from projections.compression.vector_search import Embedding
-from projections.rebuild import rebuild
-from projections.searching import bring_up
+from projections import PROJECTIONS, ProjectionSet, Views
+from projections.context.compression.search import Embedding
+from projections.context.reading import bring_up
+from projections.engine import rebuild as rebuild_module
+from projections.engine import worker
+from projections.engine.projection import Change, State
+from projections.engine.rebuild import rebuild
 from tests.projections.support import converse, everything, read_all_views
 from tests.projections.test_erasure import MARKER, marked
 from tests.projections.toys import Notes, Poison

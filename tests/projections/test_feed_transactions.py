@@ -13,7 +13,7 @@ from eventstore import events as e
 from eventstore.sql import feed
 from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.following import catch_up_behind
+from projections.engine.follower import catch_up_behind
 from tests.settling import settled
 
 

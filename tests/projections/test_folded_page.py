@@ -11,11 +11,13 @@ import pytest
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.sql.dialect import dialect_of
-from projections import Views, engine, generations, row_statements, tables
-from projections import rebuild as rebuilding
+from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.engine import catch_up
-from projections.generations import Generation
+from projections.engine import catch_up as engine
+from projections.engine import generations, rows, tables
+from projections.engine import rebuild as rebuilding
+from projections.engine.catch_up import catch_up
+from projections.engine.generations import Generation
 from tests.projections.support import converse, expected, live_of, stored
 from tests.projections.toys import Notes
 
@@ -113,7 +115,7 @@ def test_a_column_that_is_not_there_is_refused(store: EventStore) -> None:
     with store.reading() as connection:
         dialect = dialect_of(connection)
     with pytest.raises(KeyError, match="nonsense"):
-        row_statements.bind_new(table, dialect, {new_id(): {(1, 0): {"nonsense": 1}}})
+        rows.bind_new(table, dialect, {new_id(): {(1, 0): {"nonsense": 1}}})
 
 
 def test_rebuilds_of_several_machines_share_the_work(

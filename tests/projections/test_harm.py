@@ -17,9 +17,11 @@ from agent_eventstore.cli.program import FOUND
 from eventstore import EventStore
 from eventstore import events as e
 from eventstore.errors import ProjectionFailed
-from projections import Views, row_statements, status, worker
-from projections.failures import Failure
-from projections.rebuild import rebuild
+from projections import Views
+from projections.engine import lag, worker
+from projections.engine import rows as row_statements
+from projections.engine.rebuild import rebuild
+from projections.engine.set_aside import Failure
 from tests.cli.program import run
 from tests.planting import plant
 from tests.projections.support import converse, expected, read_all_views, stored
@@ -75,7 +77,7 @@ PLANTED = NUMBERS | NAMES
 
 
 def _noted(store: EventStore) -> list[Failure]:
-    return [failure for each in status.status(store) for failure in each.set_aside]
+    return [failure for each in lag.status(store) for failure in each.set_aside]
 
 
 @pytest.mark.parametrize("number", range(len(PLANTED)), ids=list(PLANTED))

@@ -8,13 +8,14 @@ import pytest
 
 from eventstore import EventStore, events, new_id
 from eventstore.sql.dialect import dialect_of
-from projections import Views, generations, heads
+from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.engine import catch_up
-from projections.generations import Generation, GenerationGone, gone
-from projections.rebuild import rebuild
-from projections.timeline import TIMELINE
-from projections.usage import USAGE
+from projections.engine import generations, heads
+from projections.engine.catch_up import catch_up
+from projections.engine.generations import Generation, GenerationGone, gone
+from projections.engine.rebuild import rebuild
+from projections.models.timeline import TIMELINE
+from projections.models.usage import USAGE
 from tests.projections.toys import Notes
 
 

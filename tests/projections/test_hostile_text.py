@@ -17,9 +17,10 @@ from eventstore.errors import (
     UnknownProjection,
     UnknownStrategy,
 )
-from projections import Views, worker
-from projections.diff import compare
-from projections.rebuild import rebuild
+from projections import Views
+from projections.engine import worker
+from projections.engine.diff import compare
+from projections.engine.rebuild import rebuild
 from tests.projections.support import everything, expected, stored
 from tests.settling import settled
 

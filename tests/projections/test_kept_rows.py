@@ -15,11 +15,11 @@ from eventstore.errors import BudgetInfeasible
 from eventstore.events import NewEvent
 from projections import Views
 from projections.context import CONTEXT
-from projections.context.kept_rows import Memory, RecentRows
+from projections.context.formats import FORMATS
+from projections.context.row_cache import Memory, RecentRows
 from projections.context.rows import ContextRow
-from projections.context.sql_source import SqlRowSource
-from projections.context.wire import FORMATS
-from projections.rebuild import rebuild
+from projections.context.source import SqlRowSource
+from projections.engine.rebuild import rebuild
 from tests.projections.support import converse
 from tests.properties.dense import dense_histories
 

@@ -13,13 +13,14 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore
-from projections import Views, generations
-from projections import rebuild as rebuilding
+from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.diff import compare
-from projections.engine import is_current
-from projections.rebuild import rebuild
-from projections.status import status
+from projections.engine import generations
+from projections.engine import rebuild as rebuilding
+from projections.engine.catch_up import is_current
+from projections.engine.diff import compare
+from projections.engine.lag import status
+from projections.engine.rebuild import rebuild
 from tests.projections.children import PAGE_EVENTS, rebuild_and_die
 from tests.projections.processes import kill, start
 from tests.projections.support import converse, everything, expected, stored

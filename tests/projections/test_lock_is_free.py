@@ -11,28 +11,22 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import EventStore, erasure, new_id, quoting, surveying
+from eventstore import EventStore, erasure, new_id, quoting
 from eventstore import events as e
+from eventstore import quoting as surveying
 from eventstore.erasure import erasure_lock
-from projections import (
-    Views,
-    context_reading,
-    engine,
-    heads,
-    rebuild,
-    row_statements,
-    token_counts,
-    worker,
-)
+from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.context import search_index
-from projections.engine import CatchUp
-from projections.folds import Fold
-from projections.following import catch_up_behind
-from projections.generations import find_all_live, install
-from projections.row_statements import _Prepared
-from projections.searching import bring_up
-from projections.timeline import TIMELINE
+from projections.context import reading, search_index
+from projections.context.reading import bring_up
+from projections.engine import catch_up, heads, rebuild, rows, worker
+from projections.engine.catch_up import CatchUp
+from projections.engine.folds import Fold
+from projections.engine.follower import catch_up_behind
+from projections.engine.generations import find_all_live, install
+from projections.engine.rows import _Prepared
+from projections.models.timeline import TIMELINE
+from projections.tokens import counts
 from tests.projections.support import converse, expected, live_of, stored
 from tests.projections.toys import Marked
 from tests.unit.projections.history import history
@@ -84,10 +78,10 @@ def test_locks_are_free_while_a_text_is_looked_at(
 
     for owner, name in (
         (Fold, "feed"),
-        (token_counts, "count_message"),
-        (context_reading, "build"),
+        (counts, "count_message"),
+        (reading, "build"),
         (_Prepared, "bind"),
-        (row_statements, "bind_new"),
+        (rows, "bind_new"),
         (search_index, "indexed_terms"),
         (search_index, "fingerprint"),
     ):
@@ -131,7 +125,7 @@ def between(monkeypatch: pytest.MonkeyPatch, come: Callable[[], object], times: 
     busy: list[int] = []
     real = CatchUp.fold
 
-    def fold(self: CatchUp, connection: Any, most: int = engine.PIECE) -> int:
+    def fold(self: CatchUp, connection: Any, most: int = catch_up.PIECE) -> int:
         count = real(self, connection, most)
         if len(came) < times and not busy:
             came.append(self.version)
@@ -174,9 +168,9 @@ def test_others_always_come_first(
         second.timeline(cid)
         other.append(cid, [e.UserMessage.text("and so on")])
 
-    came = between(monkeypatch, come, engine._ATTEMPTS)
+    came = between(monkeypatch, come, catch_up._ATTEMPTS)
     assert 1 == catch_up_behind(store, [TIMELINE])
-    assert engine._ATTEMPTS == len(came)
+    assert catch_up._ATTEMPTS == len(came)
     assert expected(store.read(cid), [TIMELINE]) == stored(store, cid, [TIMELINE])
 
 

@@ -16,14 +16,15 @@ from eventstore import EventStore, RecordedEvent, new_id
 from eventstore import events as e
 from eventstore.errors import ProjectionFailed
 from eventstore.events import Meta, NewEvent, Payload, UserMessage
-from projections import ProjectionSet, Views, following, worker
-from projections import engine as engine_module
-from projections import rebuild as rebuild_module
-from projections.base import Change, State
-from projections.diff import compare
-from projections.engine import catch_up
-from projections.following import catch_up_behind
-from projections.rebuild import rebuild
+from projections import ProjectionSet, Views
+from projections.engine import catch_up as engine_module
+from projections.engine import follower, worker
+from projections.engine import rebuild as rebuild_module
+from projections.engine.catch_up import catch_up
+from projections.engine.diff import compare
+from projections.engine.follower import catch_up_behind
+from projections.engine.projection import Change, State
+from projections.engine.rebuild import rebuild
 from tests.projections.support import expected, live_of, read_all_views, stored, turn
 from tests.projections.toys import Notes, Poison
 from tests.properties.histories import metas, payloads
@@ -231,5 +232,5 @@ def test_any_interleaving_ends_in_the_right_tables(
     monkeypatch.setattr(rebuild_module, "_PAGE_CONVERSATIONS", 2)
     monkeypatch.setattr(rebuild_module, "_PAGE_EVENTS", 9)
     monkeypatch.setattr(engine_module, "_PAGE", 4)
-    monkeypatch.setattr(following, "_LOOK", 5)
+    monkeypatch.setattr(follower, "_LOOK", 5)
     explore(ReadSide, examples=8, steps=30, url=database_url)

@@ -10,13 +10,13 @@ from sqlalchemy.event import listen
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from projections import Views, worker
+from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.changes import RowBuffer
 from projections.context import CONTEXT
-from projections.engine import catch_up
-from projections.folding import not_yet_within
-from projections.patching import PatchedRows
+from projections.engine import worker
+from projections.engine.catch_up import catch_up
+from projections.engine.folding import not_yet_within
+from projections.engine.folds import PatchedRows, RowBuffer
 from tests.projections.support import expected, live_of, stored, turn
 from tests.settling import settled
 from tests.unit.projections.history import history

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.cli import own_projections
+from agent_eventstore.cli import projections
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import InvalidProjection, UnknownProjection
-from projections import PROJECTIONS, Column, Projection, ProjectionSet, ReadTable, Views, worker
-from projections.diff import compare
-from projections.rebuild import rebuild
-from projections.status import status
+from projections import PROJECTIONS, Column, Projection, ProjectionSet, ReadTable, Views
+from projections.engine import worker
+from projections.engine.diff import compare
+from projections.engine.lag import status
+from projections.engine.rebuild import rebuild
 from tests.cli.program import run
 from tests.projections.toys import NOTES, Notes
 
@@ -152,12 +153,12 @@ def test_the_command_finds_entry_points(
 ) -> None:
     """What an installed package names needs no option; named twice it is one."""
     Views(store, SET)
-    entry = EntryPoint("notes", PLACE, own_projections.ENTRY_POINTS)
-    monkeypatch.setattr(own_projections, "entry_points", lambda group: [entry])
+    entry = EntryPoint("notes", PLACE, projections.ENTRY_POINTS)
+    monkeypatch.setattr(projections, "entry_points", lambda group: [entry])
     for option in ((), ("--projections", PLACE)):
         found = run("projections", "status", "--json", *option, url=database_url).document
         assert "notes" == found["projections"][-1]["name"]
         assert len(SET) == len(found["projections"])
-    broken = EntryPoint("notes", "nowhere:SET", own_projections.ENTRY_POINTS)
-    monkeypatch.setattr(own_projections, "entry_points", lambda group: [broken])
+    broken = EntryPoint("notes", "nowhere:SET", projections.ENTRY_POINTS)
+    monkeypatch.setattr(projections, "entry_points", lambda group: [broken])
     assert "entry point notes = nowhere:SET" in run("doctor", url=database_url).err

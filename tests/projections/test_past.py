@@ -10,7 +10,7 @@ import pytest
 from eventstore import EventStore
 from eventstore.errors import ConversationNotFound
 from projections import Views
-from projections.runs import RUNS, RunState
+from projections.models.runs import RUNS, RunState
 from tests.projections.support import everything
 from tests.run_story import STORY, story
 from tests.unit.projections.history import apply, fold

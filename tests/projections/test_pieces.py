@@ -11,15 +11,16 @@ import pytest
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.sql.read import read_page
-from projections import Views, engine
+from projections import Views
 from projections.catalogue import PROJECTIONS
 from projections.context import CONTEXT
-from projections.engine import PIECE
-from projections.failures import noted
-from projections.following import catch_up_behind
-from projections.generations import install
-from projections.timeline import TIMELINE
-from projections.token_counts import TokenCounts
+from projections.engine import catch_up as engine
+from projections.engine.catch_up import PIECE
+from projections.engine.follower import catch_up_behind
+from projections.engine.generations import install
+from projections.engine.set_aside import noted
+from projections.models.timeline import TIMELINE
+from projections.tokens.counts import TokenCounts
 from tests.projections.support import converse, expected, statements, stored
 from tests.projections.toys import Marked
 

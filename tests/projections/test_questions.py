@@ -19,10 +19,9 @@ from projections import Views
 from projections.catalogue import PROJECTIONS
 from projections.context import CONTEXT, build
 from projections.context.rows import ContextRow
-from projections.context.source import ListRowSource, RowSource
-from projections.context.sql_source import SqlRowSource
+from projections.context.source import ListRowSource, RowSource, SqlRowSource
 from projections.context.view import ContextView
-from projections.timeline import TIMELINE
+from projections.models.timeline import TIMELINE
 from tests.projections.support import converse, expected, live_of, turn
 from tests.properties.histories import histories, metas, payloads
 

@@ -12,9 +12,9 @@ from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound, NotWritable
 from projections import Views
-from projections.diff import compare
-from projections.rebuild import rebuild
-from projections.status import status
+from projections.engine.diff import compare
+from projections.engine.lag import status
+from projections.engine.rebuild import rebuild
 from tests.projections.support import converse, everything, read_all_views
 
 

@@ -13,15 +13,17 @@ from sqlalchemy import text
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import ProjectionFailed, UnknownProjection
-from projections import ProjectionSet, Views, engine, generations, reading
-from projections import rebuild as rebuilding
+from projections import ProjectionSet, Views, reading
 from projections.catalogue import PROJECTIONS
-from projections.diff import compare
-from projections.engine import catch_up
-from projections.following import catch_up_behind
-from projections.rebuild import rebuild as rebuild_all
-from projections.status import status
-from projections.timeline import TIMELINE
+from projections.engine import catch_up as engine
+from projections.engine import generations
+from projections.engine import rebuild as rebuilding
+from projections.engine.catch_up import catch_up
+from projections.engine.diff import compare
+from projections.engine.follower import catch_up_behind
+from projections.engine.lag import status
+from projections.engine.rebuild import rebuild as rebuild_all
+from projections.models.timeline import TIMELINE
 from tests.projections.support import converse, everything, expected, live_of, stored, turn
 from tests.projections.toys import Poisoned
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from eventstore import EventStore, new_id
-from projections import tables
-from projections.base import Change, Patch, Put
-from projections.changes import RowBuffer
+from projections.engine import tables
+from projections.engine.folds import RowBuffer
+from projections.engine.projection import Change, Patch, Put
 from tests.projections.support import plain_value
 from tests.projections.toys import NOTES, Notes
 from tests.unit.projections.history import apply

@@ -13,8 +13,9 @@ from sqlalchemy import Connection, Table
 
 from eventstore import EventStore, new_id
 from eventstore.sql.dialect import dialect_of
-from projections import row_statements, tables
-from projections.base import Column, ReadTable
+from projections.engine import rows as row_statements
+from projections.engine import tables
+from projections.engine.projection import Column, ReadTable
 from tests.projections.toys import Notes
 
 KINDS = ReadTable(

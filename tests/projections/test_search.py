@@ -13,14 +13,13 @@ from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import EmbeddingFailed
 from projections import Views
-from projections.compression import Embedding, Hybrid, Retrieval, VectorSearch
 from projections.context import CONTEXT, ContextSettings, search_index, search_tables
-from projections.context.budget import groups_of
-from projections.context.search import SearchableRows, SearchBehind, SqlSearch
-from projections.context.search_memory import item_to_search, search_in_memory
-from projections.context.search_vectors import StoredVectors
-from projections.context.sql_source import SqlRowSource
-from projections.searching import bring_up
+from projections.context.compression import Embedding, Hybrid, Retrieval, VectorSearch
+from projections.context.plans import groups_of
+from projections.context.reading import bring_up
+from projections.context.search import SearchableRows, SearchBehind, SqlSearch, StoredVectors
+from projections.context.search_tables import item_to_search, search_in_memory
+from projections.context.source import SqlRowSource
 from tests.projections.support import everything, in_thread, live_of, turn
 
 Key = tuple[int, int]

@@ -12,22 +12,17 @@ from sqlalchemy import func, select
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from eventstore.tokens import Tokenizer, count_message
-from eventstore.tokens import text as tokens_text
-from projections import Views, token_counts
+from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.diff import compare
-from projections.engine import catch_up
-from projections.generations import start_building
-from projections.rebuild import rebuild
-from projections.token_counts import TABLE, TokenCounts
-from tests.projections.support import (
-    converse,
-    everything,
-    read_all_views,
-    statements,
-    stored,
-)
+from projections.engine.catch_up import catch_up
+from projections.engine.diff import compare
+from projections.engine.generations import start_building
+from projections.engine.rebuild import rebuild
+from projections.tokens import Tokenizer, count_message
+from projections.tokens import counts as token_counts
+from projections.tokens import text as tokens_text
+from projections.tokens.counts import TABLE, TokenCounts
+from tests.projections.support import converse, everything, read_all_views, statements, stored
 
 O200K = Tokenizer("o200k_base")
 MESSAGE = {"role": "user", "content": "counted once"}

@@ -9,9 +9,10 @@ from sqlalchemy import text
 
 from eventstore import EventStore
 from eventstore import events as e
-from projections import Views, heads
+from projections import Views
 from projections.context import CONTEXT
-from projections.rebuild import rebuild
+from projections.engine import heads
+from projections.engine.rebuild import rebuild
 from tests.projections.support import converse, expected, live_of, stored
 
 

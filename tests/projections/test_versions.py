@@ -7,13 +7,14 @@ from sqlalchemy import text
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from projections import ProjectionSet, Views, generations
-from projections.base import Projection
-from projections.diff import compare
-from projections.engine import catch_up
-from projections.following import catch_up_behind
-from projections.rebuild import rebuild
-from projections.timeline import TIMELINE, TimelineProjection
+from projections import ProjectionSet, Views
+from projections.engine import generations
+from projections.engine.catch_up import catch_up
+from projections.engine.diff import compare
+from projections.engine.follower import catch_up_behind
+from projections.engine.projection import Projection
+from projections.engine.rebuild import rebuild
+from projections.models.timeline import TIMELINE, TimelineProjection
 from tests.projections.support import converse, everything, live_of
 from tests.projections.toys import Notes
 

@@ -11,11 +11,12 @@ from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import CannotConnect
 from eventstore.sql.watch import Watch
-from projections import Views, worker
+from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.diff import compare
-from projections.engine import PIECE
-from projections.status import status
+from projections.engine import worker
+from projections.engine.catch_up import PIECE
+from projections.engine.diff import compare
+from projections.engine.lag import status
 from tests.postgres import PostgresServer
 from tests.projections.children import work, write
 from tests.projections.processes import kill, start

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from eventstore import RecordedEvent
 from eventstore.events import UserMessage
 from projections import ProjectionSet
-from projections.base import Change, Column, Put, ReadTable, State
+from projections.engine.projection import Change, Column, Put, ReadTable, State
 
 __all__ = ["NOTES", "OURS", "OURS_PLACE", "Marked", "Notes", "Poisoned"]
 

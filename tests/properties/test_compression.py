@@ -10,8 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eventstore.errors import BudgetInfeasible
-from eventstore.tokens import count_messages, tokenizer_for
-from projections.compression import (
+from projections.context.compression import (
     Item,
     MemorySearch,
     Reduced,
@@ -21,9 +20,10 @@ from projections.compression import (
     strategy_of,
     with_relevance,
 )
-from projections.compression.assembly import assemble
-from projections.compression.items import LEVELS
-from projections.compression.reduction import digest_text
+from projections.context.compression.items import LEVELS
+from projections.context.compression.pipeline import assemble
+from projections.context.compression.reduction import digest_text
+from projections.tokens import count_messages, tokenizer_for
 
 TOKENIZER = tokenizer_for("gpt-4o")
 FRAME = 3

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from eventstore import events as e
 from eventstore.events import RecordedEvent
-from projections.base import Projection, Put
 from projections.context.fold import CONTEXT
-from projections.directory import DIRECTORY
-from projections.loose_ends import LOOSE_ENDS
-from projections.runs import RUNS
-from projections.timeline import TIMELINE
-from projections.tool_calls import TOOL_CALLS
-from projections.usage import USAGE
+from projections.engine.projection import Projection, Put
+from projections.models.directory import DIRECTORY
+from projections.models.open_work import LOOSE_ENDS
+from projections.models.runs import RUNS
+from projections.models.timeline import TIMELINE
+from projections.models.tool_calls import TOOL_CALLS
+from projections.models.usage import USAGE
 from tests.properties.histories import histories
 from tests.unit.projections.history import apply, fold, history
 

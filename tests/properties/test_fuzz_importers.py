@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent_eventstore.importers import FORMATS, Transcript, detect, load, read_transcripts
+from agent_eventstore.formats import FORMATS, Transcript, detect, load, read_transcripts
 from eventstore import EventStore
 from eventstore.blobs import THRESHOLD_BYTES
 from eventstore.errors import ImportFailed, InvalidEvent

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_eventstore import Conversation
-from agent_eventstore.streams import classify, from_response, parser_for
-from agent_eventstore.streams.plain import plain
+from agent_eventstore.providers import classify, from_response, parser_for
+from agent_eventstore.providers.base import plain
 from eventstore import EventStore
 from eventstore.events import AssistantChunk, AssistantMessage, LlmError
 from eventstore.events.bounds import fitted
@@ -288,7 +288,7 @@ def test_plain_json_is_what_the_store_takes(value: Any) -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-@pytest.mark.filterwarnings("ignore::agent_eventstore.scripts.calls.UnknownChunk")
+@pytest.mark.filterwarnings("ignore::agent_eventstore.machines.calls.UnknownChunk")
 @settings(max_examples=15)
 @given(streams=st.lists(_streams, min_size=1, max_size=3))
 def test_recording_a_hostile_stream_never_breaks_the_product(streams: list[list[Any]]) -> None:
@@ -296,7 +296,7 @@ def test_recording_a_hostile_stream_never_breaks_the_product(streams: list[list[
     _record(streams)
 
 
-@pytest.mark.filterwarnings("ignore::agent_eventstore.scripts.calls.UnknownChunk")
+@pytest.mark.filterwarnings("ignore::agent_eventstore.machines.calls.UnknownChunk")
 def test_recording_strange_objects_never_breaks_the_product() -> None:
     """Also what is too large, too deep, in a circle, or unwilling to be looked at."""
     _record([[strange] for strange in _LARGE])

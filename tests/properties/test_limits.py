@@ -26,9 +26,9 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from projections.compression import strategies
 from projections.context import ContextRow, ContextSettings, ContextView
-from projections.context.budget import groups_of
+from projections.context.compression import strategies
+from projections.context.plans import groups_of
 from tests.unit.context.log import Log
 
 CALL = ToolCallRequest(name="find", arguments_text="{}")

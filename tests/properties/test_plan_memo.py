@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eventstore.errors import BudgetInfeasible
 from eventstore.events import AssistantMessage, Erasure, NewEvent, ToolResult, UserMessage
 from projections.context import ListRowSource, build
-from projections.context.memo import Folded, KeptPlan, PlanMemo, Recent, touch
+from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent, touch
 from tests.properties.dense import dense_histories
 from tests.unit.context.log import Log
 

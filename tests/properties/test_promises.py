@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from eventstore.errors import BudgetInfeasible
 from eventstore.events import AssistantMessage, LlmError, NewEvent, UserMessage
-from eventstore.tokens import text as tokens_text
 from projections.context import ContextView
-from projections.token_counts import TokenCounts
+from projections.tokens import text as tokens_text
+from projections.tokens.counts import TokenCounts
 from tests.properties.dense import dense_histories
 from tests.properties.promises import (
     FORMATS,

@@ -23,8 +23,8 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
 )
-from projections.compression.steps import interval
 from projections.context import ContextRow, ContextView
+from projections.context.compression.strategy import interval
 from tests.properties.dense import dense_histories
 from tests.properties.promises import FORMATS, STRATEGIES, Request, ask, tokens_of
 from tests.properties.test_context import as_events, transcripts

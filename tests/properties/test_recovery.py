@@ -30,8 +30,8 @@ from eventstore.events import (
     TurnStart,
 )
 from projections.context import ContextView
-from projections.loose_ends import LOOSE_ENDS
-from projections.open_ends import LooseEnds
+from projections.models.open_items import LooseEnds
+from projections.models.open_work import LOOSE_ENDS
 from tests.checkers import check_openai_messages
 from tests.properties.histories import histories
 from tests.properties.test_context import as_events, told_by_prefixes

@@ -11,11 +11,11 @@ from eventstore import EventStore, new_id
 from eventstore.events import Payload
 from projections import Views
 from projections.context import CONTEXT
+from projections.context.reading import bring_up
 from projections.context.search import SqlSearch
-from projections.context.search_memory import search_in_memory
-from projections.context.sql_source import SqlRowSource
-from projections.generations import find_live
-from projections.searching import bring_up
+from projections.context.search_tables import search_in_memory
+from projections.context.source import SqlRowSource
+from projections.engine.generations import find_live
 from tests.properties.histories import payloads
 
 _pages = st.lists(st.lists(payloads(), min_size=1, max_size=8), min_size=1, max_size=5)

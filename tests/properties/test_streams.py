@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent_eventstore.streams import Delta, StreamParser, from_response, parser_for
+from agent_eventstore.providers import Delta, StreamParser, from_response, parser_for
 from eventstore.events import AssistantChunk, AssistantMessage
 from eventstore.events.codec import decode, encode
 from tests.properties.hostile import places_in

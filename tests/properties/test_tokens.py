@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore.tokens import Count, count_message, ranks, text, tokenizer_for
+from projections.tokens import Count, count_message, ranks, text, tokenizer_for
 
 # Characters at which the bundled encodings behave differently: both cases, contractions, marks,
 # digits, the slash that o200k_base keeps with punctuation, every kind of line end and blank.

@@ -34,7 +34,7 @@ from eventstore.events import (
     VersionRange,
 )
 from projections.context import ContextRow, ListRowSource
-from projections.context.wire import FORMATS
+from projections.context.formats import FORMATS
 from tests.checkers import CHECKERS
 from tests.properties.test_context import as_events, transcripts
 from tests.unit.context.log import Log

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore.scripts import Answers, RequestedCall
-from agent_eventstore.sent import sent_in
+from agent_eventstore.machines import Answers, RequestedCall
+from agent_eventstore.requests import sent_in
 from eventstore.events import Meta
 from tests.integration.frameworks import WIRES, Call
 

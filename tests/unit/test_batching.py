@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_eventstore.batching import Batcher
-from agent_eventstore.streams import Delta
+from agent_eventstore.providers import Delta
 from eventstore.events import AssistantChunk, ToolCallDelta
 
 

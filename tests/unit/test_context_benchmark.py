@@ -23,7 +23,7 @@ from benchmarks.context.transcripts import (
     tool_uses,
 )
 from eventstore.errors import BudgetInfeasible
-from projections.compression import compress, strategies, strategy_of
+from projections.context.compression import compress, strategies, strategy_of
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 

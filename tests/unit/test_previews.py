@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eventstore.previews import PREVIEW_CHARS, preview_of
+from eventstore.blobs import PREVIEW_CHARS, preview_of
 
 
 def orders(count: int) -> list[dict[str, Any]]:

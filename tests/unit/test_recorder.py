@@ -13,9 +13,9 @@ from uuid import UUID
 import pytest
 
 from agent_eventstore.artifacts import ToolOutputs, call_of_alias
+from agent_eventstore.batching import Stalls
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.journal import Journal
-from agent_eventstore.stalls import Stalls
 from eventstore import Appended, EventStore, NewEvent, new_id
 from eventstore.errors import CannotConnect, InvalidEvent, UnknownAlias
 from eventstore.events import UserMessage
@@ -85,7 +85,7 @@ def test_append_is_repeated_once(store: Forgetful, before: int, after: int) -> N
 
 def test_facts_wait_for_the_server(store: Forgetful, monkeypatch: pytest.MonkeyPatch) -> None:
     """What could not be written is kept, and comes first, in order and once."""
-    monkeypatch.setattr("agent_eventstore.patience.PATIENCE_S", 0.0)
+    monkeypatch.setattr("agent_eventstore.unwritten.PATIENCE_S", 0.0)
     journal, told = Journal(store, new_id()), list[int]()
     for text in ("one", "two"):
         store.before, store.after = (2, 0) if text == "one" else (0, 1)
@@ -101,7 +101,7 @@ def test_facts_wait_for_the_server(store: Forgetful, monkeypatch: pytest.MonkeyP
 
 def test_what_did_not_begin_is_not_kept(store: Forgetful, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that failed before its block ran is the caller's to repeat."""
-    monkeypatch.setattr("agent_eventstore.patience.PATIENCE_S", 0.0)
+    monkeypatch.setattr("agent_eventstore.unwritten.PATIENCE_S", 0.0)
     journal = Journal(store, new_id())
     store.before = 2
     with pytest.raises(CannotConnect):
@@ -128,7 +128,7 @@ def test_what_follows_an_invalid_fact_is_written(
     store: Forgetful, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that waited for the server and cannot be stored is told, and holds up nothing."""
-    monkeypatch.setattr("agent_eventstore.patience.PATIENCE_S", 0.0)
+    monkeypatch.setattr("agent_eventstore.unwritten.PATIENCE_S", 0.0)
     journal, event = Journal(store, new_id()), said("twice")[0]
     store.before = 2
     with pytest.raises(CannotConnect):

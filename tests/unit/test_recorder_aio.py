@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from agent_eventstore.aio import AsyncConversation
-from agent_eventstore.finishing import finish
+from agent_eventstore.journal_aio import finish
 from eventstore import AsyncEventStore, EventStore
 from tests.crash.stand_in import answer
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent_eventstore.recovery import ACTOR, seal
 from eventstore import events as e
-from projections.open_ends import (
+from projections.models.open_items import (
     LooseEnds,
     OpenModelCall,
     OpenRunStep,

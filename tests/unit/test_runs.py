@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
+from agent_eventstore.machines.runs import RunScript
 from agent_eventstore.resuming import LeftCall, next_node
-from agent_eventstore.scripts.runs import RunScript
 from eventstore import Meta, NewEvent
 from eventstore import events as e
 from eventstore.errors import BudgetInfeasible
 from eventstore.events import RunEnd, RunStepEnd, SystemInstruction, UserMessage
-from eventstore.tokens import count_messages, tokenizer_for
 from projections.context import Injection
-from projections.open_ends import OpenToolCall
-from projections.run_mode import injections
-from projections.runs import RUNS, NodeRow, RunState
+from projections.models.open_items import OpenToolCall
+from projections.models.run_mode import injections
+from projections.models.runs import RUNS, NodeRow, RunState
+from projections.tokens import count_messages, tokenizer_for
 from tests.unit.context.log import Log
 from tests.unit.projections.history import CONVERSATION, START, apply, fold, history
 

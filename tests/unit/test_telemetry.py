@@ -21,9 +21,10 @@ from sqlalchemy import make_url
 
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, events, new_id, telemetry
 from eventstore.errors import WrongExpectedVersion
-from projections import PROJECTIONS, Views, worker
-from projections.lag import measure
-from projections.rebuild import rebuild
+from projections import PROJECTIONS, Views
+from projections.engine import worker
+from projections.engine.lag import measure
+from projections.engine.rebuild import rebuild
 from tests.cli.program import ROOT
 
 HELLO = events.UserMessage.text("hello")
@@ -239,11 +240,11 @@ PLAIN = """
 import sys
 {before}
 from eventstore import EventStore, events, new_id, telemetry
-import projections.worker
+import projections.engine.worker
 {absent}
 with EventStore.open("sqlite://") as store:
     store.append(new_id(), [events.UserMessage.text("hello")])
-    projections.worker.run(store, once=True)
+    projections.engine.worker.run(store, once=True)
 print(telemetry._recorder is not None, "opentelemetry" in sys.modules)
 """
 

@@ -11,14 +11,7 @@ from importlib import resources
 import pytest
 
 from eventstore.errors import EncodingNotBundled
-from eventstore.tokens import (
-    Count,
-    Tokenizer,
-    count_text,
-    ranks,
-    text,
-    tokenizer_for,
-)
+from projections.tokens import Count, Tokenizer, count_text, ranks, text, tokenizer_for
 
 CL100K = Tokenizer("cl100k_base")
 O200K = Tokenizer("o200k_base")
@@ -145,7 +138,7 @@ class TestBundledRanks:
 
     def test_the_licence_is_carried_along(self) -> None:
         """Redistribution requires the notice beside the data."""
-        notice = resources.files("eventstore.tokens") / "data" / "NOTICE.md"
+        notice = resources.files("projections.tokens") / "data" / "NOTICE.md"
         assert "Copyright (c) 2022 OpenAI, Shantanu Jain" in notice.read_text(encoding="utf-8")
 
     def test_threads_share_one_encoding(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eventstore.tokens import (
+from projections.tokens import (
     Count,
     Tokenizer,
     count_message,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eventstore.tokens import Count, Tokenizer, count_tools
+from projections.tokens import Count, Tokenizer, count_tools
 
 O200K = Tokenizer("o200k_base")
 HEAD = {"name": "search", "description": "Search the catalogue."}

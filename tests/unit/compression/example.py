@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from eventstore.tokens import tokenizer_for
-from projections.compression import Item, items_of
-from projections.compression.facts import Fact
+from projections.context.compression import Item, items_of
+from projections.context.compression.facts import Fact
+from projections.tokens import tokenizer_for
 
 TOKENIZER = tokenizer_for("gpt-4o")
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from projections.compression.facts import (
+from projections.context.compression.facts import (
     MOST_FACTS,
     facts_of_json,
     facts_of_messages,

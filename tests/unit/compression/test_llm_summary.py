@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from projections.compression import (
+from projections.context.compression import (
     Item,
     Level,
     LevelOfDetail,
@@ -16,7 +16,7 @@ from projections.compression import (
     SummaryRequest,
     summary_due,
 )
-from projections.compression.llm_summary import SUMMARY_PROMPT
+from projections.context.compression.llm_summary import SUMMARY_PROMPT
 from tests.unit.compression.example import called, item, items, said
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventstore.errors import InvalidSettings
-from projections.compression import ContextUsage, Thresholds, usage_of
+from projections.context.compression import ContextUsage, Thresholds, usage_of
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from eventstore.errors import BudgetInfeasible
-from eventstore.tokens import count_messages
-from projections.compression import MemorySearch, Retrieval, Thresholds, compress
+from projections.context.compression import MemorySearch, Retrieval, Thresholds, compress
+from projections.tokens import count_messages
 from tests.unit.compression.example import RETAIL_ORDER, TOKENIZER, called, said, user
 
 TOOL = {"type": "function", "function": {"name": "find", "description": "Finds an order."}}

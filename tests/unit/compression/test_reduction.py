@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from eventstore.errors import BudgetInfeasible
-from projections.compression import Item, Level, LevelOfDetail, Reduced, Reduction, reduce
-from projections.compression.assembly import assemble
-from projections.compression.reduction import DIGEST_HEADER, digest_text
+from projections.context.compression import Item, Level, LevelOfDetail, Reduced, Reduction, reduce
+from projections.context.compression.pipeline import assemble
+from projections.context.compression.reduction import DIGEST_HEADER, digest_text
 from tests.unit.compression.example import TOKENIZER, identifiers, item, said
 
 

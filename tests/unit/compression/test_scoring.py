@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from projections.compression.scoring import is_decision, last_rounds, score_of
+from projections.context.compression.scoring import is_decision, last_rounds, score_of
 from tests.unit.compression.example import called, item, items, said, user
 
 

@@ -8,8 +8,13 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from eventstore.errors import EmbeddingFailed
-from projections.compression import FusedSearch, MemorySearch, VectorSearch, with_relevance
-from projections.compression.memory_search import terms
+from projections.context.compression import (
+    FusedSearch,
+    MemorySearch,
+    VectorSearch,
+    with_relevance,
+)
+from projections.context.compression.search import terms
 from tests.unit.compression.example import item, items, said, user
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from projections.compression.shortening import (
+from projections.context.compression.shortening import (
     LONGEST,
     Preview,
     shorten,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from projections.compression.steps import interval, last_step
+from projections.context.compression.strategy import interval, last_step
 
 
 @pytest.mark.parametrize(

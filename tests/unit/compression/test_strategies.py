@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eventstore.errors import UnknownStrategy
-from projections.compression import (
+from projections.context.compression import (
     Hybrid,
     Item,
     KeyMessages,
@@ -21,8 +21,8 @@ from projections.compression import (
     strategies,
     strategy_of,
 )
-from projections.compression import strategy as registry
-from projections.compression.scoring import last_rounds
+from projections.context.compression import strategy as registry
+from projections.context.compression.scoring import last_rounds
 from tests.unit.compression.example import called, identifiers, item, items, said, user
 
 
@@ -189,7 +189,7 @@ def register(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
 
 def test_a_products_strategy_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the entry point names is made and used."""
-    register(monkeypatch, "ours", "projections.compression.sliding_window:SlidingWindow")
+    register(monkeypatch, "ours", "projections.context.compression.level_of_detail:SlidingWindow")
 
     assert isinstance(strategy_of("ours"), SlidingWindow)
     assert "ours" in strategies()

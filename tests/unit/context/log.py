@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from eventstore.events import Meta, NewEvent, Payload, RecordedEvent, UnknownEvent
-from projections.base import Change, Patch, Put, State
 from projections.context import (
     CONTEXT_MESSAGES,
     ContextProjection,
@@ -18,6 +17,7 @@ from projections.context import (
     ListRowSource,
     build,
 )
+from projections.engine.projection import Change, Patch, Put, State
 
 Entry = Payload | UnknownEvent | NewEvent | None
 _COLUMNS = tuple(column.name for column in CONTEXT_MESSAGES.columns)

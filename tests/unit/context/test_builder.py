@@ -14,8 +14,8 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
 )
-from eventstore.tokens import count_messages, tokenizer_for
 from projections.context import ContextRow, ContextView, ListRowSource, build
+from projections.tokens import count_messages, tokenizer_for
 from tests.unit.context.log import Log
 
 CALL = AssistantMessage(tool_calls=(ToolCallRequest(name="f", arguments_text="{}"),) * 2)

@@ -8,8 +8,8 @@ import pytest
 
 from eventstore import events as e
 from eventstore.events import Meta, RecordedEvent
-from projections.changes import RowBuffer
 from projections.context import CONTEXT, covering
+from projections.engine.folds import RowBuffer
 from tests.unit.projections.history import Entry, history
 
 EVERYTHING = e.VersionRange(first=1, last=2**31 - 1)

@@ -16,10 +16,10 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
 )
-from eventstore.tokens import count_message, tokenizer_for
 from projections.context import ContextSettings
-from projections.context.budget import Group
 from projections.context.detail import GroupItem, detailed, plain, shortened, without_result
+from projections.context.plans import Group
+from projections.tokens import count_message, tokenizer_for
 from tests.unit.context.log import Log
 
 TOKENIZER = tokenizer_for("gpt-4o")

@@ -25,8 +25,8 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from eventstore.tokens import count_message, tokenizer_for
 from projections.context import ContextProjection, ListRowSource, build, prompts
+from projections.tokens import count_message, tokenizer_for
 from tests.checkers import check_openai_messages
 from tests.unit.context.log import Log, recorded
 

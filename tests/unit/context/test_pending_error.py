@@ -6,9 +6,9 @@ import pytest
 
 from eventstore.errors import BudgetInfeasible
 from eventstore.events import AssistantMessage, LlmError, Summary, UserMessage, VersionRange
-from projections.compression import strategies
 from projections.context import ContextSettings, ContextView
-from projections.context.memo import Folded, KeptPlan, PlanMemo, Recent
+from projections.context.compression import strategies
+from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
 from tests.unit.context.log import Log
 
 PARTIAL = "The chapter goes on and on. " * 200  # 5,600 characters

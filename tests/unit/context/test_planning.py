@@ -20,10 +20,10 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from eventstore.tokens import count_messages, count_tools, tokenizer_for
-from projections.compression import KeyMessages
 from projections.context import ContextSettings, ContextView
+from projections.context.compression import KeyMessages
 from projections.context.planning import HORIZON
+from projections.tokens import count_messages, count_tools, tokenizer_for
 from tests.unit.context.log import Log
 
 SLIDING = ContextSettings(steps=False)

@@ -12,8 +12,8 @@ from eventstore import EventStore, new_id
 from eventstore.errors import RequestNotReproducible
 from eventstore.events import LlmRequest, UserMessage
 from projections.context import ContextSettings
-from projections.context.injections import Injection
 from projections.context.requests import RecordedRequest, recorded_request
+from projections.context.system_part import Injection
 from tests.unit.context.log import Log
 
 CID = UUID(int=1)

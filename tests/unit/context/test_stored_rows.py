@@ -11,7 +11,7 @@ import pytest
 from eventstore.events import AssistantMessage, ToolCallRequest, UserMessage
 from projections.context import ContextRow
 from projections.context.detail import shortened
-from projections.context.stored_rows import COLUMNS, StoredRow
+from projections.context.rows import COLUMNS, StoredRow
 from tests.unit.context.log import Log
 
 CALL = ToolCallRequest(name="find", arguments_text='{"id": "#W2378156"}')

@@ -14,15 +14,14 @@ from pydantic import ValidationError
 from eventstore.errors import InvalidPrompt
 from eventstore.events.values import Mode
 from projections.context import prompts
-from projections.context.injections import Injection
-from projections.context.prompt_texts import (
+from projections.context.settings import (
     BASE_RULES_CHAT,
     BASE_RULES_RUN,
     TOOL_POLICY,
     PromptTexts,
     persona_name,
 )
-from projections.context.system_part import compose
+from projections.context.system_part import Injection, compose
 
 TOOLS = [{"type": "function", "function": {"name": "search"}}]
 RUNS = (Injection("run directive", "RUN_DIRECTIVE\n- run: r", (3,)),)

@@ -14,7 +14,7 @@ from eventstore.events import (
     ToolCallRequest,
 )
 from projections.context import ListRowSource
-from projections.context.wire import FORMATS, Wire
+from projections.context.formats import FORMATS, Wire
 from tests.checkers import CHECKERS
 from tests.unit.context.log import Log
 

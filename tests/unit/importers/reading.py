@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_eventstore.importers import Transcript, read_transcripts
+from agent_eventstore.formats import Transcript, read_transcripts
 from eventstore.errors import ImportFailed
 from eventstore.events.records import EventData
 

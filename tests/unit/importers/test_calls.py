@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_eventstore.importers.calls import Calls
+from agent_eventstore.formats.transcript import Calls
 from eventstore.events import ToolCallRequest
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.importers.openai_wire import message_of
+from agent_eventstore.formats.openai_wire import message_of
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,

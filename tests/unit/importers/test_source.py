@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_eventstore.importers.source import Parsed, Record, Source
+from agent_eventstore.formats.source import Parsed, Record, Source
 from tests.unit.importers.conftest import Write
 
 

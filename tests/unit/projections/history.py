@@ -9,7 +9,7 @@ from uuid import UUID
 
 from eventstore.events import Meta, Payload, RecordedEvent, UnknownEvent
 from eventstore.ids import derived_id
-from projections.base import Change, Projection, Put, State
+from projections.engine.projection import Change, Projection, Put, State
 
 __all__ = ["CONVERSATION", "START", "Entry", "apply", "fold", "history", "record", "rows"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eventstore.tokens import Count
-from projections.calibration import Calibration, calibrate
+from projections.tokens import Count
+from projections.tokens.calibration import Calibration, calibrate
 
 GUESS = Count(100, exact=False, margin=0.5)
 

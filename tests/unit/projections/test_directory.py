@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from eventstore import events as e
-from projections.directory import DIRECTORY, DirectoryEntry
+from projections.models.directory import DIRECTORY, DirectoryEntry
 from tests.unit.projections.history import CONVERSATION, START, Entry, rows
 
 

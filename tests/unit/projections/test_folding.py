@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from eventstore import events as e
 from eventstore.events import RecordedEvent
-from projections import folding
-from projections.folding import CLOSED_LIMIT, Draft, one_line
+from projections.engine import folding
+from projections.engine.folding import CLOSED_LIMIT, Draft, one_line
 from tests.unit.projections.history import record
 
 SIGNS = "ab\x00é工\u200b \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u2000\u2028\u2029\u202f\u205f\u3000"

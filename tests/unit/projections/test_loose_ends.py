@@ -9,8 +9,8 @@ import pytest
 
 from eventstore import events as e
 from eventstore.events import RecordedEvent
-from projections.loose_ends import LOOSE_ENDS
-from projections.open_ends import LooseEnds
+from projections.models.open_items import LooseEnds
+from projections.models.open_work import LOOSE_ENDS
 from tests.unit.projections.history import CONVERSATION, START, Entry, apply, fold, history
 
 BLANK = {column.name: None for column in LOOSE_ENDS.tables[0].columns}

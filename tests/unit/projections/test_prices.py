@@ -9,8 +9,8 @@ from random import Random
 from genai_prices.types import ModelInfo, Provider
 
 from eventstore.events import TokenUsage
-from projections import prices
-from projections.prices import cost_usd
+from projections.models import usage as prices
+from projections.models.usage import cost_usd
 
 TIMES = (datetime(2025, 1, 1, 3, tzinfo=UTC), datetime(2026, 6, 1, 18, 30, tzinfo=UTC))
 
@@ -45,8 +45,8 @@ def test_every_model_costs_what_the_list_says() -> None:
     for provider_id, model_id, seller, listed in models():
         for at in TIMES:
             simple += prices._rates(listed.get_prices(at), seller, listed, at) is not None
-            for usage in usages(chance):
-                cost = prices._by_the_list(seller, listed, at, usage)
+            for used in usages(chance):
+                cost = prices._by_the_list(seller, listed, at, used)
                 expected = None if cost is None else float(cost)
-                assert expected == cost_usd(usage, provider_id, model_id, at), (model_id, usage)
+                assert expected == cost_usd(used, provider_id, model_id, at), (model_id, used)
     assert simple > 100

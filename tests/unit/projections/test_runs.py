@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eventstore import events as e
-from projections.runs import RUNS, OpenCall, RunState
+from projections.models.runs import RUNS, OpenCall, RunState
 from tests.unit.projections.history import CONVERSATION, Entry, apply, fold, history, rows
 
 RUN = e.RunStart(

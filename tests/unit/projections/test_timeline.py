@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from eventstore import events as e
-from projections.timeline import TIMELINE, TimelineItem
+from projections.models.timeline import TIMELINE, TimelineItem
 from tests.unit.projections.history import CONVERSATION, START, Entry, rows
 
 SEARCH = e.ToolCallRequest(name="search", arguments_text='{"q": 1}', arguments={"q": 1})

@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from eventstore import events as e
-from projections.folding import CLOSED_LIMIT
-from projections.tool_calls import TOOL_CALLS, ToolCallRow
+from projections.engine.folding import CLOSED_LIMIT
+from projections.models.tool_calls import TOOL_CALLS, ToolCallRow
 from tests.unit.projections.history import CONVERSATION, START, Entry, rows
 
 SEARCH = e.ToolCallRequest(

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from eventstore import events as e
-from projections.prices import cost_usd
-from projections.usage import USAGE
+from projections.models.usage import USAGE, cost_usd
 from tests.unit.projections.history import Entry, rows
 
 GPT = e.Invocation(provider="openai", specification="chat", model="gpt-4o")

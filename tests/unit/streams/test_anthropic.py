@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.streams import Delta, from_response
+from agent_eventstore.providers import Delta, from_response
 from eventstore.events import OtherPart, ReasoningPart, TextPart
-
-from .recorded import fed, fed_deltas, text_of
+from tests.unit.streams.recorded import fed, fed_deltas, text_of
 
 START = {
     "type": "message_start",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .recorded import fed
+from tests.unit.streams.recorded import fed
 
 Piece = dict[str, Any]
 

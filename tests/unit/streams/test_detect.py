@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.streams import Delta, from_response, parser_for, read_response
-
-from .recorded import NAMES, as_sdk_object, chunks_of, fed, text_of
+from agent_eventstore.providers import Delta, from_response, parser_for, read_response
+from tests.unit.streams.recorded import NAMES, as_sdk_object, chunks_of, fed, text_of
 
 CHAT = {"choices": [{"delta": {"content": "a"}}]}
 

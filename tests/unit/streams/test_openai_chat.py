@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.streams import Delta, from_response
-
-from .recorded import fed, fed_deltas, text_of
+from agent_eventstore.providers import Delta, from_response
+from tests.unit.streams.recorded import fed, fed_deltas, text_of
 
 
 def chunk(delta: Any = None, finish: str | None = None, **fields: Any) -> dict[str, Any]:

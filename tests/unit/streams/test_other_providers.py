@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.streams import parser_for
-
-from .recorded import fed_deltas, text_of
+from agent_eventstore.providers import parser_for
+from tests.unit.streams.recorded import fed_deltas, text_of
 
 GEMINI: list[dict[str, Any]] = [
     {"candidates": [{"content": {"parts": [{"text": "Let me ", "thought": True}]}}]},

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.streams.plain import plain
+from agent_eventstore.providers.base import plain
 from eventstore.events.codec import dumps, loads
 
 

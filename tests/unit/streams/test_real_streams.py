@@ -10,10 +10,9 @@ from openai import omit
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.lib.streaming.responses._responses import ResponseStreamState
 
-from agent_eventstore.streams import StreamParser, from_response
+from agent_eventstore.providers import StreamParser, from_response
 from eventstore.events import AssistantMessage, TokenUsage
-
-from .recorded import NAMES, as_sdk_object, chunks_of, fed, text_of
+from tests.unit.streams.recorded import NAMES, as_sdk_object, chunks_of, fed, text_of
 
 CHAT = [name for name in NAMES if name.startswith("openai-chat")]
 RESPONSES = ["openai-responses-custom-tool", "openai-responses-phase"]

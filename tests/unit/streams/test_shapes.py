@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_eventstore.machines.calls import CallScript, UnknownChunk
 from agent_eventstore.requests import digest_of
-from agent_eventstore.scripts.calls import CallScript, UnknownChunk
 from eventstore.errors import UnknownResponse
 from eventstore.events import AssistantMessage, LlmError, Meta, TextPart
 

@@ -1,0 +1,139 @@
+"""Foreign transcripts to events: read a file, then load what was found into a store.
+
+::
+
+    found = read_transcripts(Path("conversations.json"))
+    report = load(store, found)
+    print(report.conversations, report.events_added, report.failures)
+
+Reading is pure, and the same content is the same conversation: so loading a file again adds
+nothing, and loading one that has grown adds its tail. A record that cannot be read is an
+`ImportFailed` among the transcripts, in its place.
+
+Conversations to foreign formats: OpenAI messages, session JSONL, and projects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+from agent_eventstore.formats import (
+    chat_jsonl,
+    openai_messages,
+    project,
+    project_messages,
+    session_import,
+)
+from agent_eventstore.formats.loader import ImportReport, load
+from agent_eventstore.formats.openai_messages import export_openai
+from agent_eventstore.formats.project import ProjectReport, export_project
+from agent_eventstore.formats.project_messages import export_messages_json, export_messages_jsonl
+from agent_eventstore.formats.session_export import export_session_jsonl
+from agent_eventstore.formats.source import Source
+from agent_eventstore.formats.transcript import Transcript
+from eventstore.errors import ImportFailed
+
+__all__ = [
+    "FORMATS",
+    "PROJECT",
+    "ImportReport",
+    "ProjectReport",
+    "Transcript",
+    "detect",
+    "export_messages_json",
+    "export_messages_jsonl",
+    "export_openai",
+    "export_project",
+    "export_session_jsonl",
+    "is_project",
+    "load",
+    "read_transcripts",
+    "size_of",
+]
+
+
+_READERS: dict[str, ModuleType] = {
+    reader.FORMAT: reader
+    for reader in (session_import, project_messages, openai_messages, chat_jsonl)
+}
+
+FORMATS = ("openai", "session-jsonl", "messages-json", "messages-jsonl", "project")
+"""The names of the formats that can be read; a ``project`` is a directory, the others are files."""
+
+
+PROJECT = project.FORMAT
+"""The format that is a directory."""
+
+
+def is_project(path: Path) -> bool:
+    """Whether a directory is a project's: whether there is an index in it."""
+    return project.root_of(path) is not None
+
+
+def size_of(path: Path) -> int:
+    """Return how many bytes a file has, or the files of a project together."""
+    return sum(f.stat().st_size for f in (project.files_of(path) if path.is_dir() else [path]))
+
+
+def detect(path: Path) -> str:
+    """Return the name of a file's format, by its content alone; a directory is a ``project``.
+
+    Raises:
+        ImportFailed: The content tells no format; name one.
+    """
+    if path.is_dir():
+        return project.FORMAT
+    source = Source(path)
+    by_line = source.is_lines() or not source.is_array()
+    for value in source.first_values():
+        if session_import.recognises(value):
+            return session_import.FORMAT
+        if isinstance(value, list) or openai_messages.holder_of(value) is not None:
+            return openai_messages.FORMAT
+        if by_line and chat_jsonl.recognises(value):
+            return chat_jsonl.FORMAT
+        if project_messages.recognises(value):
+            return project_messages.FORMAT
+        if openai_messages.recognises(value):
+            return openai_messages.FORMAT
+    raise source.failed(
+        1, f"the format cannot be told from the content: name {' or '.join(FORMATS[:-1])}"
+    )
+
+
+def read_transcripts(
+    path: Path | str,
+    format_name: str | None = None,
+    *,
+    on_read: Callable[[float], None] | None = None,
+) -> Iterator[Transcript | ImportFailed]:
+    """Iterate over a file's conversations, and over reports of its bad records, in file order.
+
+    Args:
+        path: The file, or the directory of a project.
+        format_name: One of `FORMATS`; by default the content tells.
+        on_read: Called with the share of the file that has been read, from 0.0 to 1.0.
+
+    Raises:
+        ValueError: There is no such format.
+    """
+    if format_name is not None and format_name not in FORMATS:
+        raise ValueError(f"{format_name!r} is no format: choose {' or '.join(FORMATS)}")
+    return _read(Path(path), format_name, on_read)
+
+
+def _read(
+    path: Path, format_name: str | None, on_read: Callable[[float], None] | None
+) -> Iterator[Transcript | ImportFailed]:
+    try:
+        name = format_name or detect(path)
+        if name == project.FORMAT:
+            yield from project.read(path, on_read)
+        else:
+            yield from _READERS[name].read(Source(path, on_read))
+    except ImportFailed as failure:
+        yield failure
+    except OSError as error:
+        yield ImportFailed(str(path), None, f"the file cannot be read: {error.strerror or error}")

@@ -1,0 +1,219 @@
+"""Failed model calls in transcripts that keep them as assistant messages (document 000, 4.3).
+
+Such a message holds the partial text and an ``LLM_ERROR`` block, as messages[] renders it. One in
+exactly that form becomes an `LlmError` again; anything else stays what an assistant said.
+
+What a project's message has besides OpenAI's fields, for its user interface and for us.
+
+``partType``, ``isCollapsed`` and ``widget`` are those of document 000 (4.1). ``status``, ``error``,
+``instruction``, ``continues`` and ``summarises`` are this project's own additions: without them an
+exported conversation would not come back as it was. Others ignore them.
+
+A conversation's events for export: whole payloads, the erased ones left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from agent_eventstore.formats.openai_wire import marked, slim, text_of
+from agent_eventstore.formats.transcript import mode_of, moment_of
+from eventstore import EventStore, RecordedEvent
+from eventstore.events import (
+    AssistantMessage,
+    LlmError,
+    PartialToolCall,
+    Retraction,
+    Summary,
+    SystemInstruction,
+    ToolResult,
+    Ui,
+    VersionRange,
+)
+from eventstore.events.records import EventData
+from eventstore.events.values import LlmErrorKind, ToolStatus
+from projections.context import CONTEXT, CONTEXT_MESSAGES
+from projections.context.prompts import llm_error
+from projections.engine.folding import retracted
+from projections.engine.folds import RowBuffer
+
+__all__ = ["NAMES", "Extras", "error_in", "facts_of", "left_out", "ui_of"]
+
+
+_BLOCK = re.compile(
+    r"(?:(?P<partial>.+)\n\n)?LLM_ERROR\n- kind: (?P<kind>\w+)\n- attempt: (?P<attempt>\d{1,9})\n"
+    r"- message: (?P<message>.*?)"
+    r"(?:\n- tool calls left unfinished, never executed: (?P<tools>[^\n]+))?",
+    re.DOTALL,
+)
+
+
+def error_in(text: str) -> LlmError | None:
+    """Return the failure that an assistant message tells of, or None if it tells of none."""
+    if "LLM_ERROR\n" not in text:
+        return None
+    found = _BLOCK.fullmatch(text)
+    kind = next((k for k in get_args(LlmErrorKind) if found and k == found["kind"]), None)
+    if found is None or kind is None or int(found["attempt"]) < 1:
+        return None
+    tools = tuple(found["tools"].split(", ")) if found["tools"] else ()
+    error = LlmError(
+        kind=kind,
+        message=found["message"],
+        attempt=int(found["attempt"]),
+        partial_text=found["partial"] or "",
+        partial_tool_calls=tuple(
+            PartialToolCall(index=index, name=name) for index, name in enumerate(tools)
+        ),
+    )
+    again = llm_error(
+        error.kind,
+        error.message,
+        attempt=error.attempt,
+        partial_text=error.partial_text,
+        partial_tools=tools,
+    )
+    return error if again == text else None
+
+
+NAMES = {"part_type": "partType", "collapsed": "isCollapsed", "widget": "widget"}
+"""What the fields of `Ui` are called in a project's message."""
+
+
+def ui_of(message: Any) -> Ui | None:
+    """Return how a message is shown; None if it does not say.
+
+    A field of a wrong kind is left out. A widget that is too large is replaced by a note of it.
+    """
+    if not isinstance(message, Mapping):
+        return None
+    fields: dict[str, Any] = {}
+    told = {name: message.get(key) for name, key in NAMES.items()}
+    for name, value in told.items():
+        if value is None:
+            continue
+        try:
+            Ui.model_validate({name: value}, strict=True)
+        except ValidationError as error:
+            too_large = isinstance(value, dict) and error.errors()[0]["type"] == "value_error"
+            if not too_large:
+                continue
+            value = {"left_out": error.errors()[0]["msg"].removeprefix("Value error, ")}
+        fields[name] = value
+    return Ui(**fields) if fields else None
+
+
+class Extras:
+    """Takes over what the messages of one conversation have besides, in order."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, int] = {}
+
+    def told(self, message: Mapping[str, Any], version: int) -> dict[str, Any]:
+        """Return the metadata of a message that will stand at ``version``."""
+        if isinstance(name := message.get("id"), str):
+            self._versions[name] = version
+        return {
+            "mode": mode_of(message.get("mode")),
+            "run_id": _text(message.get("runId")),
+            "workflow_id": _text(message.get("workflowId")),
+            "agent_id": _text(message.get("agentId")),
+            "in_context": message.get("includeInContext") is not False,
+            "occurred_at": moment_of(message),
+        }
+
+    def payload(self, message: Mapping[str, Any], data: EventData, original: str) -> EventData:
+        """Return a message's payload with what it has besides.
+
+        Args:
+            message: As it came.
+            data: What OpenAI's fields of it say.
+            original: The key in ``raw`` under which the message is kept.
+        """
+        if isinstance(data, AssistantMessage) and not data.tool_calls:
+            data = error_in(text_of(message.get("content"))) or data
+        fields: dict[str, Any] = {"raw": {original: slim(message, data)}}
+        if isinstance(data, ToolResult | AssistantMessage | LlmError):
+            fields["duration_ms"] = _milliseconds(message.get("duration"))
+        if isinstance(data, ToolResult):
+            fields |= _executed(message, data)
+        if isinstance(data, Summary):
+            fields["versions"] = self._ranges(message)
+        if isinstance(data, SystemInstruction):
+            fields["continues"] = message.get("continues") is True
+        if hasattr(data, "ui"):
+            fields["ui"] = ui_of(message)
+        return marked(data, fields)
+
+    def _ranges(self, message: Mapping[str, Any]) -> tuple[VersionRange, ...]:
+        listed = message.get("summarises")
+        names = listed if isinstance(listed, list) else []
+        known = {self._versions.get(name) for name in names if isinstance(name, str)}
+        ranges: list[VersionRange] = []
+        for version in sorted(version for version in known if version is not None):
+            if ranges and ranges[-1].last == version - 1:
+                ranges[-1] = VersionRange(first=ranges[-1].first, last=version)
+            else:
+                ranges.append(VersionRange(first=version, last=version))
+        return tuple(ranges)
+
+
+def _executed(message: Mapping[str, Any], data: ToolResult) -> dict[str, Any]:
+    status = next((s for s in get_args(ToolStatus) if s == message.get("status")), None)
+    if status is None:
+        return {}
+    return {"status": status, "error": _text(message.get("error")) or data.error}
+
+
+def _milliseconds(value: Any) -> int | None:
+    return round(value) if type(value) in (int, float) and value >= 0 else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+_GONE = ("withdrawn", "superseded")
+
+
+def facts_of(store: EventStore, conversation_id: UUID) -> Iterator[tuple[RecordedEvent, EventData]]:
+    """Iterate over the events in order of version, with texts that had moved to blobs put back.
+
+    Raises:
+        ConversationNotFound: There is no such conversation.
+    """
+    store.get(conversation_id)
+    for event in store.read(conversation_id):
+        if event.data is not None:
+            yield event, _whole(store, conversation_id, event.data)
+
+
+def left_out(events: Iterable[RecordedEvent]) -> set[int]:
+    """Return the versions of messages that no request holds any more: withdrawn, or replaced.
+
+    Those whose own metadata keep them out of the context are not among them.
+    """
+    rows, state, gone = RowBuffer(CONTEXT, fresh=True), CONTEXT.initial(), set[int]()
+    for event in events:
+        state, changes = CONTEXT.fold(state, event)
+        rows.add(changes)
+        if isinstance(event.data, Retraction):
+            for first, last in retracted(event.data, event):
+                gone.update(range(first, last + 1))
+    for row in rows.complete_rows(CONTEXT_MESSAGES.name):
+        if row["hidden"] in _GONE:
+            own = row["version"] if row["part"] == 0 else row["result_version"]
+            gone.add(row["summary_version"] or own or 0)
+    return gone
+
+
+def _whole(store: EventStore, conversation_id: UUID, data: EventData) -> EventData:
+    if not isinstance(data, ToolResult) or data.blob is None or data.content is not None:
+        return data
+    text = store.blob(conversation_id, data.blob.digest).decode("utf-8", "surrogatepass")
+    return data.model_copy(update={"content": text})

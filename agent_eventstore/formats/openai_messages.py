@@ -1,0 +1,160 @@
+"""OpenAI messages arrays: one conversation, a list of them, or objects that hold them.
+
+A conversation is an array of messages, or an object with one under ``messages`` or ``traj``; a
+file holds one, a JSON array of them, or JSON Lines of them. What an object holds besides is kept
+in the `ConversationStart`'s ``raw``. A conversation with a broken message is one bad record: a
+transcript with a hole would tell another story.
+
+A conversation as OpenAI chat messages: a copy of the facts, not what a model would be sent.
+
+Messages that came from a file are given back as they were; retracted ones are facts too. What has
+no message form (model errors, turns, runs) is left out. For a request's messages use the
+``context`` view, which repairs and trims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+from agent_eventstore.formats.extras import facts_of
+from agent_eventstore.formats.openai_wire import message_of, payload_of, restored
+from agent_eventstore.formats.project_messages import ORIGINAL
+from agent_eventstore.formats.source import Parsed, Record, Source
+from agent_eventstore.formats.transcript import (
+    Draft,
+    Transcript,
+    explicit_id,
+    identify,
+    moment_of,
+)
+from eventstore import EventStore
+from eventstore.errors import ImportFailed
+from eventstore.events import ConversationStart, Meta
+from eventstore.events.records import EventData
+
+__all__ = ["FORMAT", "export_openai", "holder_of", "read", "recognises"]
+
+
+FORMAT = "openai"
+_HOLDERS = ("messages", "traj")
+
+
+def holder_of(value: Any) -> str | None:
+    """Return the key under which an object holds its messages, or None if it holds none."""
+    if not isinstance(value, dict):
+        return None
+    return next((key for key in _HOLDERS if isinstance(value.get(key), list)), None)
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is a conversation, or a message of one."""
+    return isinstance(value, list) or holder_of(value) is not None or _is_message(value)
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Iterate over the file's conversations, and over reports of those that cannot be read."""
+    if source.is_lines():
+        yield from _conversations(source, source.lines())
+    elif source.is_array():
+        yield from _array(source)
+    else:
+        yield from _conversations(source, source.document())
+
+
+def _array(source: Source) -> Iterator[Transcript | ImportFailed]:
+    elements, head, single = source.document(), list[Parsed](), False
+    for element in elements:
+        head.append(element)
+        if isinstance(element, Record) and recognises(element.value):
+            single = _is_message(element.value)
+            break
+    everything = chain(head, elements)
+    yield from _single(source, everything) if single else _conversations(source, everything)
+
+
+def _conversations(
+    source: Source, records: Iterator[Parsed]
+) -> Iterator[Transcript | ImportFailed]:
+    for ordinal, record in enumerate(records):
+        if isinstance(record, ImportFailed):
+            yield record
+            continue
+        try:
+            yield _conversation(source, record, ordinal)
+        except ImportFailed as failure:
+            yield failure
+
+
+def _single(source: Source, elements: Iterator[Parsed]) -> Iterator[Transcript | ImportFailed]:
+    messages, whole = list[Any](), True
+    first_line: int | None = None
+    for element in elements:
+        if isinstance(element, ImportFailed):
+            whole = False
+            yield element
+        elif not isinstance(element.value, dict):
+            whole = False
+            yield source.failed(element.line, "a message must be an object")
+        else:
+            messages.append(element.value)
+            first_line = first_line or element.line
+    if whole:
+        yield from _conversations(source, iter([Record(messages, first_line or 1)]))
+
+
+def _conversation(source: Source, record: Record, ordinal: int) -> Transcript:
+    held_under = holder_of(record.value)
+    if isinstance(record.value, list):
+        messages, rest = record.value, {}
+    elif held_under is not None:
+        messages = record.value[held_under]
+        rest = {key: value for key, value in record.value.items() if key != held_under}
+    else:
+        reason = "neither an array of messages nor an object with one under messages or traj"
+        raise source.failed(record.line, reason)
+    for number, message in enumerate(messages, start=1):
+        if not isinstance(message, dict):
+            raise source.failed(record.line, f"message {number} is no object")
+    stated = explicit_id(rest, "id")
+    draft = Draft(identify(FORMAT, stated, (record.value, ordinal)), source.file, record.line)
+    title = rest.get("title")
+    start = ConversationStart(title=title if isinstance(title, str) else None, raw=rest or None)
+    draft.start(start, Meta(occurred_at=moment_of(rest)))
+    for message in messages:
+        data = payload_of(message, draft.next_version, draft.calls)
+        meta = draft.place(data, occurred_at=moment_of(message))
+        draft.add(data, meta)
+    return draft.finish()
+
+
+def _is_message(value: Any) -> bool:
+    return (
+        isinstance(value, dict) and holder_of(value) is None and isinstance(value.get("role"), str)
+    )
+
+
+_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
+
+
+def export_openai(store: EventStore, conversation_id: UUID) -> list[dict[str, Any]]:
+    """Return a conversation's messages, in order of version.
+
+    Raises:
+        ConversationNotFound: There is no such conversation.
+    """
+    messages = (_message(data, event.version) for event, data in facts_of(store, conversation_id))
+    return [message for message in messages if message is not None]
+
+
+def _message(data: EventData, version: int) -> dict[str, Any] | None:
+    raw = getattr(data, "raw", None)
+    kept = raw.get(ORIGINAL) if isinstance(raw, dict) else None
+    message = message_of(data, version)
+    if not isinstance(kept, dict):
+        return message
+    # A project's message is OpenAI's with more fields, which no API knows.
+    original = restored(kept, data)
+    return (message or {}) | {key: original[key] for key in _FIELDS if key in original}

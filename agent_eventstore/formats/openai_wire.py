@@ -1,0 +1,360 @@
+"""The SUMMARY class of system messages: recognised by its heading, which is kept apart.
+
+A system message that begins with ``SUMMARY`` or ``CONVERSATION_SUMMARY`` stands for what came
+before (document 000, 4.3). messages[] gives every summary a heading of its own, so the payload has
+the text below it; the heading stands in ``raw["heading"]``, for export.
+
+OpenAI's content parts to ours and back; what has no name here is kept as it came.
+
+OpenAI chat messages to payloads and back, without loss.
+
+`payload_of` interprets a message; then it is rendered again, and if the result differs in anything
+(key order apart) the payload keeps the message under ``raw["openai_message"]``, which `message_of`
+prefers. In it a text ``content`` is null: the text stands in the payload, and is not kept twice.
+A message with an unknown role is a fact that nobody interprets: `UnknownEvent`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from agent_eventstore.formats.source import depth_of
+from agent_eventstore.formats.transcript import UNINTERPRETED, Calls, canonical
+from eventstore.events import (
+    AssistantMessage,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    OtherPart,
+    ReasoningPart,
+    RefusalPart,
+    Summary,
+    SystemInstruction,
+    TextPart,
+    ToolCallRequest,
+    ToolResult,
+    TurnStart,
+    UnknownEvent,
+    UserMessage,
+)
+from eventstore.events.records import EventData
+from eventstore.ids import call_id
+from projections.context.prompts import summary as headed
+
+__all__ = [
+    "ORIGINAL",
+    "UNINTERPRETED",
+    "heading_in",
+    "marked",
+    "message_of",
+    "parts_of",
+    "payload_of",
+    "request_of",
+    "restored",
+    "slim",
+    "summary_in",
+    "text_of",
+    "text_with_heading",
+    "wire_content",
+    "wire_parts",
+]
+
+
+_HEADING = re.compile(r"\s*(?:CONVERSATION_)?SUMMARY(?![A-Za-z0-9_])[ \t]*[:\uff1a]?\s*")
+_USUAL = headed("")
+_KEY = "heading"
+
+
+def summary_in(text: str) -> Summary | None:
+    """Return the summary that a system message is, or None if it is none."""
+    found = _HEADING.match(text)
+    if found is None:
+        return None
+    text = text[found.end() :]
+    return Summary(text=text, versions=(), strategy="imported", raw={_KEY: found[0]})
+
+
+def text_with_heading(data: Summary, otherwise: str = _USUAL) -> str:
+    """Return a summary's text below the heading that it came with, or another one."""
+    return str(heading_in(data.raw).get(_KEY, otherwise)) + data.text
+
+
+def heading_in(raw: Any) -> dict[str, Any]:
+    """Return the part of a payload's ``raw`` that tells the heading."""
+    return {_KEY: raw[_KEY]} if isinstance(raw, dict) and isinstance(raw.get(_KEY), str) else {}
+
+
+def parts_of(content: Any) -> tuple[ContentPart, ...]:
+    """Return the parts of a message's ``content``: a text, a list of parts, or something else."""
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (TextPart(text=content),)
+    if isinstance(content, list):
+        return tuple(_part(item) for item in content if item is not None)
+    return (OtherPart(raw=content),)
+
+
+def wire_content(parts: Sequence[ContentPart]) -> str | list[Any] | None:
+    """Return ``content`` for parts: null for none, a text for a single text, otherwise a list."""
+    if not parts:
+        return None
+    if len(parts) == 1 and isinstance(parts[0], TextPart):
+        return parts[0].text
+    return wire_parts(parts)
+
+
+def wire_parts(parts: Sequence[ContentPart]) -> list[Any]:
+    """Return parts as OpenAI's list."""
+    return [_wire(part) for part in parts]
+
+
+def text_of(content: Any) -> str:
+    """Return the text in a message's ``content``; other parts are passed over."""
+    return "\n".join(part.text for part in parts_of(content) if isinstance(part, TextPart))
+
+
+def _part(item: Any) -> ContentPart:
+    if isinstance(item, str):
+        return TextPart(text=item)
+    if not isinstance(item, dict):
+        return OtherPart(raw=item)
+    kind = item.get("type")
+    inner = item.get(kind) if isinstance(kind, str) else None
+    if kind == "text" and isinstance(inner, str):
+        return TextPart(text=inner)
+    if kind == "refusal" and isinstance(inner, str):
+        return RefusalPart(text=inner)
+    if isinstance(inner, dict):
+        if kind == "image_url" and isinstance(inner.get("url"), str):
+            return ImagePart(url=inner["url"], detail=_text(inner.get("detail")))
+        if kind == "file":
+            return FilePart(
+                name=_text(inner.get("filename")),
+                file_id=_text(inner.get("file_id")),
+                url=_text(inner.get("file_data")),
+            )
+    return OtherPart(raw=item)
+
+
+def _wire(part: ContentPart) -> Any:
+    match part:
+        case TextPart():
+            return {"type": "text", "text": part.text}
+        case ImagePart():
+            image = {"url": part.url, "detail": part.detail}
+            return {"type": "image_url", "image_url": _known(image)}
+        case FilePart():
+            name = part.name or part.path
+            file = {"filename": name, "file_id": part.file_id, "file_data": part.url}
+            return {"type": "file", "file": _known(file)}
+        case RefusalPart():
+            return {"type": "refusal", "refusal": part.text}
+        case ReasoningPart():
+            return {"type": "reasoning", "text": part.text}
+        case OtherPart():
+            return part.raw
+
+
+def _known(fields: dict[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+ORIGINAL = "openai_message"
+"""The key in ``raw`` under which the message stands as it came."""
+
+_DEEPEST = 100
+
+
+def payload_of(message: dict[str, Any], version: int, calls: Calls) -> EventData:
+    """Return the payload of a message that will stand at ``version``; never refuses one."""
+    data: EventData | None = _interpret(message, calls)
+    if data is None:
+        return UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: message})
+    if canonical(_render(data, version)) == canonical(message):
+        return data
+    return marked(data, {"raw": {ORIGINAL: slim(message, data)}})
+
+
+def message_of(data: EventData, version: int) -> dict[str, Any] | None:
+    """Return the message that a payload at ``version`` stands for, or None if it stands for none.
+
+    A summary of other versions is none: they are messages themselves.
+    """
+    raw = getattr(data, "raw", None)
+    original = raw.get(ORIGINAL) if isinstance(raw, dict) else None
+    if isinstance(original, dict):
+        return restored(original, data)
+    return _render(data, version)
+
+
+def marked(data: EventData, fields: dict[str, Any]) -> EventData:
+    """Return the payload with these fields replaced; one that nobody interprets stays as it is.
+
+    The heading of a summary stays in ``raw``.
+    """
+    if isinstance(data, UnknownEvent):
+        return data
+    if isinstance(data, Summary) and isinstance(fields.get("raw"), dict):
+        fields = {**fields, "raw": {**fields["raw"], **heading_in(data.raw)}}
+    return data.model_copy(update=fields)
+
+
+def slim(record: Mapping[str, Any], data: EventData) -> dict[str, Any]:
+    """Return a source record without the text that its payload holds; `restored` undoes it."""
+    text = record.get("content")
+    twice = isinstance(text, str) and text != "" and text == _text_in(data)
+    return {**record, "content": None} if twice else dict(record)
+
+
+def restored(record: Mapping[str, Any], data: EventData) -> dict[str, Any]:
+    """Return the source record whole, with the text that its payload holds."""
+    text = _text_in(data)
+    if text and "content" in record and record["content"] is None:
+        return {**record, "content": text}
+    return dict(record)
+
+
+def request_of(name: str, text: str, provider_id: str | None = None) -> ToolCallRequest:
+    """Return a tool call whose arguments are parsed strictly, if they are an object."""
+    fields: dict[str, Any] = {}
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        # So many brackets are rare; only then is it worth while to see how they nest.
+        if text.count("[") + text.count("{") > _DEEPEST and depth_of(value) > _DEEPEST:
+            raise ValueError("nested too deeply")
+        if isinstance(value, dict):
+            fields["arguments"] = value
+        else:
+            fields["parse_error"] = "the arguments are JSON, but no object"
+    except (ValueError, RecursionError) as error:
+        fields["parse_error"] = f"the arguments are no JSON: {error}"
+    return ToolCallRequest(name=name, arguments_text=text, provider_id=provider_id, **fields)
+
+
+def _interpret(message: dict[str, Any], calls: Calls) -> Any:
+    name = _text(message.get("name"))
+    content = message.get("content")
+    match message.get("role"):
+        case "system" | "developer" as role:
+            text = text_of(content)
+            return summary_in(text) or SystemInstruction(text=text, role=role, name=name)
+        case "user":
+            return UserMessage(parts=parts_of(content), name=name)
+        case "assistant":
+            return AssistantMessage(
+                parts=_assistant_parts(message), tool_calls=_requests(message), name=name
+            )
+        case "tool" | "function":
+            provider_id = _text(message.get("tool_call_id"))
+            return ToolResult(
+                call_id=calls.answer(provider_id, name),
+                name=name,
+                content=content if isinstance(content, str) else parts_of(content) or None,
+                provider_id=provider_id,
+            )
+    return None
+
+
+def _assistant_parts(message: Mapping[str, Any]) -> tuple[ContentPart, ...]:
+    parts = list(parts_of(message.get("content")))
+    if isinstance(thought := message.get("reasoning_content"), str):
+        parts.insert(0, ReasoningPart(text=thought))
+    if isinstance(refusal := message.get("refusal"), str):
+        parts.append(RefusalPart(text=refusal))
+    return tuple(parts)
+
+
+def _requests(message: Mapping[str, Any]) -> tuple[ToolCallRequest, ...]:
+    calls = message.get("tool_calls")
+    found = (
+        [_request(item) for item in calls if isinstance(item, dict)]
+        if isinstance(calls, list)
+        else []
+    )
+    if isinstance(legacy := message.get("function_call"), dict):
+        found.append(_request({"function": legacy}))
+    return tuple(found)
+
+
+def _request(call: Mapping[str, Any]) -> ToolCallRequest:
+    body = call.get("function", call.get("custom"))
+    body = body if isinstance(body, dict) else {}
+    arguments = body.get("arguments", body.get("input", ""))
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return request_of(_text(body.get("name")) or "", text, _text(call.get("id")))
+
+
+def _render(data: Any, version: int) -> dict[str, Any] | None:
+    match data:
+        case SystemInstruction():
+            message: dict[str, Any] = {"role": data.role, "content": data.text}
+        case Summary(versions=()):
+            return {"role": "system", "content": text_with_heading(data)}
+        case UserMessage():
+            message = {"role": "user", "content": wire_content(data.parts)}
+        case AssistantMessage():
+            message = _render_assistant(data, version)
+        case ToolResult():
+            content = data.content if data.content is not None else data.error
+            message = {
+                "role": "tool",
+                "tool_call_id": data.provider_id or data.call_id,
+                "content": wire_parts(content) if isinstance(content, tuple) else content,
+            }
+        case _:
+            return None
+    return message if data.name is None else {**message, "name": data.name}
+
+
+def _render_assistant(data: AssistantMessage, version: int) -> dict[str, Any]:
+    said = [part for part in data.parts if not isinstance(part, ReasoningPart | RefusalPart)]
+    message: dict[str, Any] = {"role": "assistant", "content": wire_content(said)}
+    for key, kind in (("reasoning_content", ReasoningPart), ("refusal", RefusalPart)):
+        texts = [part.text for part in data.parts if isinstance(part, kind)]
+        if texts:
+            message[key] = "".join(texts)
+    if data.tool_calls:
+        message["tool_calls"] = [
+            {
+                "id": call.provider_id or call_id(version, index),
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments_text},
+            }
+            for index, call in enumerate(data.tool_calls)
+        ]
+    return message
+
+
+def _text_in(data: EventData) -> str | None:
+    match data:
+        case SystemInstruction():
+            return data.text
+        case Summary():
+            return text_with_heading(data, "")
+        case UserMessage() | AssistantMessage():
+            texts = [part.text for part in data.parts if isinstance(part, TextPart)]
+            return texts[0] if len(texts) == 1 else None
+        case ToolResult(content=str() as text):
+            return text
+        case TurnStart():
+            return data.input
+    return None
+
+
+def _refuse(token: str) -> NoReturn:
+    raise ValueError(f"{token} is no value of JSON")
+
+
+def _finite(token: str) -> float:
+    value = float(token)
+    if abs(value) == float("inf"):
+        raise ValueError(f"{token[:40]} is out of range")
+    return value

@@ -1,0 +1,339 @@
+"""``messages.json`` of a project's conversation (document 000, sections 3.1 and 4.1).
+
+The file is an array of messages in a superset of OpenAI's shape; fields that older files lack get
+the defaults of section 6. An ``index.json`` beside the file, or beside its directory, adds title
+and mode. An element that is no message is reported, and the others are imported.
+
+The conversation's id comes from the ``conversationId`` in its messages if they name one, then from
+its entry in the index, otherwise from its first message: all of them stay as they are while the
+product rewrites the file.
+
+A conversation as the messages of a project: ``messages.json``, and ``messages.jsonl``.
+
+Messages that came from such a file are given back as they were. The others are OpenAI's with the
+fields of document 000 (4.1): id, time, mode, run, what the user interface shows. What a request
+would not hold is marked ``includeInContext: false``: what was withdrawn, replaced or made up for. A
+failed model call is an assistant message with its ``LLM_ERROR`` block. Sessions, turns, runs,
+requests and the notebook have no message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from agent_eventstore.formats import chat_jsonl
+from agent_eventstore.formats.extras import NAMES, Extras, facts_of, left_out
+from agent_eventstore.formats.openai_wire import message_of, payload_of, restored, text_with_heading
+from agent_eventstore.formats.project_index import Entry, entry_of, name_of
+from agent_eventstore.formats.session_export_lines import known, moment
+from agent_eventstore.formats.source import Parsed, Record, Source
+from agent_eventstore.formats.transcript import (
+    Draft,
+    Origin,
+    Transcript,
+    anchored,
+    explicit_id,
+    mode_of,
+    moment_of,
+)
+from eventstore import EventStore, RecordedEvent
+from eventstore.errors import ImportFailed
+from eventstore.events import (
+    AssistantMessage,
+    ConversationStart,
+    LlmError,
+    Meta,
+    Summary,
+    SystemInstruction,
+    ToolResult,
+    UnknownEvent,
+    UserMessage,
+)
+from eventstore.events.records import EventData
+from eventstore.ids import call_id
+from projections.context import content
+
+__all__ = [
+    "FORMAT",
+    "ORIGINAL",
+    "export_messages_json",
+    "export_messages_jsonl",
+    "read",
+    "read_entry",
+    "recognises",
+]
+
+
+FORMAT = "messages-json"
+ORIGINAL = "project_message"
+"""The key in ``raw`` under which the message stands as it came, but for a text content."""
+
+_OWN_FIELDS = {"createdAt", "partType", "isCollapsed", "includeInContext", "toolName"}
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is a message of such a file."""
+    return isinstance(value, dict) and "role" in value and not _OWN_FIELDS.isdisjoint(value)
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Give the file's one conversation, after reports of what could not be read."""
+    messages = list[Record]()
+    yield from _messages(source, messages)
+    stated = explicit_id(messages[0].value) if messages else None
+    entry: Entry = {}
+    for found in entry_of(source.path, {source.path.absolute().parent.name, stated}):
+        if isinstance(found, ImportFailed):
+            yield found
+        else:
+            entry = found
+    if messages:
+        yield _transcript(source, messages, entry)
+
+
+def read_entry(source: Source, entry: Entry) -> Iterator[Transcript | ImportFailed]:
+    """Give the conversation of an index's entry, also if nothing has been said in it yet.
+
+    A file that holds no message but broken ones gives none.
+    """
+    messages, broken = list[Record](), False
+    for failure in _messages(source, messages):
+        broken = True
+        yield failure
+    if messages or not broken:
+        yield _transcript(source, messages, entry)
+
+
+def _messages(source: Source, messages: list[Record]) -> Iterator[ImportFailed]:
+    """Collect a file's messages, and give reports of what is none."""
+    for element in _elements(source):
+        if isinstance(element, ImportFailed):
+            yield element
+        elif not isinstance(element.value, dict):
+            yield source.failed(element.line, "a message must be an object")
+        else:
+            messages.append(element)
+
+
+def _elements(source: Source) -> Iterator[Parsed]:
+    if source.is_array():
+        yield from source.document()
+        return
+    for item in source.document():
+        held = (
+            item.value.get("messages")
+            if isinstance(item, Record) and isinstance(item.value, dict)
+            else None
+        )
+        if isinstance(item, Record) and isinstance(held, list):
+            yield from (Record(message, item.line) for message in held)
+        else:
+            yield item
+
+
+def _transcript(source: Source, messages: list[Record], entry: Entry) -> Transcript:
+    line = messages[0].line if messages else None
+    draft = Draft(_origin(messages, entry), source.file, line)
+    title = entry.get("title")
+    start = ConversationStart(
+        title=title if isinstance(title, str) else None,
+        mode=mode_of(entry.get("activeType", entry.get("mode"))),
+        raw={"index_entry": dict(entry)} if entry else None,
+    )
+    draft.start(start, Meta(occurred_at=moment_of(entry)))
+    extras = Extras()
+    for record in messages:
+        message = record.value
+        data = extras.payload(message, _payload(message, draft), ORIGINAL)
+        meta = draft.place(data, **extras.told(message, draft.next_version))
+        ours = message.get("instruction") is True
+        draft.add(data, meta, as_told=ours)
+    return draft.finish()
+
+
+def _origin(messages: list[Record], entry: Entry) -> Origin:
+    stated = explicit_id(messages[0].value) if messages else None
+    if stated is None and entry:
+        # Ids such as "1" recur in other projects; the time sets them apart.
+        return Origin(FORMAT, place=("index entry", name_of(entry), entry.get("createdAt")))
+    return anchored(FORMAT, stated, messages)
+
+
+def _payload(message: dict[str, Any], draft: Draft) -> EventData:
+    known = message
+    if message.get("role") == "tool" and "name" not in message:
+        known = {**message, "name": message.get("toolName")}
+    return payload_of(known, draft.next_version, draft.calls)
+
+
+Message = dict[str, Any]
+
+
+def export_messages_json(store: EventStore, conversation_id: UUID) -> list[Message]:
+    """Return a conversation's ``messages.json``, in order of version.
+
+    Raises:
+        ConversationNotFound: There is no such conversation.
+    """
+    return _Export(store, conversation_id, ORIGINAL).messages()
+
+
+def export_messages_jsonl(store: EventStore, conversation_id: UUID) -> Iterator[Message]:
+    """Iterate over the lines of a conversation's ``messages.jsonl``, in order of version.
+
+    Each names its conversation, and its sender where one is known.
+
+    Raises:
+        ConversationNotFound: There is no such conversation.
+    """
+    export = _Export(store, conversation_id, chat_jsonl.ORIGINAL)
+    for message in export.messages():
+        known = message.get("id")  # a message that is given back may have none
+        ours = isinstance(known, str) and known in export.made
+        yield {**message, "conversationId": str(conversation_id)} if ours else message
+
+
+class _Export:
+    """The messages of one conversation; ``original`` is where those of the format are kept."""
+
+    def __init__(self, store: EventStore, conversation_id: UUID, original: str) -> None:
+        self._facts = list(facts_of(store, conversation_id))
+        self._left_out = left_out(event for event, _ in self._facts)
+        self._original = original
+        self._wire_ids: dict[str, str] = {}
+        self._used_ids: set[str] = set()
+        self._names: dict[int, str] = {}
+        self._leading, self._instructed = True, False
+        self.made = set[str]()
+        """The ids of the messages that were made, not given back."""
+
+    def messages(self) -> list[Message]:
+        found = (self._message(event, data) for event, data in self._facts)
+        return [message for message in found if message is not None]
+
+    def _message(self, event: RecordedEvent, data: EventData) -> Message | None:
+        raw = data.raw if isinstance(data, UnknownEvent) else getattr(data, "raw", None)
+        kept = raw.get(self._original) if isinstance(raw, dict) else None
+        if isinstance(kept, dict):
+            message: Message | None = self._given_back(event, restored(kept, data), data)
+        else:
+            message = self._made(event, data)
+        if message is None:
+            return None
+        if isinstance(message.get("id"), str):
+            self._names[event.version] = message["id"]
+        if event.version in self._left_out:
+            message["includeInContext"] = False
+        return message
+
+    def _given_back(self, event: RecordedEvent, message: Message, data: EventData) -> Message:
+        if isinstance(data, AssistantMessage):
+            for index, call in enumerate(data.tool_calls):
+                self._take(call.provider_id or "", call_id(event.version, index))
+        self._note(event, data)
+        return message
+
+    def _made(self, event: RecordedEvent, data: EventData) -> Message | None:
+        message = self._said(event, data)
+        if message is None or isinstance(data, UnknownEvent):
+            return message
+        own = {"id": str(event.event_id), "role": None, "createdAt": moment(event.occurred_at)}
+        message = {**own, **message, **self._instructing(event, data), **_further(event, data)}
+        if isinstance(message["id"], str):
+            self.made.add(message["id"])
+        self._note(event, data)
+        return message
+
+    def _said(self, event: RecordedEvent, data: EventData) -> Message | None:
+        """Return role and content, and what belongs to them."""
+        match data:
+            case ConversationStart():
+                told = (data.base_instructions, data.user_instructions)
+                text = "\n\n".join(filter(None, told))
+                return {"role": "system", "content": text} if text else None
+            case LlmError():
+                return content.error(data)
+            case Summary():
+                message = {"role": "system", "content": text_with_heading(data)}
+                listed = [
+                    name
+                    for version, name in self._names.items()
+                    if any(each.first <= version <= each.last for each in data.versions)
+                ]
+                return {**message, "summarises": listed} if data.versions else message
+            case ToolResult():
+                return self._result(event, data)
+            case AssistantMessage():
+                return self._calling(message_of(data, event.version) or {}, event, data)
+            case UserMessage() if not data.parts and data.sections:
+                return content.user(data)
+        return message_of(data, event.version)
+
+    def _result(self, event: RecordedEvent, data: ToolResult) -> Message:
+        message = dict(message_of(data, event.version) or {})
+        if data.content is None and data.error is None:
+            message["content"] = content.tool(data)["content"]
+        if (wire_id := self._wire_ids.get(data.call_id)) is not None:
+            message["tool_call_id"] = wire_id
+        if data.name is not None and message.get("name") == data.name:
+            del message["name"]
+        failed = data.status != "success"
+        told = {"toolName": data.name, "status": data.status if failed else None}
+        return message | known({**told, "error": data.error})
+
+    def _calling(self, message: Message, event: RecordedEvent, data: AssistantMessage) -> Message:
+        calls = message.get("tool_calls")
+        if not isinstance(calls, list) or len(calls) != len(data.tool_calls):
+            return message
+        # Ids that are used twice would be paired by their order, which may be another one.
+        ids = [
+            self._take(request.provider_id or "", call_id(event.version, index))
+            for index, request in enumerate(data.tool_calls)
+        ]
+        renamed = [
+            {**call, "id": own} if isinstance(call, dict) else call
+            for call, own in zip(calls, ids, strict=True)
+        ]
+        return {**message, "tool_calls": renamed}
+
+    def _take(self, provider_id: str, own_id: str) -> str:
+        taken = provider_id if provider_id and provider_id not in self._used_ids else own_id
+        self._used_ids.add(taken)
+        self._wire_ids[own_id] = taken
+        return taken
+
+    def _instructing(self, event: RecordedEvent, data: EventData) -> dict[str, bool]:
+        """Return what tells an instruction from history, where its place does not."""
+        if not isinstance(data, SystemInstruction) or not self._in_context(event):
+            return {}
+        if self._leading and data.continues == self._instructed:
+            return {}
+        return {"instruction": True, **({"continues": True} if data.continues else {})}
+
+    def _note(self, event: RecordedEvent, data: EventData) -> None:
+        if isinstance(data, UserMessage | AssistantMessage | LlmError | ToolResult):
+            self._leading = False
+        elif isinstance(data, SystemInstruction | ConversationStart):
+            self._instructed = self._instructed or self._in_context(event)
+
+    def _in_context(self, event: RecordedEvent) -> bool:
+        return event.meta.in_context and event.version not in self._left_out
+
+
+def _further(event: RecordedEvent, data: EventData) -> dict[str, Any]:
+    """Return the fields that OpenAI's messages do not have."""
+    ui, meta = getattr(data, "ui", None), event.meta
+    shown = {} if ui is None else {key: getattr(ui, name) for name, key in NAMES.items()}
+    return known(
+        {
+            "duration": getattr(data, "duration_ms", None),
+            **shown,
+            "mode": meta.mode,
+            "runId": meta.run_id,
+            "workflowId": meta.workflow_id,
+            "agentId": meta.agent_id,
+            "includeInContext": None if meta.in_context else False,
+        }
+    )

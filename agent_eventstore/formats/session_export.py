@@ -1,0 +1,245 @@
+"""A conversation as the session JSONL of document 001, one dictionary a line.
+
+Lines that were imported come back as they were. Of other events the lines are made: frames that
+nobody recorded (a session, a turn around each user message) are added, and what document 001 has
+no field for stands in ``meta``: ``message`` (the chat message, unless role and content say it all),
+``version`` and ``call_id`` (the event's and the tool call's place), ``event`` (further metadata),
+``data`` (the payload of an event type that 001 does not have). Requests, stream chunks, receipts of
+erasure and erased events have no lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from agent_eventstore.formats import session_export_lines as lines
+from agent_eventstore.formats.extras import facts_of
+from agent_eventstore.formats.openai_wire import message_of, restored
+from agent_eventstore.formats.session_import_lines import kept
+from eventstore import EventStore, RecordedEvent
+from eventstore.events import (
+    AssistantChunk,
+    AssistantMessage,
+    ConversationStart,
+    Erasure,
+    LlmRequest,
+    SessionEnd,
+    SessionStart,
+    SystemInstruction,
+    ToolCall,
+    ToolCallRequest,
+    ToolResult,
+    TurnEnd,
+    TurnStart,
+    UserMessage,
+)
+from eventstore.events.records import EventData
+from eventstore.ids import call_id
+
+__all__ = ["export_session_jsonl"]
+
+Line = dict[str, Any]
+
+
+def export_session_jsonl(store: EventStore, conversation_id: UUID) -> Iterator[Line]:
+    """Iterate over a conversation's lines, in order of version.
+
+    Raises:
+        ConversationNotFound: There is no such conversation.
+    """
+    store.get(conversation_id)
+    return _Export(conversation_id).lines(facts_of(store, conversation_id))
+
+
+class _Export:
+    """What the lines so far leave open."""
+
+    def __init__(self, conversation_id: UUID) -> None:
+        self._session_id = str(conversation_id)
+        self._start: RecordedEvent | None = None
+        self._turn_start: tuple[RecordedEvent, TurnStart] | None = None
+        self._own_session = False
+        self._own_turn = False
+        self._in_turn = False
+        self._turn: int | None = None
+        self._tally = lines.Tally()
+        self._requests: dict[str, ToolCallRequest] = {}
+        self._acted: set[str] = set()
+
+    def lines(self, facts: Iterator[tuple[RecordedEvent, EventData]]) -> Iterator[Line]:
+        last: RecordedEvent | None = None
+        for event, data in facts:
+            if last is None:
+                self._session_id = event.meta.session_id or self._session_id
+            last = event
+            self._note(event, data)
+            imported, line = kept(data)
+            if imported:
+                yield from self._pending()
+                if line is not None:
+                    yield restored(line, data)
+            else:
+                yield from self._made(event, data)
+        yield from self._pending()
+        if last is not None:
+            yield from self._close_turn(last)
+            if self._own_session:
+                yield self._line(last, "session_end", frame=True)
+
+    def _note(self, event: RecordedEvent, data: EventData) -> None:
+        if isinstance(data, AssistantMessage):
+            self._tally.add(data.usage)
+            for index, request in enumerate(data.tool_calls):
+                self._requests[call_id(event.version, index)] = request
+        elif isinstance(data, TurnStart | TurnEnd):
+            self._in_turn = isinstance(data, TurnStart)
+
+    def _made(self, event: RecordedEvent, data: EventData) -> Iterator[Line]:
+        match data:
+            case ConversationStart():
+                self._start = event
+                return
+            case SessionStart():
+                start, self._start = self._start, None
+                yield from self._pending()
+                yield self._session_start(event, data, start)
+                return
+            case LlmRequest() | AssistantChunk() | Erasure():
+                return
+            case UserMessage():
+                yield from self._user(event, data)
+                return
+        yield from self._pending()
+        match data:
+            case TurnStart():
+                yield from self._close_turn(event)
+                self._turn_start = event, data
+            case AssistantMessage():
+                yield self._assistant(event, data)
+            case ToolCall():
+                self._acted.add(data.call_id)
+                yield self._action(event, data.call_id, data)
+            case ToolResult():
+                if data.call_id in self._requests and data.call_id not in self._acted:
+                    yield self._action(event, data.call_id, None)
+                self._requests.pop(data.call_id, None)
+                self._acted.discard(data.call_id)
+                yield self._observation(event, data)
+            case TurnEnd():
+                yield self._line(event, "turn_end", meta=lines.turn_end(data))
+            case SessionEnd():
+                yield self._line(event, "session_end", meta=lines.session_end(data))
+            case _:
+                yield self._other(event, data)
+
+    def _pending(self) -> Iterator[Line]:
+        """Give the lines of events that waited for the next one to be joined with it."""
+        if self._start is not None:
+            start, self._start = self._start, None
+            self._own_session = True
+            yield self._session_start(start, None, start)
+        if self._turn_start is not None:
+            event, data = self._turn_start
+            self._turn_start = None
+            yield self._line(event, "turn_start", meta=lines.turn_start(data))
+
+    def _session_start(
+        self, event: RecordedEvent, data: SessionStart | None, start: RecordedEvent | None
+    ) -> Line:
+        meta: dict[str, Any] = {"mode": "interactive" if data is None else data.mode}
+        if data is not None and data.config:
+            meta["config"] = data.config
+        if start is not None and start.data is not None:
+            meta["conversation"] = lines.plain(start.data)
+        return self._line(event, "session_start", meta=meta, frame=data is None)
+
+    def _user(self, event: RecordedEvent, data: UserMessage) -> Iterator[Line]:
+        started, self._turn_start = self._turn_start, None
+        yield from self._pending()
+        kind, meta = "turn_start", dict[str, Any]()
+        if started is not None:
+            meta = lines.turn_start(started[1])
+        elif self._in_turn and not self._own_turn:
+            kind = "user_message"
+        else:
+            yield from self._close_turn(event)
+            self._own_turn, self._tally = True, lines.Tally()
+            self._turn = event.meta.turn
+        yield self._said(event, data, kind, "user", meta)
+
+    def _assistant(self, event: RecordedEvent, data: AssistantMessage) -> Line:
+        kind = "assistant" if data.tool_calls else "final"
+        return self._said(event, data, kind, "assistant", lines.model_call(data))
+
+    def _said(
+        self, event: RecordedEvent, data: EventData, kind: str, role: str, meta: dict[str, Any]
+    ) -> Line:
+        message = message_of(data, event.version) or {}
+        content, told = lines.content_and_message(message, {"role": role})
+        told["ui"] = lines.ui(data) or None
+        return self._line(event, kind, role, content, {**meta, **told})
+
+    def _action(self, event: RecordedEvent, own_id: str, call: ToolCall | None) -> Line:
+        request = self._requests.get(own_id)
+        imported, line = kept(request)
+        if imported and line is not None:
+            return dict(line)
+        meta = lines.action(own_id, request, call)
+        return self._line(event, "action", meta=meta, frame=call is None)
+
+    def _observation(self, event: RecordedEvent, data: ToolResult) -> Line:
+        message = message_of(data, event.version) or {}
+        known = {"role": "tool", "tool_call_id": data.provider_id, "name": data.name}
+        content, told = lines.content_and_message(message, lines.known(known))
+        meta = {**lines.execution(data), **told, "ui": lines.ui(data) or None}
+        return self._line(event, "observation", None, content, meta)
+
+    def _other(self, event: RecordedEvent, data: EventData) -> Line:
+        if isinstance(data, SystemInstruction):
+            meta: dict[str, Any] = {"continues": True} if data.continues else {}
+            return self._said(event, data, data.type, data.role, meta)
+        message = message_of(data, event.version)
+        if message is not None and not hasattr(data, "versions"):
+            return self._line(event, data.type, meta={"message": message})
+        text = getattr(data, "text", None) or getattr(data, "message", None)
+        meta = {"schema_version": data.schema_version, "data": lines.plain(data)}
+        return self._line(event, data.type, None, text, meta)
+
+    def _close_turn(self, event: RecordedEvent) -> Iterator[Line]:
+        if self._own_turn:
+            self._own_turn = False
+            end = self._line(event, "turn_end", meta=self._tally.turn_end(), frame=True)
+            yield {**end, "turn": self._turn} if self._turn else end
+
+    def _line(
+        self,
+        event: RecordedEvent,
+        kind: str,
+        role: str | None = None,
+        content: str | None = None,
+        meta: dict[str, Any] | None = None,
+        *,
+        frame: bool = False,
+    ) -> Line:
+        """Return a line; a frame is one that stands for no event of its own."""
+        further = {} if frame else lines.further(event.meta, self._session_id)
+        told = {
+            **(meta or {}),
+            "version": None if frame else event.version,
+            "event": further or None,
+        }
+        in_turn = kind not in ("session_start", "session_end")
+        return lines.known(
+            {
+                "ts": lines.moment(event.occurred_at),
+                "session_id": self._session_id,
+                "turn": event.meta.turn if in_turn else None,
+                "step": event.meta.step if in_turn and kind != "turn_end" else None,
+                "type": kind,
+                "role": role,
+                "content": content,
+                "meta": lines.known(told) or None,
+            }
+        )

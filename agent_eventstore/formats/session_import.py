@@ -1,0 +1,281 @@
+"""Session JSONL of document 001: one event a line; a session is imported as a conversation.
+
+A ``turn_start`` gives the turn and the user's message, an ``assistant`` line the model's message
+with the tool calls of the ``action`` lines of its step, an ``action`` the tool call that was made,
+an ``observation`` its result. The text of an assistant line that a ``final`` of the same step
+repeats is kept out of the context, so that no answer is read twice. Lines are grouped by
+``session_id``, so a file's sessions are held in memory until its end.
+
+Lines that `export_session_jsonl` wrote carry more in ``meta`` (``message``, ``version``,
+``call_id``, ``data``); with it the conversation comes back as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agent_eventstore.formats import session_import_lines as lines
+from agent_eventstore.formats.extras import ui_of
+from agent_eventstore.formats.openai_wire import payload_of, request_of
+from agent_eventstore.formats.session_import_lines import ORIGINAL, about
+from agent_eventstore.formats.source import Record, Source
+from agent_eventstore.formats.transcript import Draft, Transcript, anchored
+from eventstore.errors import ImportFailed
+from eventstore.events import (
+    AssistantMessage,
+    Retraction,
+    Summary,
+    SystemInstruction,
+    ToolCall,
+    ToolCallRequest,
+    ToolResult,
+    UnknownEvent,
+    VersionRange,
+)
+from eventstore.events.codec import dumps
+from eventstore.events.registry import REGISTRY
+from eventstore.ids import call_id
+
+__all__ = ["FORMAT", "read", "recognises"]
+
+FORMAT = "session-jsonl"
+_TYPES = frozenset(
+    "session_start session_end turn_start turn_end assistant action observation final".split()
+)
+_ENDS_STEP = frozenset({"assistant", "turn_start", "turn_end", "session_start", "session_end"})
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is a line of such a file."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    return isinstance(kind, str) and kind in _TYPES and "session_id" in value
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Give the file's sessions, in order of their first lines, after reports of broken lines."""
+    sessions: dict[str | None, list[Record]] = {}
+    current: str | None = None
+    for item in source.lines():
+        if isinstance(item, ImportFailed):
+            yield item
+        elif not isinstance(item.value, dict) or not isinstance(item.value.get("type"), str):
+            yield source.failed(item.line, "a line must be an object with a type")
+        else:
+            stated = item.value.get("session_id")
+            current = current if stated is None else str(stated)
+            sessions.setdefault(current, []).append(item)
+    for stated_id, records in sessions.items():
+        yield _Session(source, stated_id, records).transcript()
+
+
+class _Session:
+    """The lines of one session, on their way to events."""
+
+    def __init__(self, source: Source, session_id: str | None, records: list[Record]) -> None:
+        self._lines: list[dict[str, Any]] = [record.value for record in records]
+        self._draft = Draft(anchored(FORMAT, session_id, records), source.file, records[0].line)
+        self._requested: dict[int, tuple[str, ToolCallRequest]] = {}
+        self._call_ids: dict[str, str] = {}
+        self._versions: dict[int, int] = {}
+        self._step_ended_by: dict[str, Any] | None = None
+
+    def transcript(self) -> Transcript:
+        first = self._lines[0]
+        session_id = lines.meta_in(first).session_id
+        meta = lines.meta_in({"ts": first.get("ts"), "session_id": session_id})
+        self._draft.start(lines.conversation_start(first), meta)
+        for index, line in enumerate(self._lines):
+            match line["type"]:
+                case "turn_start":
+                    self._turn_start(line)
+                case "assistant" | "final":
+                    self._assistant(index, line)
+                case "action":
+                    self._action(index, line)
+                case "observation":
+                    self._observation(line)
+                case "user_message":
+                    self._add(self._payload(lines.message_in(line, "user"), line), line)
+                case "system_instruction":
+                    self._system(line)
+                case "imported_message" if isinstance(about(line).get("message"), dict):
+                    self._add(self._payload(about(line)["message"], line), line)
+                case kind if kind not in REGISTRY and lines.is_system_message(line):
+                    self._system(line)
+                case "summary" if "data" not in about(line) and lines.text_in(line):
+                    self._system(line)
+                case _:
+                    self._add(self._with_versions(lines.interpret(line), line), line)
+            if line["type"] in _ENDS_STEP:
+                self._step_ended_by = line
+        return self._draft.finish()
+
+    def _add(self, data: Any, line: Mapping[str, Any], **fields: Any) -> None:
+        told = about(line).get("version")
+        ours = isinstance(told, int)
+        if isinstance(told, int):
+            self._versions[told] = self._draft.next_version
+        meta = lines.meta_in(line, **fields)
+        if hasattr(data, "ui") and (ui := ui_of(about(line).get("ui"))) is not None:
+            data = data.model_copy(update={"ui": ui})
+        self._draft.add(data, meta, as_told=ours)
+
+    def _payload(self, message: dict[str, Any], line: Mapping[str, Any] | None) -> Any:
+        """Return the payload of a message that stands on ``line``, or on no line of its own."""
+        data: Any = payload_of(message, self._draft.next_version, self._draft.calls)
+        if isinstance(data, UnknownEvent):
+            return UnknownEvent(data.type, 1, {**data.raw, ORIGINAL: line})
+        return lines.with_line(data, line)
+
+    def _system(self, line: dict[str, Any]) -> None:
+        """Add an instruction, what once was one, or a summary."""
+        role = "developer" if line.get("role") == "developer" else "system"
+        data = self._payload(lines.message_in(line, role), line)
+        if isinstance(data, SystemInstruction) and about(line).get("continues") is True:
+            data = data.model_copy(update={"continues": True})
+        self._add(data, line)
+
+    def _turn_start(self, line: dict[str, Any]) -> None:
+        self._add(lines.interpret(line), line)
+        if line.get("content") is not None or "message" in about(line):
+            self._add(self._payload(lines.message_in(line, "user"), None), line)
+
+    def _assistant(self, index: int, line: dict[str, Any]) -> None:
+        final = line["type"] == "final"
+        version = self._draft.next_version
+        data = self._payload(lines.message_in(line, "assistant"), line)
+        if not isinstance(data, AssistantMessage):
+            self._add(lines.uninterpreted(line), line)
+            return
+        data = lines.said(line, data, final=final, counted=not (final and self._repeats(line)))
+        actions = {} if final else self._actions_after(index)
+        requests = data.tool_calls or tuple(_request(action) for action in actions.values())
+        requests = self._claim(version, requests, actions)
+        told = about(line).get("version")
+        for place in range(len(requests)):
+            self._call_ids[f"{told}.{place}"] = call_id(version, place)
+        hidden = {} if final or not self._is_repeated(index) else {"in_context": False}
+        self._add(data.model_copy(update={"tool_calls": requests}), line, **hidden)
+
+    def _claim(
+        self,
+        version: int,
+        requests: tuple[ToolCallRequest, ...],
+        actions: Mapping[int, Mapping[str, Any]],
+    ) -> tuple[ToolCallRequest, ...]:
+        """Match actions with the requests that they carry out, and keep their lines there."""
+        claimed = list(requests)
+        free = {str(place): place for place in range(len(requests))}
+        for index, action in actions.items():
+            _, dot, last = str(about(action).get("call_id")).rpartition(".")
+            place = free.get(last) if dot else None
+            name = _tool_of(action)
+            if place is None:
+                place = next((p for p in free.values() if claimed[p].name == name), None)
+            if place is None:
+                continue
+            del free[str(place)]
+            claimed[place] = claimed[place].model_copy(update={"raw": {ORIGINAL: dict(action)}})
+            self._requested[index] = (call_id(version, place), claimed[place])
+        return tuple(claimed)
+
+    def _action(self, index: int, line: dict[str, Any]) -> None:
+        own_id = self._call_ids.get(str(about(line).get("call_id")))
+        if index not in self._requested and own_id is not None:
+            self._requested[index] = (own_id, _request(line))
+        elif index not in self._requested:
+            version = self._draft.next_version
+            requests = self._claim(version, (_request(line),), {index: line})
+            message = AssistantMessage(tool_calls=requests, raw={ORIGINAL: None})
+            self._draft.add(message, lines.meta_in(line))
+        own_id, request = self._requested[index]
+        call = ToolCall(
+            call_id=own_id,
+            name=request.name,
+            arguments=request.arguments,
+            provider_id=request.provider_id,
+        )
+        self._add(call, line)
+
+    def _observation(self, line: dict[str, Any]) -> None:
+        meta = about(line)
+        own_id = self._call_ids.get(str(meta.get("call_id")))
+        message = lines.message_in(line, "tool")
+        if "message" not in meta:
+            told = {"name": meta.get("tool"), "tool_call_id": meta.get("tool_call_id")}
+            message |= {key: value for key, value in told.items() if isinstance(value, str)}
+        data = self._payload(message, line)
+        if not isinstance(data, ToolResult):
+            self._add(lines.uninterpreted(line), line)
+            return
+        if own_id is not None:
+            self._draft.calls.settle(own_id)
+            data = data.model_copy(update={"call_id": own_id})
+        if "message" not in meta:
+            # The line is the original; the message was only made to interpret it.
+            data = data.model_copy(update={"raw": {ORIGINAL: data.raw[ORIGINAL]}})
+        self._add(lines.observed(line, data), line)
+
+    def _actions_after(self, index: int) -> dict[int, dict[str, Any]]:
+        place = lines.place_of(self._lines[index])
+        found: dict[int, dict[str, Any]] = {}
+        for later in range(index + 1, len(self._lines)):
+            line = self._lines[later]
+            if line["type"] in _ENDS_STEP:
+                break
+            if line["type"] == "action" and lines.place_of(line) == place:
+                found[later] = line
+        return found
+
+    def _is_repeated(self, index: int) -> bool:
+        """Whether a final line of the same step says again what this line says."""
+        place = lines.place_of(self._lines[index])
+        for later in range(index + 1, len(self._lines)):
+            line = self._lines[later]
+            if line["type"] in _ENDS_STEP:
+                return False
+            if line["type"] == "final" and lines.place_of(line) == place and place[1] is not None:
+                text = lines.text_in(line) or ""
+                return text != "" and text in (lines.text_in(self._lines[index]) or "")
+        return False
+
+    def _repeats(self, line: Mapping[str, Any]) -> bool:
+        """Whether an assistant line of the same step has told this line's tokens already."""
+        told = self._step_ended_by
+        return (
+            told is not None
+            and told["type"] == "assistant"
+            and lines.place_of(told) == lines.place_of(line)
+        )
+
+    def _with_versions(self, data: Any, line: Mapping[str, Any]) -> Any:
+        """Return a payload that speaks of versions, with those that the events have now."""
+        if not isinstance(data, Retraction | Summary):
+            return data
+        new = [
+            now
+            for old, now in self._versions.items()
+            if any(item.first <= old <= item.last for item in data.versions)
+        ]
+        if isinstance(data, Retraction) and not new:
+            return lines.uninterpreted(line)
+        return data.model_copy(
+            update={"versions": tuple(VersionRange(first=v, last=v) for v in new)}
+        )
+
+
+def _tool_of(line: Mapping[str, Any]) -> str:
+    tool = about(line).get("tool")
+    return tool if isinstance(tool, str) else ""
+
+
+def _request(line: Mapping[str, Any]) -> ToolCallRequest:
+    meta = about(line)
+    given = meta.get("input", "")
+    provider_id = meta.get("tool_call_id")
+    return request_of(
+        _tool_of(line),
+        given if isinstance(given, str) else dumps(given),
+        provider_id if isinstance(provider_id, str) else None,
+    )

@@ -1,0 +1,324 @@
+"""Which tool call a result answers, in transcripts whose call ids are not unique.
+
+Calls get our own id, ``<version of the assistant message>.<index>``; a foreign result is paired
+with the earliest open call of the latest assistant message that fits, then with the latest open
+one of earlier messages. A result without an id fits by the tool's name, or by its place alone.
+
+A conversation from a foreign file, as events that are ready to be appended.
+
+Which conversation it is, its `Origin` tells: the id that the source gave it or, failing that, what
+it says and its place in the file. So the same content is the same conversation, whatever the file
+is called and however often it is read. Ids are made when it is loaded, and never of what it says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, get_args
+from uuid import UUID
+
+from agent_eventstore.formats.source import Record
+from eventstore.events import (
+    AssistantMessage,
+    ConversationStart,
+    LlmError,
+    Meta,
+    NewEvent,
+    SystemInstruction,
+    ToolCall,
+    ToolCallRequest,
+    ToolResult,
+    UnknownEvent,
+    UserMessage,
+)
+from eventstore.events.records import EventData
+from eventstore.events.values import Mode
+from eventstore.ids import call_id, derived_id
+
+__all__ = [
+    "UNINTERPRETED",
+    "Calls",
+    "Draft",
+    "Origin",
+    "Transcript",
+    "anchored",
+    "canonical",
+    "explicit_id",
+    "identify",
+    "mode_of",
+    "moment_of",
+]
+
+
+_Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Call:
+    call_id: str
+    answered: bool = False
+
+
+class Calls:
+    """The tool calls of one transcript so far."""
+
+    def __init__(self) -> None:
+        self._latest: dict[_Key, deque[_Call]] = {}
+        self._open: dict[_Key, list[_Call]] = {}
+        self._last: dict[_Key, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+        self._orphans = 0
+
+    def note(self, version: int, requests: Iterable[ToolCallRequest]) -> None:
+        """Take in the calls of the assistant message at ``version``."""
+        self._latest = {}
+        for index, request in enumerate(requests):
+            call = _Call(call_id(version, index))
+            self._by_id[call.call_id] = call
+            for key in _keys_of(request):
+                self._latest.setdefault(key, deque()).append(call)
+                self._open.setdefault(key, []).append(call)
+                self._last[key] = call
+
+    def answer(self, provider_id: str | None, name: str | None = None) -> str:
+        """Return our own id of the call that a result answers, and take it as answered.
+
+        A second result of a call that was answered gets that call's id; a result of a call that
+        was never seen gets an id of its own, ``0.<n>``.
+        """
+        key = _key(provider_id, name)
+        latest = self._latest.get(key, deque())
+        while latest:
+            call = latest.popleft()
+            if not call.answered:
+                call.answered = True
+                return call.call_id
+        earlier = self._open.get(key, [])
+        while earlier and earlier[-1].answered:
+            earlier.pop()
+        found = earlier[-1] if earlier else self._last.get(key)
+        if found is None:
+            self._orphans += 1
+            return call_id(0, self._orphans - 1)
+        found.answered = True
+        return found.call_id
+
+    def settle(self, own_id: str) -> None:
+        """Take the call with this own id as answered."""
+        if (call := self._by_id.get(own_id)) is not None:
+            call.answered = True
+
+
+def _key(provider_id: str | None, name: str | None) -> _Key:
+    if provider_id is not None:
+        return ("id", provider_id)
+    return ("any", "") if name is None else ("name", name)
+
+
+def _keys_of(request: ToolCallRequest) -> frozenset[_Key]:
+    keys = {("any", ""), ("name", request.name)}
+    if request.provider_id is not None:
+        keys.add(("id", request.provider_id))
+    return frozenset(keys)
+
+
+UNINTERPRETED = "imported_message"
+"""The event type of a message whose role is unknown."""
+
+_SPOKEN = (UserMessage, AssistantMessage, LlmError, ToolCall, ToolResult)
+_CONVERSATION_KEYS = ("conversationId", "conversation_id", "sessionId", "session_id")
+_MOMENT_KEYS = ("createdAt", "created_at", "timestamp", "ts", "time")
+_MILLISECONDS_FROM = 100_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What tells a conversation from all others of its owner: a place, or else its content.
+
+    Attributes:
+        format: The name of the format.
+        place: The id that the source gives it, and what belongs to that.
+        content: What it says, if it has no place.
+    """
+
+    format: str
+    place: tuple[Any, ...] = ()
+    content: tuple[Any, ...] = ()
+
+    def conversation_id(self, tenant_id: str | None, user_id: str | None) -> UUID | None:
+        """Return the id of the conversation at this place, of this owner; None without a place.
+
+        It is another one for each owner, so that nobody learns what others have imported.
+        """
+        if not self.place:
+            return None
+        return derived_id("conversation", self._text(self.place, tenant_id, user_id))
+
+    def digest(self, tenant_id: str | None, user_id: str | None) -> str:
+        """Return what stands for the content, of this owner, while the content itself is stored."""
+        text = self._text(self.content, tenant_id, user_id)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _text(self, told: tuple[Any, ...], tenant_id: str | None, user_id: str | None) -> str:
+        return canonical([tenant_id, user_id, self.format, *told])
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One conversation to be imported: its events from version 1, and where it was found.
+
+    With a ``conversation_id`` it goes there; otherwise its origin tells where.
+    """
+
+    origin: Origin
+    events: tuple[NewEvent, ...]
+    title: str | None = None
+    tenant_id: str | None = None
+    user_id: str | None = None
+    file: str = ""
+    line: int | None = None
+    conversation_id: UUID | None = None
+
+
+class Draft:
+    """A transcript in the making: counts turns and steps, and pairs calls.
+
+    System messages that lead the conversation are its instructions, and stand together. A later one
+    stays where it stood, out of the context: history, which products render anew for each request
+    (document 000, 4.3).
+
+    The first event is the `ConversationStart`.
+    """
+
+    def __init__(self, origin: Origin, file: str, line: int | None) -> None:
+        self._origin = origin
+        self.calls = Calls()
+        self._file, self._line = file, line
+        self._events: list[NewEvent] = []
+        self._title: str | None = None
+        self._turn = 0
+        self._step = -1
+        self._leading = True
+        self._instructed = False
+
+    @property
+    def next_version(self) -> int:
+        """The version that the next event will have."""
+        return len(self._events) + 1
+
+    def start(self, start: ConversationStart, meta: Meta) -> None:
+        """Add the first event."""
+        self._title = start.title
+        self.add(start, meta)
+
+    def add(self, data: EventData, meta: Meta, *, as_told: bool = False) -> None:
+        """Add an event.
+
+        Args:
+            data: The payload.
+            meta: The metadata.
+            as_told: Whether the record itself tells which system messages are instructions.
+        """
+        if isinstance(data, SystemInstruction) and not as_told:
+            data, meta = self._placed(data, meta)
+        unknown = isinstance(data, UnknownEvent) and data.type == UNINTERPRETED
+        if unknown or isinstance(data, _SPOKEN):
+            self._leading = False
+        self._events.append(NewEvent(data, meta=meta))
+        if isinstance(data, AssistantMessage):
+            self.calls.note(len(self._events), data.tool_calls)
+
+    def _placed(self, data: SystemInstruction, meta: Meta) -> tuple[SystemInstruction, Meta]:
+        if not self._leading:
+            return data, meta.model_copy(update={"in_context": False})
+        if not meta.in_context:
+            return data, meta
+        continues, self._instructed = self._instructed, True
+        return data.model_copy(update={"continues": continues}), meta
+
+    def place(self, data: EventData, **fields: Any) -> Meta:
+        """Return the metadata of the next event: its turn and step by counting, and ``fields``.
+
+        A user message begins a turn, an assistant message a step; a tool result belongs to the
+        step that asked for it.
+        """
+        if isinstance(data, UserMessage):
+            self._turn, self._step = self._turn + 1, -1
+        elif isinstance(data, AssistantMessage | LlmError):
+            self._step += 1
+        in_step = isinstance(data, AssistantMessage | LlmError | ToolResult) and self._step >= 0
+        step = self._step if in_step else None
+        return Meta(turn=self._turn or None, step=step, **fields)
+
+    def finish(self) -> Transcript:
+        """Return the transcript."""
+        return Transcript(
+            self._origin,
+            tuple(self._events),
+            title=self._title,
+            file=self._file,
+            line=self._line,
+        )
+
+
+def canonical(value: Any) -> str:
+    """Return JSON text that two values share exactly if they are the same JSON."""
+    return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
+
+
+def explicit_id(record: Any, *more_keys: str) -> str | None:
+    """Return the id of its conversation that a record states, if it does."""
+    if not isinstance(record, Mapping):
+        return None
+    for key in (*_CONVERSATION_KEYS, *more_keys):
+        value = record.get(key)
+        if (isinstance(value, str) and value) or type(value) is int:
+            return str(value)
+    return None
+
+
+def identify(format_name: str, stated: str | None, content: Iterable[Any] = ()) -> Origin:
+    """Return what tells a conversation: the id that it states, or else what it says."""
+    if stated is not None:
+        return Origin(format_name, place=("id", stated))
+    return Origin(format_name, content=tuple(content))
+
+
+def anchored(format_name: str, stated: str | None, messages: Sequence[Record]) -> Origin:
+    """Return what tells a conversation that is a file which grows at its end.
+
+    Without a stated id the first message tells, if it has an id or a time that sets it apart.
+    """
+    first = messages[0].value
+    lasting = "id" in first or moment_of(first) is not None
+    content = messages[:1] if lasting else messages
+    return identify(format_name, stated, (record.value for record in content))
+
+
+def mode_of(value: Any) -> Mode | None:
+    """Return a mode, if the value names one."""
+    return next((mode for mode in get_args(Mode) if mode == value), None)
+
+
+def moment_of(record: Mapping[str, Any]) -> datetime | None:
+    """Return when a record says that it happened, in UTC; None if it does not say.
+
+    ISO 8601 without an offset is taken as UTC; a number as seconds, or milliseconds if large.
+    """
+    for key in _MOMENT_KEYS:
+        value = record.get(key)
+        try:
+            if isinstance(value, str):
+                moment = datetime.fromisoformat(value)
+                return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                scale = 1_000 if abs(value) >= _MILLISECONDS_FROM else 1
+                return datetime.fromtimestamp(value / scale, UTC)
+        except (ValueError, OverflowError, OSError):
+            continue
+    return None

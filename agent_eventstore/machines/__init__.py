@@ -1,0 +1,24 @@
+"""What is recorded of a turn, a model call and a tool call: pure, without a store.
+
+Each script answers what happens with the events that are to be written before the product's own
+code goes on; `recorder` and `aio` write them, for threads and for event loops, and hand back what
+the store answered. So both record the same, and neither holds a rule of its own.
+"""
+
+from agent_eventstore.machines.answers import Answers, RequestedCall
+from agent_eventstore.machines.calls import CLOSED, AnswerText, CallFacts, CallScript
+from agent_eventstore.machines.tools import Executable, ToolScript
+from agent_eventstore.machines.turns import TurnScript, add_usage
+
+__all__ = [
+    "CLOSED",
+    "AnswerText",
+    "Answers",
+    "CallFacts",
+    "CallScript",
+    "Executable",
+    "RequestedCall",
+    "ToolScript",
+    "TurnScript",
+    "add_usage",
+]

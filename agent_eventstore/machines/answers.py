@@ -1,0 +1,249 @@
+"""Durations in milliseconds.
+
+A tool call that a model asked for, under our own id.
+
+Which tool calls of a session have a result, and which results a request brings.
+
+Calls are paired with what a request holds by their place: providers' ids are not unique, so the
+last call of an id in the request is the last one of that id in the log, and so on backwards. What
+is known reaches back `KEPT` calls; a session that was opened reads the older ones in the log.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from agent_eventstore.requests import SentCall, SentResult
+from eventstore.events import Meta, RecordedEvent, ToolCallRequest
+from eventstore.ids import call_id
+from projections.engine.folding import SEALS
+from projections.models.tool_calls import ToolCallRow
+
+__all__ = ["KEPT", "Answer", "Answers", "RequestedCall", "milliseconds"]
+
+
+def milliseconds(seconds: float) -> int:
+    """Return whole milliseconds, never negative."""
+    return max(0, round(seconds * 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedCall:
+    """A tool call that the model asked for.
+
+    ``arguments`` is the parsed object, or None with ``parse_error`` telling why; the model's text
+    is ``arguments_text``. ``call_id`` is our own; the provider's is ``provider_id``. ``asked_in``
+    is the id of the event that holds the answer.
+    """
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any] | None
+    arguments_text: str
+    parse_error: str | None
+    provider_id: str | None
+    meta: Meta
+    asked_in: UUID | None = None
+
+    @classmethod
+    def of(
+        cls, answer: RecordedEvent, index: int, request: ToolCallRequest, meta: Meta
+    ) -> RequestedCall:
+        """Make one of the ``index``-th call of an assistant message."""
+        return cls(
+            call_id=call_id(answer.version, index),
+            name=request.name,
+            arguments=request.arguments,
+            arguments_text=request.arguments_text,
+            parse_error=request.parse_error,
+            provider_id=request.provider_id,
+            meta=meta,
+            asked_in=answer.event_id,
+        )
+
+
+KEPT = 2_000
+
+_OURS = frozenset(
+    {
+        *("TOOL_RESULT_MISSING", "TOOL_OUTCOME_UNKNOWN", "TOOL_NOT_STARTED"),
+        *("TOOL_RESULT_WITHDRAWN", "TOOL_RESULT_NOT_SHOWN"),
+    }
+)
+"""First lines of what messages[] itself says in place of a result that nobody has."""
+
+Answer = tuple[RequestedCall, SentResult]
+
+
+@dataclass(slots=True)
+class _Known:
+    call: RequestedCall
+    elsewhere: bool
+    answered: bool = False
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A call as a request shows it; ``group`` counts the answers that hold calls."""
+
+    group: int
+    arguments: Any = None
+    result: SentResult | None = None
+
+
+class Answers:
+    """The tool calls of a session, and whether they have a result; threads may share it.
+
+    Attributes:
+        unread: Whether the log may hold older calls that were never looked at.
+    """
+
+    def __init__(self, *, unread: bool = False) -> None:
+        self.unread = unread
+        self._known: dict[str, _Known] = {}
+        self._by_hand = False
+        self._lock = threading.RLock()
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether nothing tells that this session's tools are run by the recorder."""
+        return not self._by_hand
+
+    def asked(self, calls: Iterable[RequestedCall], *, elsewhere: bool) -> None:
+        """Take in the calls that a model has just asked for."""
+        with self._lock:
+            for call in calls:
+                self._known[call.call_id] = _Known(call, elsewhere)
+            for old in list(self._known)[:-KEPT]:
+                del self._known[old]
+
+    def earlier(self, rows: Sequence[ToolCallRow]) -> None:
+        """Take in calls that stand in the log, newest first, ahead of those that are known."""
+        with self._lock:
+            older = {
+                row.call_id: _Known(_call_of(row), False, row.status not in _OPEN)
+                for row in reversed(rows)
+            }
+            self._known = older | self._known
+            self.unread = False
+
+    def by_hand(self) -> None:
+        """Take note that the recorder runs tools: what it does not run has not run."""
+        self._by_hand = True
+
+    def settled(self, call_id: str, status: str) -> None:
+        """Take note of a result."""
+        with self._lock:
+            known = self._known.get(call_id)
+            if known is not None and status not in SEALS:
+                known.answered = True
+
+    def unseen(self, turn: int | None) -> list[RequestedCall]:
+        """Return a turn's calls that are run elsewhere, and of which no result was seen, once."""
+        with self._lock:
+            found = [
+                known
+                for known in self._known.values()
+                if known.elsewhere and not known.answered and known.call.meta.turn == turn
+            ]
+            for known in found:
+                known.elsewhere = False
+            return [] if self._by_hand else [known.call for known in found]
+
+    def news(self, sent: Sequence[SentCall | SentResult]) -> list[Answer]:
+        """Return the results of calls that had none, in the order of the calls; each once."""
+        shown = _paired(sent)
+        with self._lock:
+            ours: dict[str, list[_Known]] = {}
+            for known in self._known.values():
+                for key in _keys_of(known.call):
+                    ours.setdefault(key, []).append(known)
+            found: list[tuple[_Known, SentResult]] = []
+            for key, calls in shown.items():
+                for known, result in _aligned(ours.get(key, []), calls):
+                    if not known.answered and result.first_line not in _OURS:
+                        known.answered = True
+                        found.append((known, result))
+        found.sort(key=lambda pair: _place(pair[0].call.call_id))
+        return [(known.call, result) for known, result in found]
+
+
+_OPEN = frozenset({"requested", "running", *SEALS})
+
+
+def _keys_of(call: RequestedCall) -> set[str]:
+    """Return under which keys a request may hold a call; messages[] has ids of its own."""
+    own = f"call_{call.call_id.replace('.', '_')}"
+    return {call.provider_id or call.name, own}
+
+
+def _place(call_id: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in call_id.split(".") if number.isdecimal())
+
+
+def _paired(sent: Sequence[SentCall | SentResult]) -> dict[str, list[_Sent]]:
+    """Return the calls of a request by their key, with their results.
+
+    A result belongs to the first open call of the latest group; one whose call the request does
+    not hold, as where the provider keeps the conversation, stands for that call.
+    """
+    found: dict[str, list[_Sent]] = {}
+    repeated: set[str] = set()
+    group, calling = 0, False
+    for each in sent:
+        calls = found.setdefault(each.key, [])
+        if isinstance(each, SentCall):
+            group, calling = group + (not calling), True
+            repeated.add(each.key)
+            calls.append(_Sent(group, each.arguments))
+            continue
+        calling = False
+        waiting = [call for call in calls if call.result is None]
+        latest = [call for call in waiting if call.group == waiting[-1].group]
+        if latest:
+            latest[0].result = each
+        elif each.key not in repeated:
+            calls.append(_Sent(group, result=each))
+    return found
+
+
+def _aligned(ours: list[_Known], shown: list[_Sent]) -> list[tuple[_Known, SentResult]]:
+    """Return our calls of an id with the results that a request has, aligned at the end."""
+    pairs: list[tuple[_Known, SentResult]] = []
+    end = len(ours)
+    for call in reversed(shown):
+        at = end - 1
+        while at >= 0 and len(ours) > 1 and not _fits(ours[at].call, call):
+            at -= 1
+        if at < 0:
+            continue
+        end = at
+        if call.result is not None:
+            pairs.append((ours[at], call.result))
+    return pairs
+
+
+def _fits(ours: RequestedCall, shown: _Sent) -> bool:
+    return shown.arguments is None or ours.arguments is None or ours.arguments == shown.arguments
+
+
+def _call_of(row: ToolCallRow) -> RequestedCall:
+    meta = Meta.model_validate(
+        {
+            name: getattr(row, name)
+            for name in ("session_id", "turn", "step", "mode", "run_id", "agent_id")
+        }
+    )
+    return RequestedCall(
+        call_id=row.call_id,
+        name=row.name or "",
+        arguments=row.arguments if isinstance(row.arguments, dict) else None,
+        arguments_text=row.arguments_text or "",
+        parse_error=row.parse_error,
+        provider_id=row.provider_id,
+        meta=meta,
+    )

@@ -1,0 +1,405 @@
+"""The script of a model call: the request, the chunks as they come, the message or the error."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Self, TypeVar
+
+from agent_eventstore.batching import Batcher
+from agent_eventstore.machines.answers import Answers, RequestedCall, milliseconds
+from agent_eventstore.providers import (
+    ByHand,
+    Delta,
+    StreamParser,
+    classify,
+    parser_for,
+    read_response,
+    says_nothing,
+)
+from agent_eventstore.providers.base import as_chunk
+from agent_eventstore.requests import Request, SentCall, SentResult, SystemTexts, estimated_usage
+from agent_eventstore.stops import BY_SOMEBODY, failed, left, stopped
+from eventstore import Appended, NewEvent, new_id
+from eventstore.errors import InvalidEvent, UnknownResponse
+from eventstore.events import (
+    AssistantMessage,
+    Invocation,
+    LlmError,
+    LlmRequest,
+    Meta,
+    Payload,
+    TextPart,
+    TokenUsage,
+    ToolResult,
+    Ui,
+)
+from eventstore.log import get_logger
+
+__all__ = ["CLOSED", "AnswerText", "CallFacts", "CallScript", "UnknownChunk"]
+
+_log = get_logger("agent_eventstore")
+
+T = TypeVar("T")
+
+NEVER_SENT = "{}, before the request was sent"
+CLOSED = "the stream was closed before its end"
+"""Of a stream that its reader no longer wants, for reasons of its own."""
+
+TOLD = "request"
+"""Who results say wrote them that nobody but a later request told of, in ``meta.actor``."""
+
+
+class UnknownChunk(UserWarning):
+    """A model call was fed chunks of a shape that nobody knows: it has no answer so far."""
+
+
+@dataclass(slots=True)
+class CallScript:
+    """A model call: the request, the chunks as they come, the message or the error."""
+
+    meta: Meta
+    started_at: float
+    request: Request | None = None
+    digest: str | None = None
+    invocation: Invocation = field(default_factory=Invocation)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    tools: tuple[dict[str, Any], ...] = ()
+    attempt: int = 1
+    retry_of: str | None = None
+    llm_call_id: str = field(default_factory=lambda: str(new_id()))
+    systems: SystemTexts = field(default_factory=SystemTexts)
+    ui: Ui | None = None
+    answers: Answers = field(default_factory=Answers)
+    prompt: Any = None
+    sent: tuple[SentCall | SentResult, ...] | None = None
+    message: AssistantMessage | None = None
+    error: LlmError | None = None
+    tool_calls: tuple[RequestedCall, ...] = ()
+    _begun: list[NewEvent] | None = None
+    _parser: StreamParser | None = None
+    _batcher: Batcher | None = None
+    _first_at: float | None = None
+    _strange: UnknownResponse | None = None
+    _untold: Any = None
+    _estimate: TokenUsage | None = None
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The call's tokens, once it has ended."""
+        told = self.message or self.error
+        return told.usage if told else None
+
+    @property
+    def unreported(self) -> bool:
+        """Whether there is an answer, and the provider has told no tokens."""
+        parser = self._parser
+        if parser is None or self.message is not None or self.error is not None:
+            return False
+        whole = parser.finished and parser.error is None and self._strange is None
+        return whole and parser.partial().usage is None
+
+    def estimate(self) -> None:
+        """Estimate the tokens if the provider has told none; takes a while, the first time."""
+        if self._estimate is None and self.unreported and self._parser is not None:
+            counted = self.request.tokens.tokens if self.request else None
+            model, said = self.invocation.model, self._parser.partial()
+            self._estimate = estimated_usage(model, self.prompt, counted, self.tools, said)
+
+    @property
+    def brings_results(self) -> bool:
+        """Whether the request holds results of tools that the recorder may not know."""
+        return any(isinstance(each, SentResult) for each in self.sent or ())
+
+    @property
+    def _tools_elsewhere(self) -> bool:
+        return self.sent is not None and self.answers.elsewhere
+
+    @property
+    def due_at(self) -> float | None:
+        """When the batch that is held must be written; None if none is."""
+        return None if self._batcher is None else self._batcher.due_at
+
+    def brought(self) -> list[NewEvent]:
+        """Return the events of results that the request holds and the log does not, once each."""
+        return [
+            NewEvent(
+                ToolResult(
+                    call_id=call.call_id,
+                    status="failed" if result.failed else "success",
+                    name=call.name,
+                    content=result.content,
+                    error=result.first_line or None if result.failed else None,
+                    provider_id=call.provider_id,
+                ),
+                new_id(),
+                call.meta.model_copy(update={"actor": TOLD, "causation_id": self.llm_call_id}),
+            )
+            for call, result in self.answers.news(self.sent or ())
+        ]
+
+    def begin(self) -> list[NewEvent]:
+        """Return the event of the request, to be durable before it is sent; always the same."""
+        if self._begun is None:
+            self._begun = [self._event(self._asked())]
+        return self._begun
+
+    def begun(self, done: Appended | None, now: float) -> None:
+        """Take note that the request is durable; what follows is timed, not the write."""
+        self.started_at = now
+        if done is not None and self._begun is not None:
+            asked = self._begun[0].data
+            if isinstance(asked, LlmRequest):
+                self.systems.stored(asked.policy, done.version)
+
+    def _asked(self) -> LlmRequest:
+        request = self.request
+        return LlmRequest(
+            llm_call_id=self.llm_call_id,
+            invocation=self.invocation,
+            versions=request.versions if request else (),
+            policy=self.systems.shared(request.policy) if request else {},
+            digest=request.digest if request else self.digest,
+            tools=self.tools,
+            parameters=self.parameters,
+            counted_tokens=request.tokens.tokens if request else None,
+            counted_exactly=request.tokens.exact if request else False,
+            attempt=self.attempt,
+            retry_of=self.retry_of,
+        )
+
+    def feed(self, chunk: Any, now: float) -> list[NewEvent]:
+        """Take a chunk of the stream; return the batch that is to be written now, if one is.
+
+        Of a call that has ended, as the end of its turn ends it, nothing more is written.
+        """
+        if self.message is not None or self.error is not None:
+            return []
+        if self._parser is None:
+            self._parser = parser_for(chunk)
+        delta = self._parser.feed(chunk)
+        if not self._parser.unknown:
+            self._strange = None
+        elif delta and self._strange is None:
+            self._strange = UnknownResponse(chunk, "chunk")
+            _log.warning("chunk of an unknown shape", seen=self._strange.seen)
+            warnings.warn(str(self._strange), UnknownChunk, stacklevel=3)
+        return self._streamed(delta, now)
+
+    def say(self, text: str, reasoning: str, now: float) -> list[NewEvent]:
+        """Take a piece of an answer that the product tells by hand; see `feed`."""
+        return self._streamed(self._by_hand().say(text, reasoning), now)
+
+    def _streamed(self, delta: Delta, now: float) -> list[NewEvent]:
+        if self._batcher is None:
+            self._batcher = Batcher(self.llm_call_id)
+        if delta and self._first_at is None:
+            self._first_at = now
+        return self._chunks(self._batcher.add(delta, now))
+
+    def _by_hand(self) -> ByHand:
+        if self._parser is None or self._parser.unknown:
+            self._parser, self._strange = ByHand(), None
+        if not isinstance(self._parser, ByHand):
+            raise InvalidEvent(
+                "this model call was fed a provider's chunks, which make its message: "
+                "tell it with feed() alone, or with delta(), text() and message() alone"
+            )
+        return self._parser
+
+    def flush(self, now: float) -> list[NewEvent]:
+        """Return the batch that is held, if any."""
+        return [] if self._batcher is None else self._chunks(self._batcher.take(now))
+
+    def respond(self, response: Any, now: float) -> list[NewEvent]:
+        """Take a whole response, not streamed; return the event of its message or its error.
+
+        Raises:
+            UnknownResponse: Nobody knows its shape, or it holds no answer.
+        """
+        self._parser = read_response(response)
+        if self._parser.unknown or says_nothing(self._parser):
+            self._strange, self._untold = UnknownResponse(response), as_chunk(response)
+            raise self._strange
+        self._strange = None
+        if self._parser.error is not None:
+            return self.end(now)
+        return self._answer(self._parser.message(), now)
+
+    def tell(self, now: float, **told: Any) -> list[NewEvent]:
+        """Take an answer that the product tells by hand; return the event of its message."""
+        parser = self._by_hand()
+        parser.tell(**told)
+        if says_nothing(parser):
+            raise UnknownResponse(None)
+        return [*self.flush(now), *self._answer(parser.message(), now)]
+
+    def end(
+        self, now: float, error: BaseException | None = None, *, cancelled: str | None = None
+    ) -> list[NewEvent]:
+        """Return what is left to be written: the last batch, and the message or the error.
+
+        A stream that ends unfinished was cut off, or ``cancelled``, as the words say, by who read
+        it. A connection that breaks once the provider answers is that of the product's own client.
+        """
+        if self.message is not None or self.error is not None:
+            return []
+        last = self.flush(now)
+        stop = stopped(error) if self._parser is None else left(error)
+        if error is not None and stop is None:
+            failed(error)
+            failure = classify(error)
+            return [
+                *last,
+                self._fail(
+                    now,
+                    kind=failure.kind,
+                    message=failure.message,
+                    retryable=failure.retryable,
+                    status_code=failure.status_code,
+                ),
+            ]
+        return [*last, *self._received(now, stop or cancelled)]
+
+    def abandoned(self, error: BaseException) -> list[NewEvent]:
+        """Return the event of a request that was written, and never sent."""
+        stop = stopped(error) or BY_SOMEBODY
+        return [self._fail(self.started_at, kind="cancelled", message=NEVER_SENT.format(stop))]
+
+    def _received(self, now: float, cancelled: str | None) -> list[NewEvent]:
+        parser = self._parser
+        if parser is not None and parser.error is not None:
+            told = parser.error
+            failed = self._fail(
+                now, kind=told.kind, message=told.message, retryable=told.retryable, raw=told.raw
+            )
+            return [failed]
+        if self._strange is not None:
+            raw = parser.message().raw if self._untold is None and parser else self._untold
+            return [self._fail(now, kind="invalid", message=str(self._strange), raw=raw)]
+        if parser is not None and parser.finished:
+            return self._answer(parser.message(), now)
+        if cancelled is not None:
+            return [self._fail(now, kind="cancelled", message=cancelled)]
+        reason = "nothing was received" if parser is None else "the stream ended unfinished"
+        return [self._fail(now, kind="network", message=reason, retryable=True)]
+
+    def recorded(self, done: Appended) -> None:
+        """Learn the versions of what was written; our own call ids are made of them."""
+        for event in done.events:
+            if isinstance(event.data, AssistantMessage):
+                self.tool_calls = tuple(
+                    RequestedCall.of(event, index, request, self.meta)
+                    for index, request in enumerate(event.data.tool_calls)
+                )
+                self.answers.asked(self.tool_calls, elsewhere=event.data.tools_elsewhere)
+
+    def _answer(self, message: AssistantMessage, now: float) -> list[NewEvent]:
+        first = self._first_at
+        self.estimate()
+        told = message.invocation or Invocation()
+        invocation = {
+            name: getattr(told, name) or getattr(self.invocation, name)
+            for name in Invocation.model_fields
+        }
+        self.message = message.model_copy(
+            update={
+                "llm_call_id": self.llm_call_id,
+                "usage": message.usage or self._estimate,
+                "invocation": Invocation(**invocation),
+                "duration_ms": milliseconds(now - self.started_at),
+                "first_token_ms": None if first is None else milliseconds(first - self.started_at),
+                "final": not message.tool_calls,
+                "ui": self.ui,
+                "tools_elsewhere": bool(message.tool_calls) and self._tools_elsewhere,
+            }
+        )
+        return [self._event(self.message)]
+
+    def _fail(self, now: float, **told: Any) -> NewEvent:
+        partial = None if self._parser is None else self._parser.partial()
+        self.error = LlmError(
+            llm_call_id=self.llm_call_id,
+            # A refusal has no field of its own here; it is what the user saw of the answer.
+            partial_text=partial.text + partial.refusal if partial else "",
+            partial_reasoning=partial.reasoning if partial else "",
+            partial_tool_calls=partial.tool_calls if partial else (),
+            usage=partial.usage if partial else None,
+            attempt=self.attempt,
+            invocation=self.invocation,
+            duration_ms=milliseconds(now - self.started_at),
+            **told,
+        )
+        return self._event(self.error)
+
+    def _chunks(self, chunk: Payload | None) -> list[NewEvent]:
+        return [] if chunk is None else [self._event(chunk)]
+
+    def _event(self, payload: Payload) -> NewEvent:
+        return NewEvent(payload, new_id(), self.meta)
+
+
+class CallFacts:
+    """What a product may ask of a model call; shared by both recorders."""
+
+    _script: CallScript
+
+    @property
+    def script(self) -> CallScript:
+        """What is recorded of the call, and how."""
+        return self._script
+
+    @property
+    def id(self) -> str:
+        """The call's own id, which its events carry."""
+        return self._script.llm_call_id
+
+    @property
+    def meta(self) -> Meta:
+        """Where the call belongs: turn, step, session."""
+        return self._script.meta
+
+    def show(self, ui: Ui) -> None:
+        """Say how a user interface shows the answer, while the call is going on."""
+        self._script.ui = ui
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._script.attempt
+
+    @property
+    def answer(self) -> AssistantMessage | None:
+        """The message, once the call has ended well."""
+        return self._script.message
+
+    @property
+    def error(self) -> LlmError | None:
+        """The error, once the call has failed."""
+        return self._script.error
+
+    @property
+    def tool_calls(self) -> tuple[RequestedCall, ...]:
+        """The tool calls that the model asks for, once the call has ended well."""
+        return self._script.tool_calls
+
+    def _said(self) -> str:
+        parts = self.answer.parts if self.answer else ()
+        return "".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+class AnswerText(str, Generic[T]):
+    """The text of a model's answer; called with a text, it tells the recorder the answer."""
+
+    _tell: Callable[[str], T]
+
+    def __new__(cls, text: str, tell: Callable[[str], T]) -> Self:
+        """Make one of what was said, and of what takes what is to be said."""
+        said = super().__new__(cls, text)
+        said._tell = tell
+        return said
+
+    def __call__(self, text: str) -> T:
+        """Record a text as the whole answer."""
+        return self._tell(text)

@@ -1,0 +1,127 @@
+"""The script of a tool call: written before the tool runs, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from agent_eventstore.machines.answers import Answers, RequestedCall, milliseconds
+from agent_eventstore.stops import BY_SOMEBODY, failed, stopped
+from eventstore import NewEvent, new_id
+from eventstore.events import Meta, Payload, ToolCall, ToolPolicy, ToolResult
+from eventstore.ids import derived_id
+from projections.models.open_items import OpenToolCall
+
+__all__ = ["Executable", "ToolScript"]
+
+Executable = RequestedCall | OpenToolCall
+"""A call that the model has just asked for, or one that recovery found and offers again."""
+
+
+_NEVER_STARTED = (
+    "This tool call was cancelled before it was started ({}). It was never started and had no "
+    "effect: it is safe to make it again."
+)
+_STOPPED = (
+    "This tool call was cancelled while the tool was running ({}). It may or may not have taken "
+    "effect: check before you repeat it."
+)
+_LONGEST_ERROR = 4_000
+"""Characters; the content has the whole."""
+
+
+@dataclass(slots=True)
+class ToolScript:
+    """A tool call: written before the tool runs, and what came of it."""
+
+    call: Executable
+    meta: Meta
+    conversation_id: UUID
+    started_at: float
+    idempotent: bool = False
+    answers: Answers = field(default_factory=Answers)
+    policy: ToolPolicy | None = None
+    outcome: ToolResult | None = None
+    _begun: list[NewEvent] | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every execution of this call, and for no other call.
+
+        A call's own id counts versions, which are given out again when the database goes back to
+        an older state; so the event that asks for it, or the session, makes the key unique.
+        """
+        if isinstance(self.call, OpenToolCall):
+            if self.call.idempotency_key is not None:
+                return self.call.idempotency_key
+            asked_in = None
+        else:
+            asked_in = self.call.asked_in
+        origin = asked_in or self.meta.session_id or ""
+        return str(derived_id(self.conversation_id, "tool call", origin, self.call.call_id))
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the tool policy does not let the tool run; None if it may."""
+        return None if self.policy is None else self.policy.refusal(self.call.name)
+
+    def begin(self) -> list[NewEvent]:
+        """Return the event of the call, to be durable before the tool runs; always the same."""
+        if self._begun is None:
+            call = ToolCall(
+                call_id=self.call.call_id,
+                name=self.call.name,
+                arguments=self.call.arguments,
+                provider_id=self.call.provider_id,
+                idempotency_key=self.idempotency_key,
+                idempotent=self.idempotent,
+            )
+            self._begun = [self._event(call)]
+        return self._begun
+
+    def end(self, now: float, *, ran: bool = True, **result: Any) -> list[NewEvent]:
+        """Return the event of the result; none if there is one already."""
+        if self.outcome is not None:
+            return []
+        self.outcome = ToolResult(
+            call_id=self.call.call_id,
+            name=self.call.name,
+            provider_id=self.call.provider_id,
+            duration_ms=milliseconds(now - self.started_at) if ran else None,
+            **result,
+        )
+        self.answers.settled(self.call.call_id, self.outcome.status)
+        return [self._event(self.outcome)]
+
+    def leave(self, now: float, error: BaseException | None) -> list[NewEvent]:
+        """Return what is left to be written when the block is left; an exception is a failure.
+
+        The model gets the tool's own words, whatever they name: they are what the tool has to say
+        of its arguments. Whoever stops the block does not know how far the tool had come.
+        """
+        if error is None:
+            return self.end(now, status="success", content="")
+        stop = stopped(error)
+        if stop is not None:
+            content = _STOPPED.format(stop)
+            return self.end(now, status="outcome_unknown", content=content, error=stop)
+        failed(error)
+        name, said = type(error).__name__, str(error)
+        words = f"{name}: {said}" if said else name
+        return self.end(now, status="failed", content=words, error=words[:_LONGEST_ERROR])
+
+    def abandoned(self, error: BaseException) -> list[NewEvent]:
+        """Return the event of a call that was interrupted before its block ran."""
+        stop = stopped(error) or BY_SOMEBODY
+        content = _NEVER_STARTED.format(stop)
+        return self.end(
+            self.started_at, ran=False, status="not_started", content=content, error=stop
+        )
+
+    def refuse(self, status: str, reason: str) -> list[NewEvent]:
+        """Return the event of a call that is not executed: ``denied`` or ``skipped``."""
+        return self.end(self.started_at, ran=False, status=status, content=reason, error=reason)
+
+    def _event(self, payload: Payload) -> NewEvent:
+        return NewEvent(payload, new_id(), self.meta)

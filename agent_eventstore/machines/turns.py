@@ -1,0 +1,231 @@
+"""The script of a turn: numbered steps, token totals, and how it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from agent_eventstore.machines.answers import Answers, RequestedCall, milliseconds
+from agent_eventstore.machines.calls import CallFacts, CallScript
+from agent_eventstore.machines.tools import Executable, ToolScript
+from agent_eventstore.providers.base import plain
+from agent_eventstore.requests import Request, SystemTexts, digest_of, sent_in
+from agent_eventstore.stops import left, told
+from eventstore import NewEvent, new_id
+from eventstore.errors import InvalidEvent
+from eventstore.events import (
+    Invocation,
+    Meta,
+    Payload,
+    TextPart,
+    TokenUsage,
+    ToolPolicy,
+    ToolResult,
+    TurnEnd,
+    TurnStart,
+    UserMessage,
+)
+from projections.context.state import AskedMode
+
+__all__ = ["TurnScript", "add_usage"]
+
+_UNSEEN = (
+    "The turn ended before a result of this tool call was seen. It may or may not have taken "
+    "effect: check before you repeat it."
+)
+
+
+@dataclass(slots=True)
+class TurnScript:
+    """A turn: numbered steps, token totals, and how it ends."""
+
+    meta: Meta
+    started_at: float
+    policy: ToolPolicy | None = None
+    steps: int = 0
+    usage: TokenUsage | None = None
+    ended: bool = False
+    rendered: Request | None = None
+    systems: SystemTexts = field(default_factory=SystemTexts)
+    answers: Answers = field(default_factory=Answers)
+    _sent: dict[str, CallScript] = field(default_factory=dict)
+    _begun: list[NewEvent] | None = None
+
+    def begin(self, message: UserMessage) -> list[NewEvent]:
+        """Return the events of the turn's start and of the input; the same ones every time."""
+        if self._begun is None:
+            text = "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+            self._begun = [self.event(TurnStart(input=text)), self.event(message)]
+        return self._begun
+
+    def next_step(self) -> Meta:
+        """Return the metadata of the next step; steps count from 0, one for each answer."""
+        meta = self.meta.model_copy(update={"step": self.steps})
+        self.steps += 1
+        return meta
+
+    def count(self, usage: TokenUsage | None) -> None:
+        """Add a model call's tokens to the turn's."""
+        self.usage = add_usage(self.usage, usage)
+
+    def rendering(
+        self, mode: AskedMode, run: bool | str | None, agent: str | None
+    ) -> dict[str, Any]:
+        """Return in which mode, of which run, by which agent and policy a request is rendered.
+
+        The mode of the turn is the active one; whoever wants none is not told of the turn's run.
+        """
+        own = None if mode is None else self.meta.run_id
+        return {
+            "mode": self.meta.mode if mode == "active" else mode,
+            "run": own if run is None else run,
+            "agent": agent or self.meta.agent_id,
+            "tool_policy": self.policy,
+        }
+
+    def end(
+        self, now: float, status: str = "ok", error: BaseException | str | None = None
+    ) -> list[NewEvent]:
+        """Return the event of the turn's end; none if it has ended already."""
+        if self.ended:
+            return []
+        self.ended = True
+        stop = left(error) if isinstance(error, BaseException) else None
+        if error is not None:
+            status = "aborted" if stop else "error"
+        return [
+            *self._unseen(),
+            self.event(
+                TurnEnd.model_validate(
+                    {
+                        "status": status,
+                        "reason": "interrupted" if stop else None,
+                        "error": stop or (None if error is None else told(error)),
+                        "step_count": self.steps,
+                        "duration_ms": milliseconds(now - self.started_at),
+                        "tokens": self.usage,
+                    }
+                )
+            ),
+        ]
+
+    def _unseen(self) -> list[NewEvent]:
+        """Return what is known of tools that are run elsewhere, and whose results nobody sent."""
+        return [
+            NewEvent(
+                ToolResult(
+                    call_id=call.call_id,
+                    status="outcome_unknown",
+                    name=call.name,
+                    content=_UNSEEN,
+                    provider_id=call.provider_id,
+                ),
+                new_id(),
+                call.meta,
+            )
+            for call in self.answers.unseen(self.meta.turn)
+        ]
+
+    def tool(
+        self, call: Executable, conversation_id: UUID, *, idempotent: bool = False
+    ) -> ToolScript:
+        """Return the script of a tool call, which belongs to the step that asked for it.
+
+        One that recovery has found belongs to the turn that executes it again.
+        """
+        if not isinstance(call, Executable):
+            raise TypeError(
+                f"{call!r:.80} cannot be recorded as a tool call: a tool call is one of "
+                "call.tool_calls or recovery.re_executable; what the product does of its own "
+                "accord goes into the turn's input or a notebook"
+            )
+        meta = self.meta
+        if isinstance(call, RequestedCall):
+            meta = call.meta
+        else:
+            idempotent = idempotent or call.idempotent
+        self.answers.by_hand()
+        now = time.monotonic()
+        return ToolScript(call, meta, conversation_id, now, idempotent, self.answers, self.policy)
+
+    def call(
+        self,
+        request: Request | None,
+        *,
+        provider: str | None,
+        specification: str | None = None,
+        model: str | None,
+        prompt: Any = None,
+        parameters: dict[str, Any] | None,
+        tools: Sequence[dict[str, Any]],
+        retry_of: CallFacts | None,
+        tools_from_messages: bool = False,
+    ) -> CallScript:
+        """Return the script of the next model call; see `Turn.llm_call` for what a prompt does."""
+        if request is not None and not isinstance(request, Request):
+            raise TypeError(
+                f"turn.llm_call takes what turn.context() returned, not {type(request).__name__}: "
+                "messages of your own are handed in as prompt=..."
+            )
+        try:
+            digest = None if prompt is None else digest_of(prompt)
+        except InvalidEvent:  # it holds objects of an SDK's, such as the message that it answers
+            prompt = plain(prompt)
+            digest = digest_of(prompt)
+        if request is None and digest and self.rendered and self.rendered.digest == digest:
+            request = self.rendered
+        # Messages that were made of the log tell it nothing new.
+        told_by = None if request else prompt
+        model = model or (request.model if request else None)
+        before = retry_of.script if retry_of else self._failure_of(digest)
+        script = CallScript(
+            meta=before.meta if before else self.next_step(),
+            started_at=time.monotonic(),
+            request=request,
+            digest=digest,
+            invocation=Invocation(provider=provider, specification=specification, model=model),
+            parameters=parameters or {},
+            tools=tuple(tools) or (request.tools if request else ()),
+            systems=self.systems,
+            answers=self.answers,
+            prompt=prompt,
+            sent=tuple(sent_in(told_by)) if tools_from_messages else None,
+            attempt=before.attempt + 1 if before else 1,
+            retry_of=before.llm_call_id if before else None,
+        )
+        if digest is not None:
+            self._sent[digest] = script
+        return script
+
+    def _failure_of(self, digest: str | None) -> CallScript | None:
+        """Return the last call of this prompt, if it has failed; forget those that went well."""
+        self._sent = {key: sent for key, sent in self._sent.items() if sent.message is None}
+        sent = self._sent.get(digest or "")
+        return sent if sent is not None and sent.error is not None else None
+
+    def event(self, payload: Payload) -> NewEvent:
+        """Return an event of this turn."""
+        return NewEvent(payload, new_id(), self.meta)
+
+
+def add_usage(total: TokenUsage | None, usage: TokenUsage | None) -> TokenUsage | None:
+    """Return the sum of two usages; a number that neither knows stays unknown."""
+    if total is None or usage is None:
+        return total or (usage and usage.model_copy(update={"raw": None}))
+    names = [name for name in TokenUsage.model_fields if name not in ("raw", "reported")]
+    sums: dict[str, Any] = {}
+    for name in names:
+        values = [_number(each, name) for each in (total, usage)]
+        known = [value for value in values if value is not None]
+        sums[name] = sum(known) if known else None
+    return TokenUsage(**sums, reported=total.reported and usage.reported)
+
+
+def _number(usage: TokenUsage, name: str) -> int | None:
+    value: int | None = getattr(usage, name)
+    if value is None and name == "total_tokens":  # not every provider says it
+        return usage.prompt_tokens + usage.completion_tokens
+    return value

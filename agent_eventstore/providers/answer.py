@@ -1,0 +1,272 @@
+"""Whether the text of a tool call's arguments, which arrives in pieces, is a whole JSON object.
+
+What a model has said so far, and what the last chunk added to it.
+
+Every piece is added to both at once, so the deltas and the message cannot differ. Parts stand in
+the order in which they began; calls too, and their place in that order is their index.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agent_eventstore.formats.openai_wire import request_of
+from agent_eventstore.providers.base import Delta, Growing, whole
+from eventstore.events import (
+    ContentPart,
+    OtherPart,
+    PartialToolCall,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolCallDelta,
+    ToolCallRequest,
+)
+from eventstore.events.base import JsonObject
+
+__all__ = ["Answer", "Call", "Kind", "Wholeness"]
+
+
+_MARKS = re.compile(r'\\.|\\\Z|["{}\[\]]', re.DOTALL)
+
+
+class Wholeness:
+    """Looks at each piece once, and parses the text once: when its first bracket is closed."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._depth = 0
+        self._quoted = False
+        self._escaped = ""
+        self._closed = False
+        self._whole: bool | None = None
+
+    def of(self, pieces: Sequence[str]) -> bool:
+        """Return whether the pieces are one; they are those of the last time, and new ones."""
+        for piece in pieces[self._seen :]:
+            if self._closed:
+                self._whole = False if piece.strip() else self._whole
+            else:
+                self._look(piece)
+        self._seen = len(pieces)
+        if self._closed and self._whole is None:
+            self._whole = _is_object("".join(pieces))
+        return bool(self._whole)
+
+    def _look(self, piece: str) -> None:
+        text, self._escaped = self._escaped + piece, ""
+        for mark in _MARKS.finditer(text):
+            found = mark[0]
+            if found == '"':
+                self._quoted = not self._quoted
+            elif found == "\\":
+                self._escaped = found
+            elif found[0] != "\\" and not self._quoted:
+                self._depth += 1 if found in "{[" else -1
+                if self._depth <= 0:
+                    self._closed = True
+                    return
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+Kind = Literal["text", "reasoning", "refusal"]
+
+FREE_TEXT = "a custom tool takes its input as text, so it is not parsed"
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool call while it arrives; ``free_text`` says that its input is no JSON by design."""
+
+    name: str = ""
+    provider_id: str | None = None
+    pieces: list[str] = field(default_factory=list)
+    size: int = 0
+    raw: JsonObject | Growing = field(default_factory=dict)
+    free_text: bool = False
+    wholeness: Wholeness = field(default_factory=Wholeness)
+
+    @property
+    def arguments(self) -> str:
+        """The text of the arguments so far, of ``size`` characters."""
+        return "".join(self.pieces)
+
+    def add(self, arguments: str) -> None:
+        """Add a piece of the arguments."""
+        if arguments:
+            self.pieces.append(arguments)
+            self.size += len(arguments)
+
+    def is_whole(self) -> bool:
+        """Whether the arguments so far are a JSON object."""
+        return self.wholeness.of(self.pieces)
+
+    def keep(self, extra: JsonObject) -> None:
+        """Add what a piece says beside name, id and arguments."""
+        if not isinstance(self.raw, Growing):
+            self.raw = Growing(self.raw)
+        self.raw.add(extra)
+
+    @property
+    def whole_raw(self) -> JsonObject:
+        """What the call says beside name, id and arguments."""
+        found: JsonObject = whole(self.raw)
+        return found
+
+    def request(self, complete: bool) -> ToolCallRequest:
+        """Return the call as the model produced it.
+
+        Once the answer is complete, no text at all means no arguments, as servers send it for
+        tools that take none.
+        """
+        text = self.arguments
+        found = request_of(self.name, text, self.provider_id)
+        update: dict[str, Any] = {"raw": self.whole_raw or None}
+        if self.free_text:
+            update |= {"arguments": None, "parse_error": FREE_TEXT}
+        elif complete and not text.strip():
+            update |= {"arguments": {}, "parse_error": None}
+        return found.model_copy(update=update)
+
+
+@dataclass(slots=True)
+class _Segment:
+    kind: Literal["text", "reasoning", "refusal", "other"]
+    key: Hashable
+    pieces: list[str] = field(default_factory=list)
+    signature: str | None = None
+    raw: Any = None
+
+    def part(self) -> ContentPart:
+        text = "".join(self.pieces)
+        match self.kind:
+            case "text":
+                return TextPart(text=text)
+            case "refusal":
+                return RefusalPart(text=text)
+            case "reasoning":
+                return ReasoningPart(text=text, signature=self.signature, raw=whole(self.raw))
+        return OtherPart(raw=whole(self.raw))
+
+
+class Answer:
+    """The accumulator of one model call."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self._segments: list[_Segment] = []
+        self._named: dict[tuple[str, Hashable], list[_Segment]] = {}
+        self._latest: dict[str, _Segment] = {}
+        self._said: dict[str, list[str]] = {}
+        self._pieces: list[ToolCallDelta] = []
+        self._raw: list[Any] = []
+
+    def take(self) -> Delta:
+        """Return what was added since the last time."""
+        if not (self._said or self._pieces or self._raw):
+            return Delta()
+        said = {kind: "".join(pieces) for kind, pieces in self._said.items()}
+        delta = Delta(**said, tool_calls=tuple(self._pieces), raw=tuple(self._raw))
+        self._said, self._pieces, self._raw = {}, [], []
+        return delta
+
+    def say(self, kind: Kind, key: Hashable, text: str) -> None:
+        """Add a piece of text to the part that ``key`` names.
+
+        A part that others of its kind have followed is not gone back to: the texts of all parts
+        stay in the order in which they were streamed.
+        """
+        if text:
+            self._segment(kind, key).pieces.append(text)
+            self._said.setdefault(kind, []).append(text)
+
+    def text_of(self, kind: Kind, key: Hashable) -> str:
+        """Return what was said so far in the part that ``key`` names."""
+        found = self._named.get((kind, key), ())
+        return "".join(piece for part in found for piece in part.pieces)
+
+    def sign(self, key: Hashable, signature: str | None, raw: Any = None) -> None:
+        """Keep what the provider demands back with the reasoning that ``key`` names."""
+        found = self._known("reasoning", key) or self._segment("reasoning", key)
+        found.signature = signature or found.signature
+        found.raw = raw or found.raw
+
+    def show(self, key: Hashable, raw: Any) -> None:
+        """Keep a part that has no name here, or its newest state; it adds nothing to the delta."""
+        (self._known("other", key) or self._segment("other", key)).raw = raw
+
+    def keep(self, raw: Any) -> None:
+        """Add something that has no place elsewhere to the delta alone."""
+        self._raw.append(raw)
+
+    def open_call(self, **fields: Any) -> int:
+        """Begin a tool call and return its index."""
+        call, index = Call(**fields), len(self.calls)
+        self.calls.append(call)
+        self._pieces.append(
+            ToolCallDelta(index=index, provider_id=call.provider_id, name=call.name or None)
+        )
+        return index
+
+    def add_to_call(
+        self, index: int, arguments: str = "", name: str = "", provider_id: str | None = None
+    ) -> None:
+        """Add a piece to a call; the first id stays."""
+        call = self.calls[index]
+        provider_id = provider_id if call.provider_id is None else None
+        if arguments or name or provider_id:
+            call.name += name
+            call.provider_id = call.provider_id or provider_id
+            call.add(arguments)
+            self._pieces.append(
+                ToolCallDelta(
+                    index=index, provider_id=provider_id, name=name or None, arguments=arguments
+                )
+            )
+
+    def parts(self) -> tuple[ContentPart, ...]:
+        """Return the parts so far."""
+        return tuple(segment.part() for segment in self._segments)
+
+    def requests(self, complete: bool) -> tuple[ToolCallRequest, ...]:
+        """Return the calls so far, as the model produced them."""
+        return tuple(call.request(complete) for call in self.calls)
+
+    def partial_calls(self) -> tuple[PartialToolCall, ...]:
+        """Return the calls so far, as the remains of a broken stream."""
+        return tuple(
+            PartialToolCall(
+                index=index,
+                provider_id=call.provider_id,
+                name=call.name or None,
+                arguments_text=call.arguments,
+            )
+            for index, call in enumerate(self.calls)
+        )
+
+    def all_of(self, kind: Kind) -> str:
+        """Return all text of a kind."""
+        said = [part for part in self._segments if part.kind == kind]
+        return "".join(piece for part in said for piece in part.pieces)
+
+    def _known(self, kind: str, key: Hashable) -> _Segment | None:
+        found = self._named.get((kind, key))
+        return found[-1] if found else None
+
+    def _segment(self, kind: Any, key: Hashable) -> _Segment:
+        found = self._latest.get(kind)
+        if found is None or found.key != key:
+            found = self._latest[kind] = _Segment(kind, key)
+            self._segments.append(found)
+            self._named.setdefault((kind, key), []).append(found)
+        return found

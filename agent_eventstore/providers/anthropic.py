@@ -1,0 +1,267 @@
+"""Events of Anthropic's Messages: content blocks that open, grow and close one by one.
+
+Text, thinking and tool use have a name here. Any other block (server tools and their results,
+redacted thinking, what is yet to come) is kept as it came, with its pieces put together. The
+blocks are kept whole in the message's ``raw`` only where parts and calls cannot give them back.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from agent_eventstore.providers.base import Growing, told, whole
+from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.usage import anthropic_usage
+from eventstore.events import ReasoningPart, TextPart, TokenUsage
+from eventstore.events.base import JsonObject
+
+__all__ = ["AnthropicParser"]
+
+_OF_TOOL = frozenset({"id", "input", "name", "type"})
+_PIECES = {"text_delta": "text", "thinking_delta": "thinking"}
+_OF_MESSAGE = frozenset({"stop_reason"})
+
+
+@dataclass(slots=True)
+class _Block:
+    place: int
+    start: JsonObject
+    call: int | None = None
+    input_pieces: list[str] = field(default_factory=list)
+    citations: list[Any] | None = None
+    grown: Growing | None = None
+    closed: bool = False
+
+    @property
+    def kind(self) -> str:
+        return text(self.start.get("type"))
+
+    def cite(self, citation: Any) -> None:
+        """Add a citation to those that the block began with, which stay as they were."""
+        if self.citations is None:
+            cited = self.start.get("citations")
+            self.citations = [*cited] if isinstance(cited, list) else []
+            self.start["citations"] = self.citations
+        self.citations.append(citation)
+
+    def settle(self) -> None:
+        """Take what the block has grown to for what it is."""
+        if self.grown is not None:
+            self.start, self.grown = self.grown.value(), None
+
+
+class AnthropicParser(ChunkParser):
+    """Takes the events of one message."""
+
+    specification: ClassVar[str] = "anthropic_messages"
+
+    def __init__(self, provider: str | None = None) -> None:
+        super().__init__(provider or "anthropic")
+        self._counts: JsonObject = {}
+        self._blocks: list[_Block] = []
+        self._by_index: dict[Any, _Block] = {}
+        self._open_blocks: dict[int, _Block] = {}
+        self._of_response: JsonObject = {}
+
+    def _take(self, event: JsonObject) -> None:
+        kind, index = event.get("type"), _hashable(event.get("index"))
+        if kind == "message_start" and isinstance(event.get("message"), dict):
+            self._start(event["message"])
+        elif kind == "content_block_start" and isinstance(event.get("content_block"), dict):
+            self._open(index, event["content_block"])
+        elif kind == "content_block_delta" and isinstance(event.get("delta"), dict):
+            self._grow(index, event["delta"], event)
+        elif kind == "content_block_stop":
+            self._close(self._by_index.get(index))
+        elif kind == "message_delta":
+            self._end(event)
+        elif kind == "message_stop":
+            self._finish()
+        elif kind == "error" or (kind is None and event.get("error")):
+            self._fail(event.get("error"), event)
+        elif kind != "ping":
+            self._answer.keep(event)
+
+    def _read(self, response: JsonObject) -> None:
+        self._start(response)
+        self._end({"delta": {"stop_reason": response.get("stop_reason")}})
+        fields = ("stop_sequence", "stop_details", "container", "context_management")
+        self._of_response = told({key: response.get(key) for key in fields}, _OF_MESSAGE)
+        self._finish()
+
+    def _start(self, message: JsonObject) -> None:
+        self._note(message)
+        self._add_counts(message.get("usage"))
+        content = message.get("content")
+        content = [content] if isinstance(content, str) else content
+        for index, block in enumerate(content if isinstance(content, list) else ()):
+            if isinstance(block, str):
+                block = {"type": "text", "text": block}
+            if isinstance(block, dict):
+                self._open(index, block)
+                self._close(self._by_index[index])
+            elif block is not None:
+                self._answer.keep({"content": [block]})
+
+    def _open(self, index: Any, start: JsonObject) -> None:
+        block = _Block(len(self._blocks), start)
+        self._blocks.append(block)
+        self._by_index[index] = self._open_blocks[block.place] = block
+        if block.kind == "tool_use":
+            block.call = self._answer.open_call(
+                name=text(start.get("name")),
+                provider_id=text(start.get("id")) or None,
+                raw=told(start, _OF_TOOL),
+            )
+        elif block.kind == "text" and isinstance(start.get("text"), str | None):
+            self._answer.say("text", block.place, text(start.get("text")))
+            self._keep_citations(start)
+        elif block.kind == "thinking":
+            self._answer.say("reasoning", block.place, text(start.get("thinking")))
+            self._sign(block, start.get("signature"))
+        elif block.kind == "redacted_thinking":
+            self._answer.sign(block.place, None, block.start)
+            self._answer.keep({"type": "content_block_start", "content_block": block.start})
+        else:
+            self._answer.show(block.place, block.start)
+            self._answer.keep({"type": "content_block_start", "content_block": block.start})
+
+    def _keep_citations(self, start: JsonObject) -> None:
+        if start.get("citations"):
+            self._answer.keep({"citations": start["citations"]})
+
+    def _sign(self, block: _Block, signature: Any) -> None:
+        if text(signature):
+            block.start["signature"] = signature
+            self._answer.sign(block.place, signature)
+
+    def _grow(self, index: Any, delta: JsonObject, event: JsonObject) -> None:
+        kind, block = delta.get("type"), self._by_index.get(index)
+        if block is None and isinstance(kind, str) and kind in _PIECES:
+            self._open(index, {"type": _PIECES[kind]})
+            block = self._by_index[index]
+        if block is None or block.closed:
+            self._answer.keep(event)
+        elif kind == "text_delta" and block.kind == "text":
+            self._answer.say("text", block.place, text(delta.get("text")))
+        elif kind == "thinking_delta" and block.kind == "thinking":
+            self._answer.say("reasoning", block.place, text(delta.get("thinking")))
+        elif kind == "signature_delta" and block.kind == "thinking":
+            self._sign(block, delta.get("signature"))
+        elif kind == "input_json_delta" and block.call is not None:
+            self._answer.add_to_call(block.call, text(delta.get("partial_json")))
+        else:
+            self._grow_other(block, delta, event)
+
+    def _grow_other(self, block: _Block, delta: JsonObject, event: JsonObject) -> None:
+        self._answer.keep(event)
+        if delta.get("type") == "input_json_delta":
+            block.input_pieces.append(text(delta.get("partial_json")))
+        elif delta.get("type") == "citations_delta":
+            block.cite(delta.get("citation"))
+        elif block.kind not in ("text", "thinking", "tool_use"):
+            block.grown = block.grown or Growing(block.start)
+            block.grown.add({k: v for k, v in delta.items() if k != "type"})
+            self._show(block)
+
+    def _close(self, block: _Block | None) -> None:
+        if block is None or block.closed:
+            return
+        block.closed = True
+        self._open_blocks.pop(block.place, None)
+        block.settle()
+        if block.call is not None and not self._answer.calls[block.call].size:
+            given = block.start.get("input")
+            arguments = json.dumps({} if given is None else given, ensure_ascii=False)
+            self._answer.add_to_call(block.call, arguments)
+        elif joined := "".join(block.input_pieces):
+            try:
+                block.start["input"] = json.loads(joined)
+            except (ValueError, RecursionError):
+                block.start["input"] = joined
+            self._show(block)
+
+    def _show(self, block: _Block) -> None:
+        held = block.grown or block.start
+        if block.kind == "redacted_thinking":
+            self._answer.sign(block.place, None, held)
+        elif block.kind not in ("text", "thinking", "tool_use"):
+            self._answer.show(block.place, held)
+
+    def _end(self, event: JsonObject) -> None:
+        delta = event.get("delta")
+        delta = delta if isinstance(delta, dict) else {}
+        self._add_counts(event.get("usage"))
+        others = {key: event.get(key) for key in ("context_management",)}
+        self._of_response |= told({**others, **delta}, _OF_MESSAGE)
+        if reason := text(delta.get("stop_reason")):
+            self._finish_reason = reason
+            self._finish()
+
+    def _finish(self) -> None:
+        for block in list(self._open_blocks.values()):
+            self._close(block)
+        self.finished = True
+
+    def _add_counts(self, usage: Any) -> None:
+        """Take the counts, which are totals; those that a later event leaves out still hold."""
+        if isinstance(usage, dict):
+            self._counts |= told(usage, frozenset())
+
+    def _usage(self) -> TokenUsage | None:
+        return anthropic_usage(self._counts)
+
+    def _raw(self) -> JsonObject:
+        blocks = [self._whole(block) for block in self._blocks if not self._is_empty(block)]
+        found = {} if blocks == self._rendered() else {"content": blocks}
+        return told({**found, "response": self._of_response}, frozenset())
+
+    def _whole(self, block: _Block) -> JsonObject:
+        """Return a block as it is sent back."""
+        found = told(block.start, frozenset())
+        if block.call is not None:
+            request = self._answer.calls[block.call].request(complete=True)
+            return {**found, "input": request.arguments or {}}
+        if block.kind == "text":
+            return {**found, "text": self._answer.text_of("text", block.place)}
+        if block.kind == "thinking":
+            thought = self._answer.text_of("reasoning", block.place)
+            return {"signature": "", **found, "thinking": thought}
+        return whole(block.grown or block.start)  # type: ignore[no-any-return]
+
+    def _is_empty(self, block: _Block) -> bool:
+        """Whether a block says nothing; Anthropic refuses an empty text that is sent back."""
+        if block.kind == "text":
+            return not self._answer.text_of("text", block.place)
+        if block.kind == "thinking" and not block.start.get("signature"):
+            return not self._answer.text_of("reasoning", block.place)
+        return False
+
+    def _rendered(self) -> list[JsonObject]:
+        """Return the blocks that parts and calls alone stand for."""
+        found: list[JsonObject] = []
+        for part in self._answer.parts():
+            if isinstance(part, TextPart):
+                found.append({"type": "text", "text": part.text})
+            elif isinstance(part, ReasoningPart):
+                signature = part.signature or ""
+                thought = {"type": "thinking", "thinking": part.text, "signature": signature}
+                found.append(part.raw or thought)
+        for call in self._answer.calls:
+            request = call.request(complete=True)
+            found.append(
+                {
+                    **{key: value for key, value in call.whole_raw.items() if value is not None},
+                    "type": "tool_use",
+                    "id": call.provider_id,
+                    "name": call.name,
+                    "input": request.arguments or {},
+                }
+            )
+        return found
+
+
+def _hashable(value: Any) -> Any:
+    return value if isinstance(value, int | str | float | None) else str(value)

@@ -1,0 +1,121 @@
+"""Answers of Bedrock's ``Converse``, and the events of ``ConverseStream``.
+
+An event is an object with one key, which names it. Text, tool use and reasoning have a name here;
+any other block is kept as it came. Usage comes after the end, as ``metadata``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from agent_eventstore.providers.base import told
+from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.usage import bedrock_usage
+from eventstore.events import TokenUsage
+from eventstore.events.base import JsonObject
+
+__all__ = ["EVENTS", "BedrockParser"]
+
+EVENTS = frozenset(
+    {
+        *("messageStart", "messageStop", "metadata"),
+        *("contentBlockStart", "contentBlockDelta", "contentBlockStop"),
+    }
+)
+"""What an event is called, if it is no error."""
+
+_OF_RESPONSE = frozenset({"ResponseMetadata", "output", "stopReason", "usage"})
+
+
+class BedrockParser(ChunkParser):
+    """Takes the events of one answer."""
+
+    specification: ClassVar[str] = "bedrock_converse"
+
+    def __init__(self, provider: str | None = None) -> None:
+        super().__init__(provider or "aws")
+        self._counts: TokenUsage | None = None
+        self._calls: dict[Any, int] = {}
+        self._of_response: JsonObject = {}
+        self._others = 0
+
+    def _take(self, event: JsonObject) -> None:
+        for name, body in event.items():
+            if name.endswith("Exception"):
+                told_of = body if isinstance(body, dict) else {"message": text(body)}
+                self._fail({"code": name, **told_of}, event)
+            elif name not in EVENTS or not isinstance(body, dict):
+                self._answer.keep({name: body})
+            elif name == "contentBlockStart":
+                self._start(_place(body), body.get("start"))
+            elif name == "contentBlockDelta":
+                self._grow(_place(body), body.get("delta"))
+            elif name == "messageStop":
+                self._end(body)
+            elif name == "metadata":
+                self._counts = bedrock_usage(body.get("usage")) or self._counts
+                self._of_response |= told(body, _OF_RESPONSE)
+
+    def _read(self, response: JsonObject) -> None:
+        output = response.get("output")
+        message = output.get("message") if isinstance(output, dict) else None
+        content = message.get("content") if isinstance(message, dict) else None
+        for place, block in enumerate(content if isinstance(content, list) else ()):
+            self._start(place, block)
+            self._grow(place, block)
+        self._counts = bedrock_usage(response.get("usage"))
+        self._of_response = told(response, _OF_RESPONSE)
+        self._end(response)
+        self.finished = True
+
+    def _start(self, place: Any, start: Any) -> None:
+        use = start.get("toolUse") if isinstance(start, dict) else None
+        if isinstance(use, dict):
+            given_id = text(use.get("toolUseId")) or None
+            name = text(use.get("name"))
+            self._calls[place] = self._answer.open_call(name=name, provider_id=given_id)
+
+    def _grow(self, place: Any, delta: Any) -> None:
+        pieces = delta if isinstance(delta, dict) else {"text": delta}
+        use, thought = pieces.get("toolUse"), pieces.get("reasoningContent")
+        if isinstance(use, dict) and place in self._calls:
+            self._add(self._calls[place], use.get("input"))
+        elif isinstance(thought, dict):
+            self._think(place, thought)
+        elif isinstance(pieces.get("text"), str):
+            self._answer.say("text", place, pieces["text"])
+        elif delta is not None:
+            self._others += 1
+            self._answer.show(("other", self._others), delta)
+            self._answer.keep(delta)
+
+    def _add(self, index: int, piece: Any) -> None:
+        if piece is not None and not isinstance(piece, str):
+            piece = json.dumps(piece, ensure_ascii=False)
+        self._answer.add_to_call(index, piece or "")
+
+    def _think(self, place: Any, thought: JsonObject) -> None:
+        whole = thought.get("reasoningText")
+        pieces = whole if isinstance(whole, dict) else thought
+        self._answer.say("reasoning", place, text(pieces.get("text")))
+        if text(pieces.get("signature")):
+            self._answer.sign(place, pieces["signature"])
+        elif "redactedContent" in thought:
+            self._answer.sign(place, None, thought)
+            self._answer.keep({"reasoningContent": thought})
+
+    def _end(self, body: JsonObject) -> None:
+        self._finish_reason = text(body.get("stopReason")) or self._finish_reason
+        self.finished = True
+
+    def _usage(self) -> TokenUsage | None:
+        return self._counts
+
+    def _raw(self) -> JsonObject:
+        return told({"response": self._of_response}, frozenset())
+
+
+def _place(body: JsonObject) -> Any:
+    place = body.get("contentBlockIndex")
+    return place if isinstance(place, int | str) else str(place)

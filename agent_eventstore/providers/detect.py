@@ -1,0 +1,183 @@
+"""Which specification a chunk or a response belongs to, told from the SDK's class or its fields.
+
+A stream whose first chunk tells nothing is not lost: its chunks are kept as they came until one
+tells, and from then on they are parsed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_eventstore.providers.anthropic import AnthropicParser
+from agent_eventstore.providers.base import Delta, Partial, StreamError, StreamParser, as_chunk
+from agent_eventstore.providers.bedrock import EVENTS, BedrockParser
+from agent_eventstore.providers.gemini import GeminiParser, field
+from agent_eventstore.providers.ollama import OllamaParser
+from agent_eventstore.providers.openai_chat import OpenAIChatParser
+from agent_eventstore.providers.openai_responses import OpenAIResponsesParser
+from agent_eventstore.providers.parser import ChunkParser, text
+from eventstore.events import AssistantMessage
+from eventstore.events.base import JsonObject
+
+__all__ = ["from_response", "parser_for", "read_response", "says_nothing"]
+
+_MODULES: tuple[tuple[str, type[ChunkParser]], ...] = (
+    ("anthropic.", AnthropicParser),
+    ("openai.types.responses.", OpenAIResponsesParser),
+    ("openai.lib.streaming.responses.", OpenAIResponsesParser),
+    ("openai.types.chat.", OpenAIChatParser),
+    ("openai.lib.streaming.chat.", OpenAIChatParser),
+)
+_ANTHROPIC_EVENTS = frozenset(
+    {
+        *("message_start", "message_delta", "message_stop", "ping"),
+        *("content_block_start", "content_block_delta", "content_block_stop"),
+    }
+)
+_KEPT = 100
+_ANTHROPIC_FIELDS = frozenset({"content", "role", "stop_reason"})
+
+
+def parser_for(chunk: Any, *, provider: str | None = None) -> StreamParser:
+    """Return the parser for the stream that begins with this chunk; the chunk is not yet fed.
+
+    Args:
+        chunk: An SDK's object, a dict, or a line of a server-sent stream.
+        provider: Who serves the model, where the caller knows (``groq``, ``azure``).
+    """
+    kind = _kind_of(chunk)
+    return _Undetected(provider) if kind is None else kind(provider)
+
+
+def read_response(response: Any, *, provider: str | None = None) -> StreamParser:
+    """Return a parser that has taken a whole response, an SDK's object or a dict."""
+    body = as_chunk(response)
+    kind = _by_response(body) if isinstance(body, dict) else None
+    if kind is None:
+        undetected = _Undetected(provider)
+        undetected.feed(response)
+        return undetected
+    parser = kind(provider)
+    parser.read(body)
+    return parser
+
+
+def from_response(response: Any, *, provider: str | None = None, **fields: Any) -> AssistantMessage:
+    """Return the message of a response that was not streamed; what nobody knows is its ``raw``."""
+    return read_response(response, provider=provider).message(**fields)
+
+
+def says_nothing(parser: StreamParser) -> bool:
+    """Whether a response held no answer: nothing was said or asked for, and nobody says why."""
+    message = parser.message()
+    told = message.parts or message.tool_calls or message.finish_reason
+    return parser.error is None and not told
+
+
+class _Undetected:
+    """Keeps what comes until a chunk tells its specification, then parses from there on."""
+
+    def __init__(self, provider: str | None) -> None:
+        self._provider = provider
+        self._inner: ChunkParser | None = None
+        self._before: list[Any] = []
+
+    @property
+    def unknown(self) -> bool:
+        return self._inner is None
+
+    @property
+    def finished(self) -> bool:
+        return self._inner is not None and self._inner.finished
+
+    @property
+    def error(self) -> StreamError | None:
+        return None if self._inner is None else self._inner.error
+
+    def feed(self, chunk: Any) -> Delta:
+        if self._inner is None:
+            kind = _kind_of(chunk)
+            if kind is None:
+                return self._keep(chunk)
+            self._inner = kind(self._provider)
+        return self._inner.feed(chunk)
+
+    def message(self, **fields: Any) -> AssistantMessage:
+        if self._inner is not None:
+            return self._inner.message(**fields)
+        raw = {"raw": self._before} if self._before else {}
+        return AssistantMessage(**raw | fields)
+
+    def partial(self) -> Partial:
+        return Partial("", "", (), None) if self._inner is None else self._inner.partial()
+
+    def _keep(self, chunk: Any) -> Delta:
+        value = as_chunk(chunk)
+        if value in (None, "[DONE]", {}):
+            return Delta()
+        if len(self._before) < _KEPT:
+            self._before.append(value)
+        return Delta(raw=(value,))
+
+
+def _kind_of(chunk: Any) -> type[ChunkParser] | None:
+    found = _by_module(chunk)
+    if found is not None:
+        return found
+    value = as_chunk(chunk)
+    return _by_fields(value) if isinstance(value, dict) else None
+
+
+def _by_module(chunk: Any) -> type[ChunkParser] | None:
+    module = f"{type(chunk).__module__}."
+    return next((kind for prefix, kind in _MODULES if module.startswith(prefix)), None)
+
+
+def _by_fields(chunk: JsonObject) -> type[ChunkParser] | None:
+    kind = text(chunk.get("type"))
+    if kind.startswith("response."):
+        return OpenAIResponsesParser
+    if kind in _ANTHROPIC_EVENTS:
+        return AnthropicParser
+    if kind == "error":
+        ours = chunk.keys() & {"code", "message", "param", "sequence_number"}
+        return OpenAIResponsesParser if ours else AnthropicParser
+    if kind == "chunk" and isinstance(chunk.get("chunk"), dict):
+        return _by_fields(chunk["chunk"])
+    if chunk.keys() & {"choices", "x_groq"}:
+        return OpenAIChatParser
+    if (other := _by_other_fields(chunk)) is not None:
+        return other
+    if "error" in chunk:
+        return OpenAIChatParser
+    if text(chunk.get("object")) in ("chat.completion.chunk", "chat.completion", "error"):
+        return OpenAIChatParser
+    return None
+
+
+def _by_other_fields(body: JsonObject) -> type[ChunkParser] | None:
+    """Tell apart those who stream chunks of the shape of their answer, and Bedrock's events."""
+    if isinstance(body.get("candidates"), list):
+        return GeminiParser
+    if any(isinstance(field(body, name), dict) for name in ("usageMetadata", "promptFeedback")):
+        return GeminiParser
+    said = isinstance(body.get("message"), dict) or isinstance(body.get("response"), str)
+    if isinstance(body.get("done"), bool) and said:
+        return OllamaParser
+    if len(body) == 1 and isinstance(body.get(next(iter(body))), dict) and body.keys() & EVENTS:
+        return BedrockParser
+    return None
+
+
+def _by_response(response: JsonObject) -> type[ChunkParser] | None:
+    if isinstance(response.get("choices"), list):
+        return OpenAIChatParser
+    output = response.get("output")
+    if isinstance(output, dict) and isinstance(output.get("message"), dict):
+        return BedrockParser
+    if response.get("object") == "response" or isinstance(response.get("output"), list):
+        return OpenAIResponsesParser
+    if response.get("type") == "message" or response.keys() >= _ANTHROPIC_FIELDS:
+        return AnthropicParser
+    other = _by_other_fields(response)
+    return None if other is BedrockParser else other

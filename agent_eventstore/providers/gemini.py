@@ -1,0 +1,117 @@
+"""Answers of Gemini's ``generateContent``, whole or streamed: each chunk is shaped as an answer.
+
+Its REST interface writes ``usageMetadata``, its older SDKs ``usage_metadata``: both are read. Only
+the first candidate is the answer. A function call comes whole, often without an id.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any, ClassVar
+
+from agent_eventstore.providers.base import Growing, told
+from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.usage import gemini_usage
+from eventstore.events import TokenUsage
+from eventstore.events.base import JsonObject
+
+__all__ = ["GeminiParser", "field"]
+
+_OF_CANDIDATE = frozenset(
+    {"content", "finishReason", "finish_reason", "index", "tokenCount", "token_count"}
+)
+_REASONS = ("", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER")
+"""What the older SDKs give as numbers."""
+
+
+class GeminiParser(ChunkParser):
+    """Takes the chunks of one answer."""
+
+    specification: ClassVar[str] = "gemini_generate_content"
+
+    def __init__(self, provider: str | None = None) -> None:
+        super().__init__(provider or "google")
+        self._counts: TokenUsage | None = None
+        self._of_candidate = Growing()
+        self._others = 0
+
+    def _take(self, event: JsonObject) -> None:
+        self._note({"id": field(event, "responseId"), "model": field(event, "modelVersion")})
+        self._counts = gemini_usage(field(event, "usageMetadata")) or self._counts
+        if event.get("error"):
+            self._fail(event["error"], event)
+        feedback = field(event, "promptFeedback")
+        if isinstance(feedback, dict):
+            self._end(field(feedback, "blockReason"))
+        candidates = event.get("candidates")
+        for place, candidate in enumerate(candidates if isinstance(candidates, list) else ()):
+            if isinstance(candidate, dict) and not candidate.get("index", place):
+                self._choose(candidate)
+            else:
+                self._answer.keep({"candidates": [candidate]})
+
+    def _read(self, response: JsonObject) -> None:
+        self._take(response)
+        self.finished = self.finished or self.error is None
+
+    def _choose(self, candidate: JsonObject) -> None:
+        content = candidate.get("content")
+        parts = content.get("parts") if isinstance(content, dict) else None
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict):
+                self._part(part)
+            elif part is not None:
+                self._show(part)
+        self._of_candidate.add(told(candidate, _OF_CANDIDATE))
+        self._end(field(candidate, "finishReason"))
+
+    def _part(self, part: JsonObject) -> None:
+        call, said = field(part, "functionCall"), part.get("text")
+        signature = field(part, "thoughtSignature")
+        if isinstance(call, dict):
+            self._call(call, told({"thoughtSignature": signature}, frozenset()))
+        elif isinstance(said, str):
+            kind: Any = "reasoning" if part.get("thought") is True else "text"
+            self._answer.say(kind, kind, said)
+            if text(signature):
+                self._answer.sign("reasoning", text(signature))
+        elif told(part, frozenset()):
+            self._show(part)
+
+    def _call(self, call: JsonObject, raw: JsonObject) -> None:
+        given_id = text(call.get("id")) or None
+        index = self._answer.open_call(name=text(call.get("name")), provider_id=given_id, raw=raw)
+        arguments = call.get("args")
+        if arguments is not None:
+            self._answer.add_to_call(index, json.dumps(arguments, ensure_ascii=False))
+
+    def _show(self, part: Any) -> None:
+        self._others += 1
+        self._answer.show(self._others, part)
+        self._answer.keep({"parts": [part]})
+
+    def _end(self, reason: Any) -> None:
+        if isinstance(reason, int) and not isinstance(reason, bool):
+            reason = _REASONS[reason] if 0 <= reason < len(_REASONS) else str(reason)
+        if text(reason) and not text(reason).endswith("_UNSPECIFIED"):
+            self._finish_reason = reason
+            self.finished = True
+
+    def _usage(self) -> TokenUsage | None:
+        return self._counts
+
+    def _raw(self) -> JsonObject:
+        return told({"candidate": self._of_candidate.value()}, frozenset())
+
+
+def field(value: JsonObject, name: str) -> Any:
+    """Return a field by its name in camel case, or in snake case."""
+    found = value.get(name)
+    return value.get(_snake(name)) if found is None else found
+
+
+@cache
+def _snake(name: str) -> str:
+    return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)

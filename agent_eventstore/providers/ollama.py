@@ -1,0 +1,91 @@
+"""Answers of Ollama's ``/api/chat`` and ``/api/generate``, whole or streamed line by line.
+
+Every chunk has the shape of the whole answer, and the last one says ``done`` and the counts. A tool
+call comes whole and without an id.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from agent_eventstore.providers.base import told
+from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.usage import ollama_usage
+from eventstore.events import TokenUsage
+from eventstore.events.base import JsonObject
+
+__all__ = ["OllamaParser"]
+
+_OF_CHUNK = frozenset(
+    {
+        *("created_at", "done", "done_reason", "eval_count", "message", "model"),
+        *("prompt_eval_count", "response", "thinking"),
+    }
+)
+_OF_MESSAGE = frozenset({"content", "role", "thinking", "tool_calls"})
+
+
+class OllamaParser(ChunkParser):
+    """Takes the chunks of one answer."""
+
+    specification: ClassVar[str] = "ollama_chat"
+
+    def __init__(self, provider: str | None = None) -> None:
+        super().__init__(provider or "ollama")
+        self._counts: TokenUsage | None = None
+        self._of_response: JsonObject = {}
+        self._others = 0
+
+    def _take(self, event: JsonObject) -> None:
+        self._note({"model": event.get("model")})
+        if event.get("error"):
+            self._fail(event["error"], event)
+        message = event.get("message")
+        if isinstance(message, dict):
+            self._add(message)
+        self._answer.say("reasoning", "reasoning", text(event.get("thinking")))
+        self._answer.say("text", "text", text(event.get("response")))
+        self._counts = ollama_usage(event) or self._counts
+        if event.get("done") is True:
+            self._finish_reason = text(event.get("done_reason")) or "stop"
+            self.finished = True
+        self._of_response |= told(event, _OF_CHUNK)
+
+    def _read(self, response: JsonObject) -> None:
+        self._take(response)
+        self.finished = self.finished or self.error is None
+
+    def _add(self, message: JsonObject) -> None:
+        self._answer.say("reasoning", "reasoning", text(message.get("thinking")))
+        if isinstance(content := message.get("content"), str | None):
+            self._answer.say("text", "text", content or "")
+        else:
+            self._show({"content": content})
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            body = call.get("function") if isinstance(call, dict) else None
+            if isinstance(body, dict):
+                self._call(body, text(call.get("id")) or None)
+            elif call is not None:
+                self._show({"tool_calls": [call]})
+        if extra := told(message, _OF_MESSAGE):
+            self._show(extra)
+
+    def _call(self, body: JsonObject, given_id: str | None) -> None:
+        index = self._answer.open_call(name=text(body.get("name")), provider_id=given_id)
+        arguments = body.get("arguments")
+        if arguments is not None and not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        self._answer.add_to_call(index, arguments or "")
+
+    def _show(self, part: Any) -> None:
+        self._others += 1
+        self._answer.show(self._others, part)
+        self._answer.keep({"message": part})
+
+    def _usage(self) -> TokenUsage | None:
+        return self._counts
+
+    def _raw(self) -> JsonObject:
+        return told({"response": self._of_response}, frozenset())

@@ -1,0 +1,340 @@
+"""The output items of one Responses stream, and what of each has been streamed.
+
+A ``done`` event repeats in full what the deltas said piece by piece; what is missing then is added
+as one more piece, so that a stream which skips deltas, or has none, still gives the whole text.
+Where a repetition contradicts the pieces, the pieces stay: they are what was shown and recorded.
+
+Events of OpenAI's Responses: output items that begin, grow part by part, and are done.
+
+The final event repeats the whole response; it is the source of usage and of the output items that
+the next request sends back, which the message keeps under ``raw["output"]``.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from agent_eventstore.providers.answer import Answer, Kind
+from agent_eventstore.providers.base import seller_of
+from agent_eventstore.providers.parser import ChunkParser, text
+from agent_eventstore.providers.usage import responses_usage
+from eventstore.events import TokenUsage
+from eventstore.events.base import JsonObject
+
+__all__ = ["CALLS", "Item", "Items", "OpenAIResponsesParser"]
+
+
+CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""The items that the product's own tools answer, and where their arguments stand."""
+
+_PARTS_OF_ITEMS: dict[str, tuple[Kind, str]] = {
+    "output_text": ("text", "text"),
+    "text": ("text", "text"),
+    "refusal": ("refusal", "refusal"),
+    "reasoning_text": ("reasoning", "text"),
+    "summary_text": ("reasoning", "text"),
+}
+
+
+@dataclass(slots=True)
+class Item:
+    """An output item; ``done`` is the provider's own object once it is complete."""
+
+    number: int
+    kind: str
+    item_id: str | None = None
+    call: int | None = None
+    shown: bool = False
+    texts: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    sizes: dict[tuple[str, int], int] = field(default_factory=dict)
+    done: JsonObject | None = None
+
+
+class Items:
+    """The output items of one response, in the order in which they came."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._items: list[Item] = []
+        self._by_index: dict[int, Item] = {}
+        self._of_kind: dict[str, list[Item]] = {}
+        self._by_id: dict[tuple[str, str], list[Item]] = {}
+        self._output: list[Any] = []
+
+    def begin(self, event: JsonObject) -> None:
+        """Take an item that was added."""
+        if isinstance(body := event.get("item"), dict):
+            kind = text(body.get("type"))
+            item = self.at(event, kind)
+            if item.done is None:
+                self._head(item, body)
+
+    def at(self, event: JsonObject, kind: str) -> Item:
+        """Return the item that an event is about; a new one of this kind if it was not added.
+
+        The place among the output counts first: some servers change an item's id on the way.
+        """
+        index = event.get("output_index")
+        item_id = text(event.get("item_id")) or None
+        if isinstance(index, int):
+            item = self._by_index.get(index)
+            if item is None or item.kind != kind:
+                item = self._by_index[index] = self._open(kind, item_id)
+            return item
+        if item_id is None:
+            same = self._of_kind.get(kind)
+        else:
+            same = self._by_id.get((kind, item_id))
+        return same[-1] if same else self._open(kind, item_id)
+
+    def say(self, item: Item, kind: Kind, place: tuple[str, int], piece: str) -> None:
+        """Add a piece of a part of an item."""
+        if piece:
+            item.texts.setdefault(place, []).append(piece)
+            item.sizes[place] = item.sizes.get(place, 0) + len(piece)
+            self._answer.say(kind, (item.number, *place), piece)
+
+    def complete(self, item: Item, kind: Kind, place: tuple[str, int], whole: str) -> None:
+        """Add what is missing from a part of an item."""
+        size = item.sizes.get(place, 0)
+        # What is shorter says nothing more, and is not compared, however often it is sent.
+        if len(whole) > size and whole.startswith("".join(item.texts.get(place, ()))):
+            self.say(item, kind, place, whole[size:])
+
+    def call_of(self, item: Item) -> int:
+        """Return the index of the tool call that an item is."""
+        if item.call is None:
+            free_text = item.kind == "custom_tool_call"
+            raw = {"type": item.kind} if free_text else {}
+            item.call = self._answer.open_call(free_text=free_text, raw=raw)
+        return item.call
+
+    def complete_call(self, item: Item, whole: Any) -> None:
+        """Add what is missing from the arguments of a call."""
+        if whole is not None and not isinstance(whole, str):
+            whole = json.dumps(whole, ensure_ascii=False)
+        index = self.call_of(item)
+        call = self._answer.calls[index]
+        if isinstance(whole, str) and len(whole) > call.size and whole.startswith(call.arguments):
+            self._answer.add_to_call(index, whole[call.size :])
+
+    def end(self, event: JsonObject) -> None:
+        """Take an item that is done."""
+        if isinstance(body := event.get("item"), dict):
+            given = {"item_id": body.get("id"), **event}
+            self._finish(self.at(given, text(body.get("type"))), body)
+
+    def end_all(self, output: Any) -> None:
+        """Take the whole output; some servers leave it empty after a stream."""
+        seen: dict[str, int] = {}
+        for body in output if isinstance(output, list) else ():
+            if not isinstance(body, dict):
+                self._answer.show(("other", len(seen)), body)
+                self._answer.keep(body)
+                continue
+            kind = text(body.get("type"))
+            ordinal = seen[kind] = seen.get(kind, -1) + 1
+            named = self._by_id.get((kind, text(body.get("id"))))
+            found = named or self._of_kind.get(kind, [])[ordinal : ordinal + 1]
+            self._finish(found[0] if found else self._open(kind, None), body)
+        if isinstance(output, list) and output:
+            self._output = output
+
+    def whole(self) -> list[Any]:
+        """Return the items that are done, as the provider wants them back."""
+        return self._output or [item.done for item in self._items if item.done is not None]
+
+    def _open(self, kind: str, item_id: str | None) -> Item:
+        item = Item(len(self._items), kind, item_id)
+        self._items.append(item)
+        self._of_kind.setdefault(kind, []).append(item)
+        self._name(item)
+        if kind in CALLS:
+            self.call_of(item)
+        return item
+
+    def _name(self, item: Item) -> None:
+        """Note an item under its id, in the order in which items came."""
+        if item.item_id is not None:
+            named = self._by_id.setdefault((item.kind, item.item_id), [])
+            insort(named, item, key=lambda each: each.number)
+
+    def _head(self, item: Item, body: JsonObject) -> None:
+        if item.item_id is None and (given := text(body.get("id"))):
+            item.item_id = given
+            self._name(item)
+        if item.kind in CALLS:
+            index = self.call_of(item)
+            call = self._answer.calls[index]
+            name = text(body.get("name"))
+            provider_id = text(body.get("call_id")) or text(body.get("id")) or None
+            more = name[len(call.name) :] if name.startswith(call.name) else ""
+            self._answer.add_to_call(index, name=more, provider_id=provider_id)
+
+    def _finish(self, item: Item, body: JsonObject) -> None:
+        self._head(item, body)
+        before, item.done = item.done, body
+        if item.kind in CALLS:
+            self.complete_call(item, body.get(CALLS[item.kind]))
+        elif item.kind == "message":
+            self._parts(item, "content", body.get("content"))
+        elif item.kind == "reasoning":
+            self._parts(item, "summary", body.get("summary"))
+            self._parts(item, "content", body.get("content"))
+            self._sign(item, body)
+        else:
+            self._answer.show(item.number, body)
+            if before is None:
+                self._answer.keep({"type": "response.output_item.done", "item": body})
+
+    def _parts(self, item: Item, where: Literal["content", "summary"], parts: Any) -> None:
+        for place, part in enumerate(parts if isinstance(parts, list) else ()):
+            self.complete_part(item, where, place, part)
+
+    def complete_part(self, item: Item, where: str, place: int, part: Any) -> None:
+        """Add what is missing from a content part or a part of a reasoning summary."""
+        told = _PARTS_OF_ITEMS.get(text(part.get("type"))) if isinstance(part, dict) else None
+        if told is not None:
+            self.complete(item, told[0], (where, place), text(part.get(told[1])))
+
+    def _sign(self, item: Item, body: JsonObject) -> None:
+        """Keep what identifies the reasoning with the last of its parts."""
+        last = next(reversed(item.texts), ("summary", 0))
+        named = {key: body[key] for key in ("type", "id") if isinstance(body.get(key), str)}
+        self._answer.sign((item.number, *last), text(body.get("encrypted_content")) or None, named)
+
+
+_TEXTS: dict[str, tuple[str, Kind, str, str]] = {
+    "response.output_text": ("message", "text", "content", "text"),
+    "response.refusal": ("message", "refusal", "content", "refusal"),
+    "response.reasoning_text": ("reasoning", "reasoning", "content", "text"),
+    "response.reasoning_summary_text": ("reasoning", "reasoning", "summary", "text"),
+}
+"""Item, kind of text, place in the item, and field of the whole text in the ``done`` event."""
+
+_CALLS = {
+    "response.function_call_arguments": "function_call",
+    "response.custom_tool_call_input": "custom_tool_call",
+}
+_PARTS = {
+    "response.content_part": "content",
+    "response.reasoning_summary_part": "summary",
+}
+_STARTS = frozenset({"response.created", "response.queued", "response.in_progress"})
+_ENDS = frozenset(
+    {
+        *("response.completed", "response.done", "response.incomplete"),
+        *("response.failed", "response.cancelled"),
+    }
+)
+_NOTHING = frozenset({"ping", "keepalive", "response.keepalive"})
+
+
+class OpenAIResponsesParser(ChunkParser):
+    """Takes the events of one response."""
+
+    specification: ClassVar[str] = "openai_responses"
+
+    def __init__(self, provider: str | None = None) -> None:
+        super().__init__(provider)
+        self._items = Items(self._answer)
+        self._counts: TokenUsage | None = None
+        self._handlers: dict[str, Callable[[JsonObject], None]] = {
+            "response.output_item.added": self._items.begin,
+            "response.output_item.done": self._items.end,
+            "error": self._take_error,
+        }
+
+    def _take(self, event: JsonObject) -> None:
+        kind = text(event.get("type"))
+        stem, _, last = kind.rpartition(".")
+        response = event.get("response")
+        if kind in self._handlers:
+            self._handlers[kind](event)
+        elif kind in _STARTS and isinstance(response, dict):
+            self._note(response)
+        elif kind in _ENDS:
+            self._end(kind, response if isinstance(response, dict) else {}, event)
+        elif stem in _TEXTS and last in ("delta", "done"):
+            self._take_text(stem, last, event)
+        elif stem in _CALLS and last in ("delta", "done"):
+            self._take_arguments(_CALLS[stem], last, event)
+        elif stem in _PARTS and last in ("added", "done"):
+            self._take_part(_PARTS[stem], event)
+        elif not kind and event.get("error"):
+            self._take_error(event)
+        elif kind not in _NOTHING:
+            self._answer.keep(event)
+
+    def _read(self, response: JsonObject) -> None:
+        status = text(response.get("status")) or "completed"
+        self._end(f"response.{status}", response, response)
+        if not response.get("status") and not response.get("output"):
+            self._finish_reason = None
+
+    def _take_text(self, stem: str, last: str, event: JsonObject) -> None:
+        kind, said, where, field = _TEXTS[stem]
+        value = event.get("delta" if last == "delta" else field)
+        if not isinstance(value, str):
+            if value is not None:
+                self._answer.keep(event)
+            return
+        place = (where, _place(event))
+        take = self._items.say if last == "delta" else self._items.complete
+        take(self._items.at(event, kind), said, place, value)
+
+    def _take_arguments(self, kind: str, last: str, event: JsonObject) -> None:
+        item = self._items.at(event, kind)
+        if last == "delta":
+            index = self._items.call_of(item)
+            if event.get("delta") is None or isinstance(event["delta"], str):
+                self._answer.add_to_call(index, text(event.get("delta")))
+            else:
+                self._answer.keep(event)
+        else:
+            self._items.complete_call(item, event.get(CALLS[kind]))
+
+    def _take_part(self, where: str, event: JsonObject) -> None:
+        part = event.get("part")
+        inner = text(part.get("type")) if isinstance(part, dict) else ""
+        reasons = where == "summary" or inner == "reasoning_text"
+        item = self._items.at(event, "reasoning" if reasons else "message")
+        self._items.complete_part(item, where, _place(event), part)
+
+    def _take_error(self, event: JsonObject) -> None:
+        error = event.get("error")
+        self._fail(error if error else event, event)
+
+    def _end(self, kind: str, response: JsonObject, event: JsonObject) -> None:
+        self._note(response)
+        self._items.end_all(response.get("output"))
+        self._counts = responses_usage(response.get("usage")) or self._counts
+        status = text(response.get("status")) or kind.removeprefix("response.")
+        if status in ("failed", "cancelled"):
+            told = response.get("error") or {"code": status, "message": f"the response {status}"}
+            self._fail(told, event)
+        details = response.get("incomplete_details")
+        reason = text(details.get("reason")) if isinstance(details, dict) else ""
+        self._finish_reason = reason or status
+        self.finished = status not in ("failed", "cancelled", "in_progress", "queued")
+
+    def _seller(self) -> str | None:
+        return self._provider or seller_of(self._model)
+
+    def _usage(self) -> TokenUsage | None:
+        return self._counts
+
+    def _raw(self) -> JsonObject:
+        output: list[Any] = self._items.whole()
+        return {"output": output} if output else {}
+
+
+def _place(event: JsonObject) -> int:
+    for key in ("content_index", "summary_index"):
+        if isinstance(value := event.get(key), int):
+            return int(value)
+    return 0

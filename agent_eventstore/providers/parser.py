@@ -1,0 +1,142 @@
+"""What the parsers of the three specifications share: taking chunks in, and giving back the whole.
+
+A parser of a specification says what one of its chunks, as a plain JSON object, adds to the
+`Answer`. Chunks are copied into plain JSON first, so nothing that a caller does to an object later
+changes what was received, and a parser never meets anything but JSON.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from agent_eventstore.providers.answer import Answer
+from agent_eventstore.providers.base import Delta, Partial, StreamError, as_chunk, attribute, word
+from agent_eventstore.providers.failures import stream_error
+from eventstore.events import AssistantMessage, Invocation, TokenUsage
+from eventstore.events.base import JsonObject
+
+__all__ = ["ChunkParser", "text"]
+
+_DERIVED = frozenset(
+    {
+        *("text", "thinking", "signature", "citation", "input_json"),
+        *("content.delta", "content.done", "refusal.delta", "refusal.done"),
+        *("tool_calls.function.arguments.delta", "tool_calls.function.arguments.done"),
+        *("logprobs.content.delta", "logprobs.content.done"),
+        *("logprobs.refusal.delta", "logprobs.refusal.done"),
+    }
+)
+"""Events that the SDKs' ``stream()`` makes itself, beside the provider's own which it passes on."""
+
+
+class ChunkParser(ABC):
+    """A `StreamParser` of one specification.
+
+    Args:
+        provider: Who serves the model, where the caller knows; otherwise the chunks may tell.
+    """
+
+    specification: ClassVar[str]
+    unknown: ClassVar[bool] = False
+
+    def __init__(self, provider: str | None = None) -> None:
+        self.finished = False
+        self.error: StreamError | None = None
+        self._answer = Answer()
+        self._provider = provider
+        self._model: str | None = None
+        self._response_id: str | None = None
+        self._finish_reason: str | None = None
+        self._body: JsonObject = {}
+
+    def feed(self, chunk: Any) -> Delta:
+        """Take a chunk and return what it added; see `StreamParser.feed`."""
+        kind = word(chunk, "type")
+        if kind in _DERIVED:
+            return Delta()
+        # The SDK's own wrapper also holds a snapshot of all that came before.
+        inner = attribute(chunk, "chunk") if kind == "chunk" else None
+        event = as_chunk(chunk if inner is None else inner)
+        if isinstance(event, dict):
+            self._take_object(event)
+        elif event == "[DONE]":
+            self.finished = self.finished or self.error is None
+        elif event is not None:
+            self._answer.keep(event)
+        return self._answer.take()
+
+    def read(self, response: JsonObject) -> None:
+        """Take a whole response that was not streamed."""
+        self._read(response)
+        self._answer.take()
+        if not self._answer.parts() and not self._answer.calls:
+            # Whatever it was that nobody has read, the log has it.
+            self._body = response
+
+    def message(self, **fields: Any) -> AssistantMessage:
+        """Return what has been received; see `StreamParser.message`."""
+        own: dict[str, Any] = {
+            "parts": self._answer.parts(),
+            "tool_calls": self._answer.requests(self.finished),
+            "finish_reason": self._finish_reason,
+            "usage": self._usage(),
+            "invocation": Invocation(
+                provider=self._seller(), specification=self.specification or None, model=self._model
+            ),
+            "response_id": self._response_id,
+            "raw": self._raw() | ({"body": self._body} if self._body else {}) or None,
+        }
+        return AssistantMessage(**own | fields)
+
+    def partial(self) -> Partial:
+        """Return what has been received; see `StreamParser.partial`."""
+        answer = self._answer
+        return Partial(
+            text=answer.all_of("text"),
+            reasoning=answer.all_of("reasoning"),
+            tool_calls=answer.partial_calls(),
+            usage=self._usage(),
+            refusal=answer.all_of("refusal"),
+        )
+
+    def _take_object(self, event: JsonObject) -> None:
+        kind = event.get("type")
+        if kind == "chunk" and isinstance(event.get("chunk"), dict):
+            event = event["chunk"]
+        elif isinstance(kind, str) and kind in _DERIVED:
+            return
+        self._take(event)
+
+    def _fail(self, error: Any, raw: JsonObject) -> None:
+        if self.error is None:
+            self.error = stream_error(error, raw)
+
+    def _note(self, source: JsonObject) -> None:
+        """Keep the id and the model; some servers send both empty at first."""
+        self._response_id = self._response_id or text(source.get("id")) or None
+        self._model = self._model or text(source.get("model")) or None
+
+    def _seller(self) -> str | None:
+        return self._provider
+
+    @abstractmethod
+    def _take(self, event: JsonObject) -> None:
+        """Add what a chunk brings to the answer."""
+
+    @abstractmethod
+    def _read(self, response: JsonObject) -> None:
+        """Add what a whole response brings to the answer."""
+
+    @abstractmethod
+    def _usage(self) -> TokenUsage | None:
+        """Return the counts so far."""
+
+    @abstractmethod
+    def _raw(self) -> JsonObject:
+        """Return what the message cannot say, but the provider wants back."""
+
+
+def text(value: Any) -> str:
+    """Return a text, or an empty one for anything else."""
+    return value if isinstance(value, str) else ""

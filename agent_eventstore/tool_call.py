@@ -1,0 +1,216 @@
+"""The execution of a tool call, recorded: part of `agent_eventstore.recorder`.
+
+A tool call that runs in an event loop, recorded; see `agent_eventstore.tool_call`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from agent_eventstore.artifacts import ToolOutputs, checked_alias
+from agent_eventstore.current import Block
+from agent_eventstore.inputs import Content, content_of
+from agent_eventstore.journal import INTERRUPTIONS, Journal
+from agent_eventstore.journal_aio import AsyncJournal, finish
+from agent_eventstore.machines import ToolScript
+from eventstore import Appended
+from eventstore.errors import ToolDenied
+from eventstore.events import Sections, Ui
+
+__all__ = ["AsyncToolCall", "ToolCall"]
+
+
+class ToolCall(Block):
+    """The execution of a tool call.
+
+    Entering makes the call durable; only then may the tool run. Leaving without a result records
+    an empty success; an exception is recorded as the failure, and goes on to the caller. A tool
+    that the policy does not allow never runs: entering records the call as ``denied``, and raises.
+    """
+
+    form = "with turn.tool(call) as tool:"
+
+    def __init__(
+        self,
+        journal: Journal,
+        script: ToolScript,
+        outputs: ToolOutputs,
+        inside: Callable[[str], None],
+    ) -> None:
+        self._journal = journal
+        self._script = script
+        self._outputs = outputs
+        self._inside = inside
+
+    @property
+    def call_id(self) -> str:
+        """Our own id of the call."""
+        return self._script.call.call_id
+
+    @property
+    def idempotency_key(self) -> str:
+        """What the tool may use to recognise a second execution of this call."""
+        return self._script.idempotency_key
+
+    def __enter__(self) -> Self:
+        """Write the call.
+
+        Raises:
+            ToolDenied: The tool policy does not allow the tool.
+        """
+        self._enter_once()
+        self._inside("turn.tool")
+        if refusal := self._script.refusal:
+            self._state = "over"
+            self._journal.record(self._script.refuse("denied", refusal))
+            raise ToolDenied(self.call_id, self._script.call.name, refusal)
+        try:
+            self._journal.write(self._script.begin())
+            # What follows is timed, not the write.
+            self._script.started_at = time.monotonic()
+            self._state = "open"
+            return self
+        except INTERRUPTIONS as error:
+            self._state = "over"
+            self._journal.abandon(self._script.begin(), self._script.abandoned(error))
+            raise
+
+    def result(
+        self,
+        content: Content,
+        *,
+        preview: str | None = None,
+        sections: Sections | None = None,
+        ui: Ui | None = None,
+        alias: str | None = None,
+    ) -> None:
+        """Record what the tool returned; large text goes to a blob.
+
+        Args:
+            content: Text, content parts, or any JSON value, which becomes text.
+            preview: What to show in place of text that is too large; by default its start.
+            sections: The same at several levels of detail.
+            ui: How a user interface shows it; the model is not told.
+            alias: Under which path the model may ask for the whole, if the product has chosen one:
+                ``@project/artifacts/...``. By default one under ``@state/``.
+
+        Raises:
+            BlockNotOpen: The block has not been entered, or has been left.
+            InvalidEvent: JSON cannot hold the content.
+            ValueError: The alias is no such path.
+        """
+        self._within("tool.result")
+        shown = {"preview": preview, "sections": sections, "ui": ui, "alias": checked_alias(alias)}
+        self._end(status="success", content=content_of(content), **shown)
+
+    def fail(self, error: str) -> None:
+        """Record that the tool failed, in words for the model."""
+        self._within("tool.fail")
+        self._end(status="failed", content=error, error=error)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Record the failure, or an empty success, if nothing was recorded yet."""
+        self._state = "over"
+        self._journal.record(self._script.leave(time.monotonic(), error))
+
+    def _end(self, **result: Any) -> None:
+        kept: list[Appended] = []
+        self._journal.record(self._script.end(time.monotonic(), **result), kept.append)
+        for done in kept:
+            self._outputs.keep(done.events[-1], result.get("content"))
+
+
+class AsyncToolCall(Block):
+    """`ToolCall` for an event loop."""
+
+    form = "async with turn.tool(call) as tool:"
+
+    def __init__(
+        self,
+        journal: AsyncJournal,
+        script: ToolScript,
+        outputs: ToolOutputs,
+        inside: Callable[[str], None],
+    ) -> None:
+        self._journal = journal
+        self._script = script
+        self._outputs = outputs
+        self._inside = inside
+
+    @property
+    def call_id(self) -> str:
+        """Our own id of the call."""
+        return self._script.call.call_id
+
+    @property
+    def idempotency_key(self) -> str:
+        """What the tool may use to recognise a second execution of this call."""
+        return self._script.idempotency_key
+
+    async def __aenter__(self) -> Self:
+        """Write the call; see `ToolCall`."""
+        self._enter_once()
+        self._inside("turn.tool")
+        if refusal := self._script.refusal:
+            self._state = "over"
+            await self._journal.record(self._script.refuse("denied", refusal))
+            raise ToolDenied(self.call_id, self._script.call.name, refusal)
+        try:
+            await self._journal.write(self._script.begin())
+        except asyncio.CancelledError as error:
+            self._state = "over"
+            await self._journal.abandon(self._script.begin(), self._script.abandoned(error))
+            raise
+        self._state = "open"
+        # What follows is timed, not the write.
+        self._script.started_at = time.monotonic()
+        return self
+
+    async def result(
+        self,
+        content: Content,
+        *,
+        preview: str | None = None,
+        sections: Sections | None = None,
+        ui: Ui | None = None,
+        alias: str | None = None,
+    ) -> None:
+        """Record what the tool returned; large text goes to a blob."""
+        self._within("tool.result")
+        shown = {"preview": preview, "sections": sections, "ui": ui, "alias": checked_alias(alias)}
+        await self._end(status="success", content=content_of(content), **shown)
+
+    async def fail(self, error: str) -> None:
+        """Record that the tool failed, in words for the model."""
+        self._within("tool.fail")
+        await self._end(status="failed", content=error, error=error)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Record the failure, or an empty success, if nothing was recorded yet."""
+        self._state = "over"
+        await self._journal.record(self._script.leave(time.monotonic(), error))
+
+    async def _end(self, **result: Any) -> None:
+        await finish(self._record(result))
+
+    async def _record(self, result: dict[str, Any]) -> None:
+        kept: list[Appended] = []
+        await self._journal.record(self._script.end(time.monotonic(), **result), kept.append)
+        for done in kept:
+            event, content = done.events[-1], result.get("content")
+            if self._outputs.wanted(event, content):
+                await asyncio.to_thread(self._outputs.keep, event, content)

@@ -1,0 +1,77 @@
+"""Making a conversation smaller: strategies behind one interface, usable without a store.
+
+``compress`` takes plain messages of OpenAI's chat format and returns some that fit, with an
+account of what became of each group:
+
+>>> from projections.context.compression import compress
+>>> history = [{"role": "user", "content": "Where is order #W2378156?"}]
+>>> history += [{"role": "assistant", "content": "One moment, please. " * 50}]
+>>> history += [{"role": "user", "content": "And now?"}]
+>>> done = compress(history, max_tokens=100, strategy="sliding_window")
+>>> [message["content"] for message in done.messages]
+['Where is order #W2378156?', 'And now?']
+>>> [(entry.level, entry.why) for entry in done.entries][1]
+('dropped', 'outside the window, 2 from the end')
+
+A strategy is an ordered list of what goes first (`projections.context.compression.strategy`);
+products register their own under the entry point group ``eventstore.compression``.
+`projections.context` builds on these parts, and nothing here knows of it.
+"""
+
+from projections.context.compression.items import Item, Level, Message, items_of
+from projections.context.compression.key_messages import KeyMessages
+from projections.context.compression.level_of_detail import LevelOfDetail, SlidingWindow
+from projections.context.compression.llm_summary import (
+    LlmSummary,
+    SummaryRequest,
+    Written,
+    summary_due,
+)
+from projections.context.compression.monitor import ContextUsage, Thresholds, usage_of
+from projections.context.compression.pipeline import Compressed, Entry, compress
+from projections.context.compression.reduction import Reduced, reduce
+from projections.context.compression.retrieval import Hybrid, Retrieval, with_relevance
+from projections.context.compression.search import (
+    Embed,
+    Embedding,
+    FusedSearch,
+    MemorySearch,
+    Search,
+    VectorSearch,
+)
+from projections.context.compression.strategy import Reduction, Strategy, strategies, strategy_of
+
+__all__ = [
+    "Compressed",
+    "ContextUsage",
+    "Embed",
+    "Embedding",
+    "Entry",
+    "FusedSearch",
+    "Hybrid",
+    "Item",
+    "KeyMessages",
+    "Level",
+    "LevelOfDetail",
+    "LlmSummary",
+    "MemorySearch",
+    "Message",
+    "Reduced",
+    "Reduction",
+    "Retrieval",
+    "Search",
+    "SlidingWindow",
+    "Strategy",
+    "SummaryRequest",
+    "Thresholds",
+    "VectorSearch",
+    "Written",
+    "compress",
+    "items_of",
+    "reduce",
+    "strategies",
+    "strategy_of",
+    "summary_due",
+    "usage_of",
+    "with_relevance",
+]

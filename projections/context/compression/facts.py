@@ -1,0 +1,242 @@
+"""Reading messages of OpenAI's chat format that nobody has checked: what is odd in them is skipped.
+
+Tool calls may be of functions, of custom tools, or in the older single form.
+
+What of a text must survive before its prose does: identifiers, names, terms.
+
+A fact is a short literal that a later tool call may need again, letter for letter: an order
+number, a date, a path, a person's name. Numbers that only say how much (prices, counts) are none.
+The rules are plain patterns, so that the same text gives the same facts for ever; whoever changes
+them raises the version of the projection that stores their answers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+__all__ = [
+    "Fact",
+    "FactKind",
+    "calls_of",
+    "facts_of_json",
+    "facts_of_messages",
+    "facts_of_text",
+    "json_of",
+    "lasting_facts",
+    "texts_of",
+]
+
+
+_DEEPEST = 100
+_BRACKET = re.compile(r"[\[\]{}]")
+
+
+def texts_of(message: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts of a message's content, without those of its tool calls."""
+    content = message.get("content")
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, list | tuple):
+        for part in content:
+            text = part.get("text") if isinstance(part, Mapping) else part
+            if isinstance(text, str):
+                yield text
+
+
+def calls_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return name and arguments of each tool call, in their order."""
+    calls = message.get("tool_calls")
+    older = message.get("function_call")
+    if calls is None and older is None:
+        return []
+    listed = list(calls) if isinstance(calls, list | tuple) else []
+    if isinstance(older, Mapping):
+        listed.append({"function": older})
+    inner = [call.get("function") or call.get("custom") for call in listed if hasattr(call, "get")]
+    return [_name_and_arguments(call) for call in inner if isinstance(call, Mapping)]
+
+
+def json_of(text: str) -> Any:
+    """Return the JSON object or list that a text is; None if it is something else.
+
+    None also where it is nested so deep that how much of the stack is left would decide.
+    """
+    if text[:1] not in ("{", "["):
+        return None
+    depth = 0
+    for found in _BRACKET.finditer(text):
+        depth += 1 if found.group() in "[{" else -1
+        if depth > _DEEPEST:
+            return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _name_and_arguments(call: Mapping[str, Any]) -> tuple[str, str]:
+    arguments = call.get("arguments", call.get("input"))
+    if arguments is None:
+        arguments = ""
+    elif not isinstance(arguments, str):
+        arguments = json.dumps(arguments, default=str, ensure_ascii=False)
+    return str(call.get("name") or ""), arguments
+
+
+FactKind = Literal["identifier", "name", "phrase", "term"]
+"""``identifier``: an id, date, path, address; ``name``: a proper noun; ``phrase``: a short value
+of several words; ``term``: a word of some fixed vocabulary, such as a status."""
+
+MOST_FACTS = 64
+"""Of one message; beyond, those in front stay."""
+
+_READ = 100_000  # characters of a text that are looked at
+_LONGEST_TERM = 48
+_LONGEST_PHRASE = 64
+_LEAST_DIGITS = 5
+_LEAST_NUMBER = 10**_LEAST_DIGITS
+
+# ASCII on purpose: in a text without blanks between words, an identifier ends where they begin.
+# What stands before, and how long it may be, keep the time linear on runs without an end. Plain
+# words hold no fact, and a literal no blank: the first line passes over most of a prose at once.
+_LITERAL = re.compile(
+    r"(?<!\S)(?:[a-z]+[.,;:!?]?(?:\s+|\Z))+"
+    r"|((?<![\w.+])[A-Za-z0-9][\w.+-]{0,63}@[A-Za-z0-9-]+\.[A-Za-z0-9.-]*[A-Za-z0-9]"
+    r"|https?://[^\s\"'<>()\[\]{}]+[A-Za-z0-9/]"
+    r"|(?<![\w./~@-])[~.@]{0,2}/?(?:[A-Za-z0-9_.-]+/)+[A-Za-z0-9_.-]*[A-Za-z0-9_]"
+    r"|#?[A-Za-z0-9]+(?:[_:.-][A-Za-z0-9]+)*)",
+    re.ASCII,
+)
+_QUOTED = re.compile(r"[「『《“]([^「」『』《》“”\n]{2,40})[」』》”]")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ][\d:.]+)?")
+_MEASURE = re.compile(r"\d[\d.,:]*(?:st|nd|rd|th|am|pm|k|m|s|x|kg|lb|lbs|mb|gb|%)", re.IGNORECASE)
+_SENTENCE_START = re.compile(r"(?:^|[.!?:;\n*•\-\"'(#>\]]\s*|\d[.)]\s+)$")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CJK = re.compile(r"[\u3041-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]")
+
+
+class Fact(NamedTuple):
+    """A literal, and what kind of one."""
+
+    text: str
+    kind: FactKind
+
+
+def facts_of_text(text: str) -> Iterator[Fact]:
+    """Yield the facts of prose, as they come; some more than once."""
+    for found in _LITERAL.finditer(text, 0, _READ):
+        literal = found[1]
+        if literal is None:
+            continue
+        if _is_identifier(literal):
+            yield Fact(literal, "identifier")
+        elif literal[0].isupper() and len(literal) > 2 and not _begins_sentence(text, found):
+            yield Fact(literal, "name")
+    if text.isascii():
+        return  # No quotation mark of these is.
+    for quoted in _QUOTED.finditer(text, 0, _READ):
+        yield Fact(quoted.group(1), "phrase")
+
+
+def facts_of_json(value: Any) -> Iterator[Fact]:
+    """Yield the facts of a JSON value, in its order; keys only where they are identifiers."""
+    if isinstance(value, dict):
+        for key, held in value.items():
+            if any(map(str.isdigit, key)) and _is_identifier(key):
+                yield Fact(key, "identifier")
+            yield from facts_of_json(held)
+    elif isinstance(value, list):
+        for held in value:
+            yield from facts_of_json(held)
+    elif isinstance(value, str):
+        yield from _facts_of_value(value)
+    elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= _LEAST_NUMBER:
+        yield Fact(str(value), "identifier")
+
+
+def facts_of_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[Fact, ...]:
+    """Return the distinct facts of messages in OpenAI's chat format, in their order."""
+    found: dict[str, Fact] = {}
+    for message in messages:
+        here: dict[str, Fact] = {}
+        for fact in _facts_of_message(message):
+            if fact.text not in found and _is_whole(fact.text):
+                here.setdefault(fact.text, fact)
+                if len(here) >= MOST_FACTS:
+                    break
+        found.update(here)
+    return tuple(found.values())
+
+
+def lasting_facts(
+    messages: Iterable[Mapping[str, Any]], shorter: Iterable[Mapping[str, Any]]
+) -> tuple[Fact, ...]:
+    """Return the facts of messages that their shorter form holds too.
+
+    So no level of detail holds a fact that a higher one lacks.
+    """
+    facts = facts_of_messages(messages)
+    if not facts:
+        return facts
+    said = "\n".join(text for message in shorter for text in _texts(message))
+    return tuple(fact for fact in facts if _says(said, fact.text))
+
+
+def _says(said: str, fact: str) -> bool:
+    return fact in said or json.dumps(fact, ensure_ascii=False)[1:-1] in said
+
+
+def _texts(message: Mapping[str, Any]) -> Iterator[str]:
+    yield from (arguments for _, arguments in calls_of(message))
+    yield from texts_of(message)
+
+
+def _facts_of_message(message: Mapping[str, Any]) -> Iterator[Fact]:
+    for text in _texts(message):
+        yield from _facts_of_content(text)
+
+
+def _facts_of_content(content: str) -> Iterator[Fact]:
+    value = json_of(content)
+    return facts_of_text(content) if value is None else facts_of_json(value)
+
+
+def _facts_of_value(value: str) -> Iterator[Fact]:
+    if " " not in value and "\n" not in value and 1 < len(value) <= _LONGEST_TERM:
+        if _is_identifier(value):
+            yield Fact(value, "identifier")
+        elif value[0].isupper() or _CJK.search(value):
+            yield Fact(value, "name")
+        elif len(value) > 3:
+            yield Fact(value, "term")
+    elif len(value) <= _LONGEST_PHRASE and "\n" not in value.strip():
+        if value.strip():
+            yield Fact(value.strip(), "phrase")
+    else:
+        yield from facts_of_text(value)
+
+
+def _is_whole(text: str) -> bool:
+    """Whether the text holds no half of a surrogate pair."""
+    return text.isascii() or _SURROGATE.search(text) is None
+
+
+def _is_identifier(literal: str) -> bool:
+    if literal.isalpha():
+        return False
+    if "@" in literal or "/" in literal or "_" in literal or _DATE.fullmatch(literal):
+        return True
+    digits = sum(map(str.isdigit, literal))
+    if not digits:
+        return False
+    if digits == len(literal) or not any(map(str.isalpha, literal)):
+        return digits >= _LEAST_DIGITS
+    return len(literal) > 3 and not _MEASURE.fullmatch(literal)
+
+
+def _begins_sentence(text: str, found: re.Match[str]) -> bool:
+    before = text[max(0, found.start() - 4) : found.start()]
+    return bool(_SENTENCE_START.search(before)) if before.strip() or not found.start() else True

@@ -1,0 +1,129 @@
+"""What a strategy chooses from: the groups of a conversation, each at several levels of detail.
+
+An item is what must stay together: an assistant message with the results of its calls, or any
+other message alone. It can be sent ``live`` (as it is), as a ``summary`` (the same messages,
+shorter), as a ``gist`` (its facts, in one line of a digest), or not at all (``dropped``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from projections.context.compression.facts import Fact, calls_of, lasting_facts, texts_of
+from projections.context.compression.shortening import shorten
+from projections.tokens import Tokenizer, count_message
+
+__all__ = ["LEVELS", "SUMMARIES", "Item", "Level", "Message", "items_of"]
+
+Message = Mapping[str, Any]
+Level = Literal["live", "summary", "gist", "dropped"]
+SUMMARIES = ("CONVERSATION_SUMMARY", "CONVERSATION_DIGEST", "SUMMARY")
+"""What a system message begins with that stands for earlier messages."""
+
+LEVELS: tuple[Level, ...] = ("live", "summary", "gist", "dropped")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One group of messages, oldest first in every sequence of them.
+
+    Attributes:
+        key: Its place in the conversation, ascending: version and part of its first message.
+        kind: ``user``, ``assistant``, ``error``, ``summary``, or another that a product has.
+        messages: As they are, in OpenAI's chat format.
+        tokens: Of these.
+        shorter: The same messages at less detail; None if there is no shorter form.
+        shorter_tokens: Of those; equal to ``tokens`` without a shorter form.
+        facts: What a gist may hold, in the order of the messages.
+        gist: What a gist says instead, if the product wrote one.
+        label: What stands before the gist.
+        mandatory: Why it must be sent live, for errors and the ledger; empty for others.
+        relevance: How well it answers the intent, from 0.0; set for strategies that retrieve.
+    """
+
+    key: tuple[int, int]
+    kind: str
+    messages: tuple[Message, ...]
+    tokens: int
+    shorter: tuple[Message, ...] | None = None
+    shorter_tokens: int = 0
+    facts: tuple[Fact, ...] = ()
+    gist: str | None = None
+    label: str = ""
+    mandatory: str = ""
+    relevance: float = 0.0
+
+    @property
+    def has_shorter(self) -> bool:
+        """Whether there is a shorter form; tells it without making one."""
+        return self.shorter_tokens < self.tokens
+
+    @property
+    def text(self) -> str:
+        """All that the live messages say, for scoring."""
+        return "\n".join(_texts(self.messages))
+
+
+def items_of(messages: Iterable[Message], tokenizer: Tokenizer) -> list[Item]:
+    """Return the items of plain messages, for use without a store.
+
+    The key of an item is the place of its first message, from 1. The system messages that are no
+    summaries, the first and the latest user message are mandatory.
+    """
+    groups = list(_groups(list(messages)))
+    users = [place for place, group in groups if group[0].get("role") == "user"]
+    duties = dict.fromkeys(users[-1:], "latest user message")
+    duties |= dict.fromkeys(users[:1], "first user message")
+    return [
+        _item(place, group, tokenizer, duties.get(place, _duty(group))) for place, group in groups
+    ]
+
+
+def _groups(messages: list[Message]) -> Iterator[tuple[int, list[Message]]]:
+    place = 0
+    while place < len(messages):
+        end = place + 1
+        if messages[place].get("role") == "assistant":
+            while end < len(messages) and messages[end].get("role") == "tool":
+                end += 1
+        yield place + 1, messages[place:end]
+        place = end
+
+
+def _duty(group: Sequence[Message]) -> str:
+    return "system part" if _kind(group) in ("system", "developer") else ""
+
+
+def _kind(group: Sequence[Message]) -> str:
+    role = str(group[0].get("role"))
+    text = "".join(texts_of(group[0])) if role == "system" else ""
+    return "summary" if text.startswith(SUMMARIES) else role
+
+
+def _item(place: int, group: Sequence[Message], tokenizer: Tokenizer, mandatory: str) -> Item:
+    tokens = sum(count_message(message, tokenizer).tokens for message in group)
+    short = [shorten(message) or message for message in group]
+    short_tokens = sum(count_message(message, tokenizer).tokens for message in short)
+    return Item(
+        key=(place, 0),
+        kind=_kind(group),
+        messages=tuple(group),
+        tokens=tokens,
+        shorter=tuple(short) if short_tokens < tokens else None,
+        shorter_tokens=min(short_tokens, tokens),
+        facts=lasting_facts(group, short),
+        label=" ".join((str(place), *_names(group))),
+        mandatory=mandatory,
+    )
+
+
+def _names(group: Sequence[Message]) -> list[str]:
+    return [name for name, _ in calls_of(group[0])] or [str(group[0].get("role"))]
+
+
+def _texts(messages: Iterable[Message]) -> Iterator[str]:
+    for message in messages:
+        yield from texts_of(message)
+        yield from (f"{name} {arguments}" for name, arguments in calls_of(message))

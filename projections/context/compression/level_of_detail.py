@@ -1,0 +1,103 @@
+"""The default strategy: what is old loses detail first, then its facts, one by one.
+
+An item of age ``a`` (the newest is 1) is shortened under the pressure under which one sixteen
+times as old becomes a gist, and one sixty-four times as old loses its identifiers. No single age
+is a border: the history fades, and the newest messages are the last to be touched.
+
+The plainest strategy: the newest groups as they are, nothing of what is older.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from operator import itemgetter
+from typing import ClassVar
+
+from projections.context.compression.facts import FactKind
+from projections.context.compression.items import Item, Level
+from projections.context.compression.strategy import Reduction
+
+__all__ = ["LevelOfDetail", "SlidingWindow"]
+
+
+_SUMMARY = 64
+_GIST = 4
+_UNIT = 8  # by how much the age of any other group counts for more than that of the newest
+# Weights below that of the gist, as a fact can leave only what has become one.
+_FACTS: dict[FactKind, int] = {"term": 4, "phrase": 3, "name": 2, "identifier": 1}
+_NO_ROOM = "no room for all of its facts"
+
+
+@dataclass(frozen=True, slots=True)
+class LevelOfDetail:
+    """Lowers detail with age: live, summary, gist, and of the gist fact by fact."""
+
+    name: ClassVar[str] = "level_of_detail"
+    version: ClassVar[int] = 1
+
+    def reductions(self, items: Sequence[Item], intent: str) -> Iterator[Reduction]:
+        """Yield the reductions in the order of weight times age; ``intent`` does not matter."""
+        # A summary stands for all that is older than it, and to the newest group nobody has
+        # answered yet: they are the last to go.
+        newest = len(items) - 1
+        ages = {
+            index: 1 if item.kind == "summary" or index == newest else _UNIT * (len(items) - index)
+            for index, item in enumerate(items)
+            if not item.mandatory
+        }
+        order = sorted(ages, key=lambda index: (-ages[index], index))
+        stages = [
+            (_SUMMARY, _summaries(items, order)),
+            (_GIST, _lowered(order, "gist", "only facts told nowhere else stay")),
+            *((weight, _facts(items, order, kind)) for kind, weight in _FACTS.items()),
+            (min(_FACTS.values()), _lowered(order, "dropped", _NO_ROOM)),
+        ]
+        placed = [
+            _placed(reductions, ages, weight, stage)
+            for stage, (weight, reductions) in enumerate(stages)
+        ]
+        return (reduction for _, reduction in merge(*placed, key=itemgetter(0)))
+
+
+def _placed(
+    reductions: Iterator[Reduction], ages: Mapping[int, int], weight: int, stage: int
+) -> Iterator[tuple[tuple[int, int, int], Reduction]]:
+    for each in reductions:
+        yield (-ages[each.item] * weight, stage, each.item), each
+
+
+def _summaries(items: Sequence[Item], order: Sequence[int]) -> Iterator[Reduction]:
+    for index in order:
+        if items[index].has_shorter:
+            yield Reduction(index, "summary", why="older texts are shortened first")
+
+
+def _lowered(order: Sequence[int], level: Level, why: str) -> Iterator[Reduction]:
+    for index in order:
+        yield Reduction(index, level, why=why)
+
+
+def _facts(items: Sequence[Item], order: Sequence[int], kind: FactKind) -> Iterator[Reduction]:
+    for index in order:
+        for number, fact in enumerate(items[index].facts):
+            if fact.kind == kind:
+                yield Reduction(index, "gist", number, _NO_ROOM)
+
+
+class SlidingWindow:
+    """Drops whole groups, oldest first; nothing is ever shortened."""
+
+    name = "sliding_window"
+    version = 1
+
+    def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
+        """Return a drop for each item that is not mandatory; ``intent`` does not matter."""
+        return [
+            Reduction(
+                index, "dropped", why=f"outside the window, {len(items) - index} from the end"
+            )
+            for index, item in enumerate(items)
+            if not item.mandatory
+        ]

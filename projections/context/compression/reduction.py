@@ -1,0 +1,273 @@
+"""Carrying out reductions until a request fits: the one place where a budget is held.
+
+The tokens of a digest line are the sum of those of its words: a text can be cut before a blank
+and behind a line end without a change of its tokens, so nothing is tokenized twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from eventstore.errors import BudgetInfeasible
+from projections.context.compression.items import LEVELS, Item, Level
+from projections.context.compression.strategy import Reduction
+from projections.tokens import Tokenizer, tokenizer_for
+
+__all__ = ["DIGEST_HEADER", "Reduced", "digest_line", "digest_text", "header_tokens", "reduce"]
+
+DIGEST_HEADER = "CONVERSATION_DIGEST\nWhat earlier messages named:"
+"""What the message that holds the gists begins with."""
+
+_MESSAGE = 5  # tokens of a system message without its content, and the line end of its header
+_LINE_END = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What every item has come to.
+
+    Attributes:
+        levels: Of each item; ``gist`` only where a line of the digest is left.
+        facts: Of each item at ``gist``, the facts that its line holds.
+        reasons: Of each item, why it lost detail; empty for those that did not.
+        sizes: Tokens of each item as it is now; of a gist, those of its line.
+        tokens: Of everything, with what is fixed; an upper bound where there is a digest.
+    """
+
+    levels: tuple[Level, ...]
+    facts: tuple[tuple[str, ...], ...]
+    reasons: tuple[str, ...]
+    sizes: tuple[int, ...]
+    tokens: int
+
+
+def reduce(
+    items: Sequence[Item],
+    reductions: Iterable[Reduction],
+    *,
+    fixed: int,
+    max_tokens: int,
+    tokenizer: Tokenizer,
+    header: str = DIGEST_HEADER,
+    strict: bool = True,
+    kept: Collection[int] = (),
+    least: int = 0,
+    most: Sequence[int] = (),
+) -> Reduced:
+    """Carry out reductions in their order, up to the first moment when the request fits.
+
+    Where the last of them takes it far below that, the newest items get their detail back.
+
+    Args:
+        items: Oldest first.
+        reductions: As a strategy gives them.
+        fixed: Tokens of all that is sent besides the items.
+        max_tokens: Upper limit for all tokens.
+        tokenizer: Counts the digest.
+        header: What the digest begins with.
+        strict: Whether what does not fit in the end is refused.
+        kept: Indexes of items that come down to their shorter form, and no further.
+        least: Tokens that the request should have at least, if there are items for it.
+        most: Upper limits for all tokens when items get their detail back, tried in turn.
+
+    Raises:
+        BudgetInfeasible: All reductions are carried out and it still does not fit; it names the
+            mandatory items and their sizes.
+        ValueError: A reduction is of no item, or to no level.
+    """
+    state = _State(items, fixed, tokenizer, header, kept)
+    done: list[Reduction] = []
+    before = 0
+    for reduction in reductions:
+        if state.tokens <= max_tokens:
+            break
+        before = state.tokens
+        state.carry_out(reduction)
+        done.append(reduction)
+    if state.tokens < least and before <= max(most[:1], default=0):
+        # The last one was too much, and what was there before it is little more than it should be.
+        state = _State(items, fixed, tokenizer, header, kept)
+        for reduction in done[:-1]:
+            state.carry_out(reduction)
+    if strict and state.tokens > max_tokens:
+        raise BudgetInfeasible(max_tokens, state.sizes(fixed))
+    for ceiling in most:
+        state.raise_newest(least, ceiling)
+    return state.result()
+
+
+def digest_text(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HEADER) -> str | None:
+    """Return the text that holds the gists, a line an item; None if there is none."""
+    lines = [
+        digest_line(item, facts)
+        for item, level, facts in zip(items, reduced.levels, reduced.facts, strict=True)
+        if level == "gist"
+    ]
+    return "\n".join((header, *lines)) if lines else None
+
+
+def digest_line(item: Item, facts: Iterable[str]) -> str:
+    """Return the line of one item."""
+    said = " ".join(facts) if item.gist is None else item.gist
+    return f"{item.label}: {said}"
+
+
+def header_tokens(header: str, tokenizer: Tokenizer) -> int:
+    """Return the tokens of the digest's message without its lines."""
+    return _MESSAGE + _count(header, tokenizer.name)
+
+
+class _State:
+    """The levels as they are now, and the tokens of a request that has them."""
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        fixed: int,
+        tokenizer: Tokenizer,
+        header: str,
+        kept: Collection[int],
+    ) -> None:
+        self.tokens = fixed + sum(item.tokens for item in items)
+        self._items = items
+        self._kept = kept
+        self._encoding = tokenizer.name
+        self._header = header_tokens(header, tokenizer)
+        self._level: list[Level] = ["live"] * len(items)
+        self._size = [item.tokens for item in items]
+        self._reason = [""] * len(items)
+        self._facts: list[dict[int, int]] = [{} for _ in items]
+        self._lines = 0
+        self._owners = _owners(items)
+
+    def carry_out(self, reduction: Reduction) -> None:
+        index = reduction.item
+        if not 0 <= index < len(self._items) or reduction.to not in LEVELS:
+            raise ValueError(f"a strategy gave {reduction} for {len(self._items)} items")
+        level = self._level[index]
+        if self._items[index].mandatory:
+            return  # What must be sent is sent, whatever a strategy says.
+        if index in self._kept and reduction.to != "live":
+            if reduction.fact is not None or not self._items[index].has_shorter:
+                return
+            reduction = reduction._replace(to="summary")
+        if reduction.fact is not None:
+            if level == "gist":
+                self._forget(index, reduction.fact, reduction.why)
+        elif LEVELS.index(reduction.to) > LEVELS.index(level):
+            self._lower(index, reduction.to, reduction.why)
+
+    def raise_newest(self, least: int, most: int) -> None:
+        """Give items their detail back, newest first, until there are enough tokens."""
+        for index in range(len(self._items) - 1, -1, -1):
+            item = self._items[index]
+            if self.tokens < least and not item.mandatory and item.tokens:
+                self._raise(index, "live", item.tokens, most)
+                if item.has_shorter:
+                    self._raise(index, "summary", item.shorter_tokens, most)
+
+    def _raise(self, index: int, level: Level, size: int, most: int) -> None:
+        now = self._level[index]
+        if (
+            LEVELS.index(level) < LEVELS.index(now)
+            and self.tokens - self._size[index] + size <= most
+        ):
+            if now == "gist":
+                self._leave_digest(index)
+            self._level[index] = level
+            self._reason[index] = "" if level == "live" else "shortened: whole there is no room"
+            self._resize(index, size)
+
+    def _lower(self, index: int, level: Level, why: str) -> None:
+        item = self._items[index]
+        if self._level[index] == "gist":
+            self._leave_digest(index)
+        self._level[index], self._reason[index] = level, why
+        size = 0
+        if level == "summary":
+            size = item.shorter_tokens if item.has_shorter else item.tokens
+        elif level == "gist":
+            size = self._enter_digest(index)
+        self._resize(index, size)
+
+    def _enter_digest(self, index: int) -> int:
+        item = self._items[index]
+        if item.gist is not None:
+            words = [*item.gist.split("\n")]
+            size = sum(self._count(" " + word) + _LINE_END for word in words)
+        else:
+            own = self._owners.get(index, ())
+            self._facts[index] = {n: self._count(" " + item.facts[n].text) for n in own}
+            if not own:
+                self._level[index] = "dropped"
+                return 0
+            size = sum(self._facts[index].values())
+        if not self._lines:
+            self.tokens += self._header
+        self._lines += 1
+        return size + self._count(item.label + ":") + _LINE_END
+
+    def _leave_digest(self, index: int) -> None:
+        self._lines -= 1
+        if not self._lines:
+            self.tokens -= self._header
+        self._facts[index] = {}
+
+    def _forget(self, index: int, fact: int, why: str) -> None:
+        size = self._facts[index].pop(fact, None)
+        if size is None:
+            return
+        self._reason[index] = why
+        self._resize(index, self._size[index] - size)
+        if not self._facts[index]:
+            self._lower(index, "dropped", why)
+
+    def _resize(self, index: int, size: int) -> None:
+        self.tokens += size - self._size[index]
+        self._size[index] = size
+
+    def _count(self, text: str) -> int:
+        return _count(text, self._encoding)
+
+    def sizes(self, fixed: int) -> dict[str, int]:
+        """Return the tokens of what could not be left out."""
+        named = {
+            f"{item.mandatory or item.kind} (version {item.key[0]})": size
+            for item, size in zip(self._items, self._size, strict=True)
+            if size
+        }
+        return {**named, "fixed part": fixed}
+
+    def result(self) -> Reduced:
+        held = tuple(
+            tuple(item.facts[number].text for number in sorted(facts))
+            for item, facts in zip(self._items, self._facts, strict=True)
+        )
+        return Reduced(
+            tuple(self._level), held, tuple(self._reason), tuple(self._size), self.tokens
+        )
+
+
+def _owners(items: Sequence[Item]) -> dict[int, tuple[int, ...]]:
+    """Return of each item the indexes of the facts that no later item holds, nor a mandatory one.
+
+    What is said again later is kept there; what a mandatory message says is always there.
+    """
+    later: set[str] = set()
+    said = "\n".join(item.text for item in items if item.mandatory)
+    owned: dict[int, tuple[int, ...]] = {}
+    for index in range(len(items) - 1, -1, -1):
+        item = items[index]
+        if item.mandatory:
+            continue
+        own = [n for n, fact in enumerate(item.facts) if fact.text not in later]
+        later.update(item.facts[n].text for n in own)
+        owned[index] = tuple(n for n in own if item.facts[n].text not in said)
+    return owned
+
+
+@lru_cache(maxsize=1 << 16)
+def _count(text: str, encoding: str) -> int:
+    return tokenizer_for(encoding).count(text).tokens

@@ -1,0 +1,190 @@
+"""How much a group is worth keeping, by rules that a person can follow.
+
+Points are whole hundredths and every rule is a plain pattern: the same group at the same age has
+the same score everywhere and for ever. Whoever changes a rule raises the version of the strategies
+that score (`projections.context.compression.key_messages`,
+`projections.context.compression.retrieval`).
+
+A history that fades by rank: as the default strategy fades it by age.
+
+The least valued group stands where the oldest would, the most valued where the newest would.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from projections.context.compression.items import Item, Level
+from projections.context.compression.level_of_detail import LevelOfDetail
+from projections.context.compression.strategy import Reduction
+
+__all__ = [
+    "Score",
+    "fading",
+    "has_results",
+    "is_decision",
+    "is_summary",
+    "last_rounds",
+    "protected",
+    "score_of",
+]
+
+
+_SCANNED = 2_000  # characters of a group that are looked at
+_HALF_LIFE = 16  # groups back at which recency is worth half
+_RECENCY, _USER, _SUMMARY, _DECISION, _ERROR = 100, 100, 100, 80, 40
+_PATHS, _CODE, _NUMBERS = 50, 50, 30
+_KEYWORD, _MOST_KEYWORDS = 20, 3
+_TOKENS_OF_A_POINT, _LARGEST_PENALTY = 20, 150
+
+_KEYWORDS = frozenset(
+    "must should shall need needs never always require required important todo".split()
+)
+_KEYWORDS_CHINESE = ("必须", "需要", "应该", "不要", "不能", "务必", "重要", "待办")
+_DECIDES = frozenset(
+    "decided decision conclusion conclusions summary done complete completed finished fixed "
+    "resolved confirmed delivered agreed".split()
+)
+_DECIDES_CHINESE = ("决定", "结论", "总结", "完成", "已修复", "已解决", "已确认", "交付", "产出")
+_WORD = re.compile("[a-z]+")
+# A blank or a foreign letter stands before, so that a long run is tried from its start only.
+_PATH = re.compile(
+    r"(?<![\w./~@-])"
+    r"(?:[~.@]{0,2}/[\w.-]+|@?[\w.-]+(?:/[\w.-]+){2,}|(?:[\w-]+/)+[\w.-]*\.\w+"
+    r"|[\w-]+\.(?:py|[jt]sx?|md|json|ya?ml|toml|txt|csv|sql|rs|go|java|cpp?|h|html|css|sh)(?!\w))",
+    re.ASCII,
+)
+_CODE_BLOCK = re.compile(r"```|~~~|^(?: {4}|\t)\S", re.MULTILINE)
+_NUMBER = re.compile(r"\d")
+
+
+class Score(NamedTuple):
+    """Points in hundredths, and what they are made of.
+
+    >>> str(Score(150, (("recency", 100), ("paths", 50))))
+    'score 1.50: recency 1.00, paths 0.50'
+    """
+
+    points: int
+    parts: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {_decimal(points)}" for name, points in self.parts)
+        return f"score {_decimal(self.points)}: {parts}"
+
+
+def score_of(item: Item, age: int) -> Score:
+    """Return how much an item is worth keeping; the newest of a conversation has age 1."""
+    parts = tuple((name, points) for name, points in _parts(item, age) if points)
+    return Score(sum(points for _, points in parts), parts)
+
+
+def has_results(item: Item) -> bool:
+    """Whether the item holds the result of a tool."""
+    return any(message.get("role") == "tool" for message in item.messages)
+
+
+def is_summary(item: Item) -> bool:
+    """Whether the item stands for earlier ones."""
+    return item.kind == "summary"
+
+
+def is_decision(item: Item) -> bool:
+    """Whether an assistant says in prose that something is decided or done."""
+    if item.kind != "assistant" or has_results(item):
+        return False
+    return any(name == "decision" and points for name, points in _said(item.text[:_SCANNED]))
+
+
+def last_rounds(items: Sequence[Item], rounds: int) -> int:
+    """Return the index at which the last rounds begin; 0 if there are fewer.
+
+    A round goes from a user message up to the next; what stands before the first is none.
+    """
+    users = [index for index, item in enumerate(items) if item.kind == "user"]
+    return users[-rounds] if 0 < rounds <= len(users) else 0
+
+
+def _parts(item: Item, age: int) -> Iterator[tuple[str, int]]:
+    text, results = item.text[:_SCANNED], has_results(item)
+    yield "recency", _RECENCY * _HALF_LIFE // (_HALF_LIFE + age - 1)
+    yield "user", _USER * (item.kind == "user")
+    yield "summary", _SUMMARY * is_summary(item)
+    yield "error", _ERROR * (item.kind == "error")
+    decisive = item.kind == "assistant" and not results
+    yield from (part for part in _said(text) if decisive or part[0] != "decision")
+    if results:
+        yield "size", -min(item.tokens // _TOKENS_OF_A_POINT, _LARGEST_PENALTY)
+
+
+@lru_cache(maxsize=1 << 13)  # Every request scores the same texts again.
+def _said(text: str) -> tuple[tuple[str, int], ...]:
+    path = ("/" in text or "." in text) and _PATH.search(text) is not None
+    return (
+        ("decision", _DECISION * _decides(text)),
+        ("keywords", _KEYWORD * min(_keywords(text), _MOST_KEYWORDS)),
+        ("paths", _PATHS * path),
+        ("code", _CODE * (_CODE_BLOCK.search(text) is not None)),
+        ("numbers", _NUMBERS * (_NUMBER.search(text) is not None)),
+    )
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.lower()))
+
+
+def _keywords(text: str) -> int:
+    chinese = 0 if text.isascii() else sum(word in text for word in _KEYWORDS_CHINESE)
+    return len(_words(text) & _KEYWORDS) + chinese
+
+
+def _decides(text: str) -> bool:
+    if not text.isascii() and any(word in text for word in _DECIDES_CHINESE):
+        return True
+    return not _DECIDES.isdisjoint(_words(text))
+
+
+def _decimal(points: int) -> str:
+    sign = "-" if points < 0 else ""
+    whole, hundredths = divmod(abs(points), 100)
+    return f"{sign}{whole}.{hundredths:02}"
+
+
+_SAID: Mapping[Level, str] = {"summary": "shortened", "gist": "facts only", "dropped": "dropped"}
+
+
+def protected(items: Sequence[Item], rounds: int, most: int) -> int:
+    """Return the index from which on items are recent: the last rounds, at most ``most`` items.
+
+    A single round of an agent can be the whole history, so rounds alone would protect it all.
+    """
+    return max(last_rounds(items, rounds), len(items) - most)
+
+
+def fading(
+    items: Sequence[Item], order: Sequence[int], reasons: Mapping[int, str], recent: int
+) -> list[Reduction]:
+    """Return reductions that take items in an order, those from ``recent`` on last of all.
+
+    Args:
+        items: Oldest first.
+        order: Indexes of the items before ``recent``, the least valued first.
+        reasons: Of each of these, why it stands where it stands.
+        recent: Index from which on items go by age, after all others.
+    """
+    history = [index for index in order if not items[index].mandatory]
+    newest = [index for index in range(recent, len(items)) if not items[index].mandatory]
+    return [*_faded(items, history, reasons), *_faded(items, newest, {})]
+
+
+def _faded(
+    items: Sequence[Item], order: Sequence[int], reasons: Mapping[int, str]
+) -> Iterator[Reduction]:
+    for reduction in LevelOfDetail().reductions([items[index] for index in order], ""):
+        index = order[reduction.item]
+        said = _SAID["dropped"] if reduction.fact is not None else _SAID[reduction.to]
+        why = reasons.get(index, f"recent, {len(items) - index} from the end")
+        yield Reduction(index, reduction.to, fact=reduction.fact, why=f"{said}, {why}")

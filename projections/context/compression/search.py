@@ -1,0 +1,260 @@
+"""Finding the items that answer an intent, among all of a conversation.
+
+A strategy that retrieves is given items whose ``relevance`` is set. Where it comes from is a
+`Search`: in memory over the items themselves, or in the database over the whole conversation
+(`projections.context.search`).
+
+Exact BM25 over the items of one conversation, in memory.
+
+Latin and other words are lower-cased; identifiers and paths count whole and by their words;
+scripts without blanks between words count by pairs of characters. k1 = 1.2, b = 0.75.
+
+Search by meaning, with an embedding callable of the product's, and searches made one.
+
+Nothing here knows a model or a network: the product's callable turns texts into vectors.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from eventstore.errors import EmbeddingFailed
+from projections.context.compression.items import Item
+
+__all__ = [
+    "DECIMALS",
+    "LONGEST_TEXT",
+    "Embed",
+    "Embedding",
+    "FusedSearch",
+    "MemorySearch",
+    "Search",
+    "VectorSearch",
+    "best",
+    "cosine",
+    "embedded",
+    "share",
+    "terms",
+    "wanted",
+    "weight",
+    "without_embedding",
+]
+
+
+@runtime_checkable
+class Search(Protocol):
+    """Scores the items of one conversation."""
+
+    def scores(self, intent: str, limit: int) -> Mapping[tuple[int, int], float]:
+        """Return the keys of the best items with their scores above 0.0, at most ``limit``.
+
+        Deterministic, and of this conversation alone: no other conversation moves a score.
+        """
+
+
+_K1 = 1.2
+_B = 0.75
+_MOST_WANTED = 256
+DECIMALS = 6
+"""Of a score: logarithms differ in their last digits between platforms."""
+
+_CJK = r"\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+_TERM = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+(?:[_.:/@+-]+[^\W_{_CJK}]+)*")
+_WORD = re.compile(r"[^\W_]+")
+
+
+class MemorySearch:
+    """A `Search` over items: an index of their words, made once, in time linear in their texts."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._keys = [item.key for item in items]
+        self._lengths: list[int] = []
+        self._found: dict[str, list[tuple[int, int]]] = {}
+        for number, item in enumerate(items):
+            counts = Counter(terms(item.text))
+            self._lengths.append(counts.total())
+            for term, count in counts.items():
+                self._found.setdefault(term, []).append((number, count))
+        self._mean = sum(self._lengths) / len(items) if items else 0.0
+
+    def scores(self, intent: str, limit: int) -> Mapping[tuple[int, int], float]:
+        """Return the best items with their scores, best first; of equal ones the newer first."""
+        points: dict[int, float] = {}
+        for term in wanted(terms(intent)):
+            found = self._found.get(term, ())
+            worth = weight(len(self._keys), len(found))
+            for number, count in found:
+                gained = worth * share(count, self._lengths[number] / self._mean)
+                points[number] = points.get(number, 0.0) + gained
+        return best({self._keys[number]: value for number, value in points.items()}, limit)
+
+
+def terms(text: str) -> Iterator[str]:
+    """Yield what of a text is indexed, in its order.
+
+    >>> list(terms("Open src/app.py, 退款状态"))
+    ['open', 'src/app.py', 'src', 'app', 'py', '退款', '款状', '状态']
+    """
+    for found in _TERM.finditer(text):
+        term = found.group()
+        if _is_cjk(term[0]):
+            yield from (term[i : i + 2] for i in range(len(term) - 1)) if term[1:] else (term,)
+            continue
+        whole = term.lower()
+        yield whole
+        words = _WORD.findall(whole)
+        if len(words) > 1:
+            yield from words
+
+
+def wanted(terms: Iterable[str]) -> list[str]:
+    """Return the distinct terms that are searched for: the first, of an intent of very many."""
+    return list(islice(dict.fromkeys(terms), _MOST_WANTED))
+
+
+def weight(items: int, found: int) -> float:
+    """Return what a term is worth that stands in ``found`` of the items."""
+    return math.log(1 + (items - found + 0.5) / (found + 0.5))
+
+
+def share(count: int, length: float) -> float:
+    """Return how much of a term's worth an item gets.
+
+    Args:
+        count: How often the term stands in it.
+        length: Its length, as a multiple of the mean length.
+    """
+    return count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * length))
+
+
+def best(scores: Mapping[tuple[int, int], float], limit: int) -> dict[tuple[int, int], float]:
+    """Return the highest scores above 0.0, rounded, best first; of equal ones the newer first."""
+    rounded = {key: round(value, DECIMALS) for key, value in scores.items()}
+    above = [key for key, value in rounded.items() if value > 0]
+    above.sort(key=lambda key: (rounded[key], key), reverse=True)
+    return {key: rounded[key] for key in above[: max(limit, 0)]}
+
+
+def _is_cjk(character: str) -> bool:
+    return re.match(f"[{_CJK}]", character) is not None
+
+
+Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
+"""Returns a vector for each text, in their order, all of one length."""
+
+LONGEST_TEXT = 8_000
+"""Characters of an item that are embedded."""
+
+_CONSTANT = 60
+
+
+class Embedding(NamedTuple):
+    """An embedding callable, and the name that its vectors are kept under.
+
+    A product that changes the model behind the callable changes the name.
+    """
+
+    name: str
+    embed: Embed
+
+
+class VectorSearch:
+    """A `Search` by the cosine of embeddings.
+
+    The items are embedded together at the first search and never again; an intent at each search.
+
+    Args:
+        items: Of one conversation; those without a word are never found.
+        embed: Gets texts without lone surrogates, each of at most ``LONGEST_TEXT`` characters.
+
+    Raises:
+        EmbeddingFailed: By ``scores``; see `embedded`.
+    """
+
+    def __init__(self, items: Sequence[Item], embed: Embed) -> None:
+        self._texts = {item.key: item.text for item in items if any(terms(item.text))}
+        self._embed = embed
+        self._vectors: dict[tuple[int, int], Sequence[float]] | None = None
+
+    def scores(self, intent: str, limit: int) -> Mapping[tuple[int, int], float]:
+        """Return the best items with their cosines above 0.0, best first."""
+        if not self._texts or not intent.strip():
+            return {}
+        if self._vectors is None:
+            vectors = embedded(list(self._texts.values()), self._embed)
+            self._vectors = dict(zip(self._texts, vectors, strict=True))
+        (wanted,) = embedded([intent], self._embed)
+        return best({key: cosine(wanted, held) for key, held in self._vectors.items()}, limit)
+
+
+class FusedSearch:
+    """A `Search` that joins others by reciprocal rank: no scale of scores matters."""
+
+    def __init__(self, *searches: Search) -> None:
+        self._searches = searches
+
+    def scores(self, intent: str, limit: int) -> Mapping[tuple[int, int], float]:
+        """Return the items that any search found, best first, with the sums of 1 / (60 + rank)."""
+        sums: dict[tuple[int, int], float] = {}
+        for search in self._searches:
+            found = search.scores(intent, limit)
+            ranked = sorted(found, key=lambda key: (found[key], key), reverse=True)
+            for rank, key in enumerate(ranked, start=1):
+                sums[key] = sums.get(key, 0.0) + 1 / (_CONSTANT + rank)
+        return best(sums, limit)
+
+
+def embedded(texts: Sequence[str], embed: Embed) -> list[array[float]]:
+    """Return the vectors of texts, of length 1 (or 0.0 throughout), in single precision.
+
+    Raises:
+        EmbeddingFailed: The callable raised, returned another number of vectors than it got texts,
+            or vectors of several lengths.
+    """
+    try:
+        vectors = [_normal(vector) for vector in embed([_cleaned(text) for text in texts])]
+    except Exception as error:
+        raise EmbeddingFailed(f"{type(error).__name__}: {error}") from error
+    if len(vectors) != len(texts):
+        raise EmbeddingFailed(f"it returned {len(vectors)} vectors for {len(texts)} texts")
+    if len({len(vector) for vector in vectors}) > 1:
+        raise EmbeddingFailed("it returned vectors of several lengths")
+    return vectors
+
+
+def without_embedding(strategy: Any) -> Any:
+    """Return a strategy that finds by words alone; the same one if it has no embedding."""
+    if isinstance(getattr(strategy, "embedding", None), Embedding):
+        return replace(strategy, embedding=None)
+    base = getattr(strategy, "base", None)
+    lesser = base if base is None or isinstance(base, str) else without_embedding(base)
+    return strategy if lesser is base else replace(strategy, base=lesser)
+
+
+def cosine(left: Sequence[float], right: Sequence[float]) -> float:
+    """Return the cosine of vectors of length 1.
+
+    Raises:
+        EmbeddingFailed: One has more dimensions than the other.
+    """
+    if len(left) != len(right):
+        raise EmbeddingFailed(f"its vectors have {len(left)} and {len(right)} dimensions")
+    return math.fsum(a * b for a, b in zip(left, right, strict=True))
+
+
+def _cleaned(text: str) -> str:
+    return text[:LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8")
+
+
+def _normal(vector: Sequence[float]) -> array[float]:
+    values = [float(value) for value in vector]
+    length = math.sqrt(math.fsum(value * value for value in values))
+    usable = length > 0 and math.isfinite(length)
+    return array("f", [value / length for value in values] if usable else [0.0] * len(values))

@@ -1,0 +1,265 @@
+"""A message at less detail: the same message, shorter, in the same format.
+
+JSON stays JSON. What repeats itself goes first (blanks, the keys of like objects: a list of those
+becomes one table), then long prose within values, then the rows in the middle of long tables. Of
+prose, the first sentence stays, and those that hold facts, numbers or words of obligation. Of long
+prose (document 000) also: of a user the first paragraph and the bullets, of an assistant the
+conclusion, of a tool its name, its status, the first and the last lines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from projections.context.compression.facts import facts_of_text, json_of
+
+__all__ = ["LONGEST", "Preview", "shorten", "shorten_json", "shorten_text"]
+
+LONGEST = 8_000
+"""Characters that a shortened content has at most."""
+
+_ELLIPSIS = "…"
+_LONGEST_VALUE = 160  # characters of a text within JSON
+_LEAST_ROWS = 2
+_LONG = 600  # characters from which on prose is long; of a first paragraph, those that stay
+_ENDS = 2  # first and last lines of a long output
+_PREVIEW = "TOOL_RESULT_PREVIEW"
+_READ = 100_000  # characters of prose that are looked at: both ends
+_MOST_CUTS = 24
+_CUT = re.compile(rf"{_ELLIPSIS} (\d{{1,9}}) more")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
+# Quicker than the above, and found wherever that is.
+_MAY_END = re.compile(r"[.!?\n\u3002\uff01\uff1f](?!\Z)")
+_OBLIGES = re.compile(
+    r"\b(?:must|should|need|needs|never|always|not|don't|only|todo|conclusion|summary|decided)\b"
+    r"|必须|需要|不要|不能|应该|结论|总结|决定",
+    re.IGNORECASE,
+)
+_CONCLUDES = re.compile(
+    r"\b(?:conclusions?|summary|in short|in sum|to sum up|overall|therefore)\b|结论|总结|综上|总之",
+    re.IGNORECASE,
+)
+_BULLET = re.compile(r"\s*(?:[-*+\u2022\u00b7]|\d{1,3}[.)\u3001])\s*\S")
+_MAY_BE_DIGIT = re.compile(r"[0-9\x80-\U0010ffff]")
+_TABLE_KEY = "key"
+
+
+class Preview(NamedTuple):
+    """What stands with the shortened output of a tool.
+
+    Attributes:
+        tool: The tool's name.
+        status: How the call went.
+        path: Under which the whole output can be had.
+    """
+
+    tool: str | None
+    status: str
+    path: str
+
+
+def shorten(message: Mapping[str, Any], preview: Preview | None = None) -> dict[str, Any] | None:
+    """Return a message of OpenAI's chat format at less detail; None if it has no shorter form.
+
+    Role, name and tool calls stay as they are; contents of several parts are left alone.
+
+    Args:
+        message: The message.
+        preview: Of a tool's output: it is told where something was left out.
+    """
+    content = message.get("content")
+    if not isinstance(content, str):
+        return None
+    shorter = _shorten_content(content, str(message.get("role")), preview)
+    return {**message, "content": shorter} if len(shorter) < len(content) else None
+
+
+def shorten_json(value: Any) -> str:
+    """Return a JSON value as compact JSON: like objects as tables, long texts shortened."""
+    tabled = _tabled(value)
+    text = _dumps(tabled)
+    for _ in range(_MOST_CUTS):
+        if len(text) <= LONGEST or (cut := _without_last_rows(tabled)) is None:
+            break
+        before = len(text)
+        tabled, text = cut, _dumps(cut)
+        if len(text) > _READ and len(text) > before * 15 // 16:
+            break  # So many lists that cutting them one by one would take too long.
+    return text if len(text) <= LONGEST else _both_ends(text)
+
+
+def shorten_text(text: str, role: str = "") -> str:
+    """Return the sentences of a text that matter most, in order; a single one stays as it is.
+
+    Args:
+        text: The text.
+        role: Who says it, which decides what else stays of a long one.
+    """
+    if len(text) > _READ:
+        half = _READ // 2
+        text = f"{text[:half]}\n{_ELLIPSIS}\n{text[-half:]}"
+    if _MAY_END.search(text) is None and len(text) <= LONGEST:
+        return text
+    sentences = [sentence for sentence in _SENTENCE.split(text) if sentence and sentence.strip()]
+    also = _of_role(text, sentences, role) if len(text) > _LONG else ()
+    kept = [
+        sentence
+        for place, sentence in enumerate(sentences)
+        if place == 0 or place in also or _matters(sentence)
+    ]
+    shorter = text if len(kept) == len(sentences) else "\n".join(kept)
+    if len(shorter) <= LONGEST:
+        return shorter
+    half = LONGEST // 2 - 2
+    return f"{shorter[:half]}\n{_ELLIPSIS}\n{shorter[-half:]}"
+
+
+def _of_role(text: str, sentences: list[str], role: str) -> set[int]:
+    """Return the places of the sentences that stay of a long text for who says it."""
+    last = len(sentences) - 1
+    if role == "user":
+        paragraph = text.lstrip().partition("\n\n")[0][:_LONG]
+        first = len([each for each in _SENTENCE.split(paragraph) if each and each.strip()])
+        bullets = (place for place, each in enumerate(sentences) if _BULLET.match(each))
+        return {*range(first), *bullets}
+    if role == "assistant":
+        ends = {place for place, each in enumerate(sentences) if _CONCLUDES.search(each)}
+        return ends or {last}
+    if role == "tool":
+        return {*range(_ENDS), *range(last + 1 - _ENDS, last + 1)}
+    return set()
+
+
+def _shorten_content(content: str, role: str, preview: Preview | None) -> str:
+    value = json_of(content)
+    if value is None:
+        shorter = shorten_text(content, role)
+        return shorter if preview is None or shorter == content else _told(shorter, preview)
+    shorter = shorten_json(value)
+    if preview is None or shorter.count(_ELLIPSIS) == content.count(_ELLIPSIS):
+        return shorter
+    told = {"tool": preview.tool, "status": preview.status, "full_output": preview.path}
+    return f'{_dumps(told)[:-1]},"shortened":{shorter}}}'
+
+
+def _told(shorter: str, preview: Preview) -> str:
+    """Return a shortened output with what it is of, and where the whole is."""
+    path = f"Full output: {preview.path}"
+    if path not in shorter:
+        shorter = f"{shorter}\n{path}"
+    if shorter.startswith(_PREVIEW):
+        return shorter
+    return f"{_PREVIEW}\n- tool: {preview.tool}\n- status: {preview.status}\n{shorter}"
+
+
+def _both_ends(text: str) -> str:
+    """Return the ends of JSON that cannot be made small, as JSON."""
+    return _dumps({"preview": f"{text[: LONGEST * 3 // 8]}{_ELLIPSIS}{text[-LONGEST // 8 :]}"})
+
+
+def _matters(sentence: str) -> bool:
+    return (
+        (_MAY_BE_DIGIT.search(sentence) is not None and any(map(str.isdigit, sentence)))
+        or _OBLIGES.search(sentence) is not None
+        or next(facts_of_text(sentence), None) is not None
+    )
+
+
+def _dumps(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # An escaped half of a surrogate pair stays escaped.
+        return json.dumps(value, separators=(",", ":"))
+    return text
+
+
+def _tabled(value: Any) -> Any:
+    if isinstance(value, list):
+        return _table(value, None) or [_tabled(each) for each in value]
+    if isinstance(value, dict):
+        held = list(value.values())
+        if len(held) > _LEAST_ROWS and (table := _table(held, list(value))):
+            return table
+        return {key: _tabled(each) for key, each in value.items()}
+    if isinstance(value, str) and len(value) > _LONGEST_VALUE:
+        return _shortened_value(value)
+    return value
+
+
+def _shortened_value(value: str) -> str:
+    shorter = shorten_text(value)
+    return (
+        value
+        if shorter == value and len(value) <= _LONGEST_VALUE
+        else (shorter[:_LONGEST_VALUE] + _ELLIPSIS)
+    )
+
+
+def _table(rows: list[Any], keys: list[str] | None) -> dict[str, Any] | None:
+    """Return like objects as columns and rows; None if they are not alike."""
+    if len(rows) < _LEAST_ROWS or not all(isinstance(row, dict) and row for row in rows):
+        return None
+    flat = [_flattened(row) for row in rows]
+    columns = list(flat[0])
+    if any(row.keys() != flat[0].keys() for row in flat[1:]):
+        return None
+    table = [[_tabled(row[column]) for column in columns] for row in flat]
+    if keys is not None:
+        columns = [_TABLE_KEY, *columns]
+        table = [[key, *row] for key, row in zip(keys, table, strict=True)]
+    return {"columns": columns, "rows": table}
+
+
+def _flattened(row: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if _is_flat(value):
+            flat.update({f"{key}.{inner}": each for inner, each in value.items()})
+        else:
+            flat[key] = value
+    width = sum(len(value) if _is_flat(value) else 1 for value in row.values())
+    return flat if len(flat) == width else row  # A key of the row's own may read like a joined one.
+
+
+def _is_flat(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and not any(isinstance(each, dict | list) for each in value.values())
+    )
+
+
+def _without_last_rows(value: Any) -> Any:
+    """Return the value without the middle of its longest list; None if there is no long one."""
+    longest = max(_lists(value), key=lambda found: found[0], default=None)
+    return None if longest is None else _cut(value, longest[1])
+
+
+def _lists(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[int, tuple[Any, ...]]]:
+    found: list[tuple[int, tuple[Any, ...]]] = []
+    if isinstance(value, list):
+        if len(value) > _LEAST_ROWS + 1:
+            found.append((len(_dumps(value)), path))
+        inner: Any = enumerate(value)
+    else:
+        inner = value.items() if isinstance(value, dict) else ()
+    for key, each in inner:
+        found += _lists(each, (*path, key))
+    return found
+
+
+def _cut(value: Any, path: tuple[Any, ...]) -> Any:
+    if not path:
+        *rows, last = value
+        kept = rows[: len(rows) // 2]
+        mark = _CUT.fullmatch(rows[-1]) if isinstance(rows[-1], str) else None
+        already = int(mark[1]) - 1 if mark else 0
+        return [*kept, f"{_ELLIPSIS} {len(rows) - len(kept) + already} more", last]
+    key, *rest = path
+    if isinstance(value, dict):
+        return {**value, key: _cut(value[key], tuple(rest))}
+    return [*value[:key], _cut(value[key], tuple(rest)), *value[key + 1 :]]

@@ -1,0 +1,49 @@
+"""One history in the format of any provider, at any turn, whatever model said what.
+
+``FORMATS`` names every format by the string that events hold as ``specification``. Each is a pure
+function of the chosen rows: ``FORMATS[name](rows, provider=...) -> Wire``. A new one is a module
+with a function ``wire``, and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from projections.context.formats import anthropic, neutral, openai_responses
+from projections.context.formats.base import Additions, Format, Wire
+from projections.context.formats.chat import openai_chat
+from projections.context.formats.chat import wire as _openai_chat
+
+__all__ = ["FORMATS", "Format", "Wire", "additions_of", "format_named", "openai_chat"]
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        "openai_chat": _openai_chat,
+        "openai_responses": openai_responses.wire,
+        "anthropic_messages": anthropic.wire,
+        "neutral": neutral.wire,
+    }
+)
+"""Every format, by the name that events hold as ``specification``."""
+
+
+def format_named(name: str) -> Format:
+    """Return a format.
+
+    Raises:
+        ValueError: There is none of that name; the message names those that there are.
+    """
+    try:
+        return FORMATS[name]
+    except KeyError:
+        known = ", ".join(FORMATS)
+        raise ValueError(f"no format {name!r}; there are {known}") from None
+
+
+def additions_of(name: str) -> Additions:
+    """Return the most that a format may put in beyond the texts of the rows."""
+    return _ADDITIONS.get(name, Additions())
+
+
+_ADDITIONS = {"anthropic_messages": anthropic.ADDITIONS}

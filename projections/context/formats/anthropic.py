@@ -1,0 +1,253 @@
+"""Parts of chat messages as Anthropic's content blocks.
+
+Rules: Anthropic's guides "Vision" and "PDF support", and the API reference "Create a Message" (all
+2025): texts hold more than blanks; images are JPEG, PNG, GIF or WebP, as base64 or behind an
+``https:`` URL; documents are PDF or plain text. A file id is another provider's, and means nothing
+here, so it is told as text; so is whatever else has no block.
+
+Rows as messages of Anthropic's Messages API.
+
+Rules: API reference "Create a Message", guides "Tool use" and "Extended thinking" (all 2025), and
+"What's new in Claude 4.6" (2026), after which no request may end with an assistant's message.
+
+- The system part goes apart. What a system message says later (summaries), and what is told of a
+  failed call, stands as a note in the user's turn: nobody but the user may speak there.
+- Turns alternate and begin with the user; neighbours of one role become one message. All results
+  of a turn stand first in the user turn right after it, those that are no success as errors.
+- Thinking goes back unmodified with its signature, in its place among the blocks, to whoever made
+  it. The reasoning of any other model is left out: it would need a signature that nobody has.
+- Arguments that are no object go as ``{"_raw": text}``; images by ``https:`` or as base64 of the
+  four media types, PDF and plain text as documents; anything else is named in text.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from projections.context import prompts
+from projections.context.formats import base
+from projections.context.formats.base import (
+    ANTHROPIC,
+    Additions,
+    Json,
+    Wire,
+    arguments_of,
+    call_ids,
+    native_for,
+    outcome,
+    parts_of,
+    split_front,
+    system_text,
+    text_in,
+)
+from projections.context.rows import ContextRow
+
+__all__ = ["ADDITIONS", "SPECIFICATION", "blocks_of", "text_block", "wire"]
+
+
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
+
+
+def text_block(text: str) -> Json:
+    """Return a text as a block."""
+    return {"type": "text", "text": text}
+
+
+def blocks_of(parts: Iterable[Json]) -> list[Json]:
+    """Return parts as blocks; texts that hold only blanks are left out."""
+    blocks = (_block(part) for part in parts)
+    return [block for block in blocks if block.get("text", "x").strip()]
+
+
+def _block(part: Json) -> Json:
+    match part.get("type"):
+        case "text":
+            return text_block(part["text"])
+        case "image_url":
+            url = part["image_url"]["url"]
+            return _image(url) or text_block(prompts.image_mention(url))
+        case "file":
+            file = part["file"]
+            name, url = file.get("filename"), file.get("file_data")
+            mention = prompts.file_mention(name, file.get("file_id"))
+            return _document(name, url) or text_block(mention)
+        case "input_audio":
+            return text_block(base.AUDIO)
+    return text_block(json.dumps(part, ensure_ascii=False))
+
+
+def _image(url: str) -> Json | None:
+    if url.startswith("https://"):
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    media, data = _data_of(url)
+    if media not in _IMAGES or not data:
+        return None
+    return {"type": "image", "source": {"type": "base64", "media_type": media, "data": data}}
+
+
+def _document(name: Any, url: Any) -> Json | None:
+    media, data = _data_of(url) if isinstance(url, str) else ("", "")
+    source: Json
+    if media == "application/pdf" and data:
+        source = {"type": "base64", "media_type": media, "data": data}
+    elif media.startswith("text/") and (text := _decoded(data)).strip():
+        source = {"type": "text", "media_type": "text/plain", "data": text}
+    else:
+        return None
+    titled = {"title": name} if isinstance(name, str) and name.strip() else {}
+    return {"type": "document", "source": source, **titled}
+
+
+def _data_of(url: str) -> tuple[str, str]:
+    """Return the media type of a ``data:`` URL and its bytes as base64; empty where unusable."""
+    if not url.startswith("data:"):
+        return "", ""
+    head, _, data = url[len("data:") :].partition(",")
+    media, *parameters = (field.strip().lower() for field in head.split(";"))
+    if "base64" not in parameters:
+        data = base64.b64encode(unquote_to_bytes(data)).decode("ascii")
+    else:
+        data = "".join(data.split())
+    if _NOT_BASE64.search(data):
+        return "", ""
+    return "image/jpeg" if media == "image/jpg" else media, data
+
+
+def _decoded(data: str) -> str:
+    try:
+        return base64.b64decode(data).decode("utf-8", "replace")
+    except binascii.Error:
+        return ""
+
+
+SPECIFICATION = "anthropic_messages"
+
+_NOTE = base.note("")
+
+# The note of a digest is none of a row's, as it is made of many.
+ADDITIONS = Additions(
+    once=(base.NO_USER, base.CLOSING, _NOTE),
+    notes=frozenset({"summary", "error"}),
+    note=_NOTE,
+)
+
+_NO_ERRORS = frozenset({"success", "withdrawn", "not_shown"})
+
+
+def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
+    """Return the rows in this format; there is always a message, and the last is the user's."""
+    front, rest = split_front(rows)
+    talk = _Talk()
+    for row, ids in zip(rest, call_ids(rest, ANTHROPIC), strict=True):
+        match row.kind:
+            case "tool":
+                talk.say("user", [_result(row, ids[0])])
+            case "assistant":
+                talk.say("assistant", _assistant(row, ids, provider))
+            case "user":
+                talk.say("user", _user(row.message))
+            case _:
+                talk.say("user", [text_block(base.note(text_in(row.message)))])
+                talk.added.append(_NOTE)
+    if not talk.messages:
+        talk.add(base.NOTHING_YET)
+    elif talk.messages[0]["role"] == "assistant":
+        talk.messages.insert(0, {"role": "user", "content": [text_block(base.NO_USER)]})
+        talk.added.insert(0, base.NO_USER)
+    if talk.messages[-1]["role"] == "assistant":
+        talk.add(base.CLOSING)
+    return Wire(SPECIFICATION, tuple(talk.messages), system_text(front), tuple(talk.added))
+
+
+class _Talk:
+    """The turns so far, alternating."""
+
+    def __init__(self) -> None:
+        self.messages: list[Json] = []
+        self.added: list[str] = []
+
+    def say(self, role: str, blocks: Sequence[Json]) -> None:
+        """Add blocks to the turn of a role; nothing at all makes no turn."""
+        if not blocks:
+            return
+        if not self.messages or self.messages[-1]["role"] != role:
+            self.messages.append({"role": role, "content": []})
+        self.messages[-1]["content"].extend(blocks)
+
+    def add(self, text: str) -> None:
+        """Add a text that is not the user's to the user's turn."""
+        self.say("user", [text_block(text)])
+        self.added.append(text)
+
+
+def _user(message: Json) -> list[Json]:
+    blocks = blocks_of(parts_of(message)) or [text_block(base.EMPTY_USER)]
+    name = message.get("name")
+    if not name:
+        return blocks
+    first = blocks[0]
+    if first["type"] == "text":
+        return [text_block(base.by(name, first["text"])), *blocks[1:]]
+    return [text_block(base.by(name, "")), *blocks]
+
+
+def _assistant(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> list[Json]:
+    calls = [
+        _call(call, wire_id)
+        for call, wire_id in zip(row.message.get("tool_calls") or (), ids, strict=True)
+    ]
+    native = native_for(row, SPECIFICATION, provider)
+    if native is None:
+        text = text_in(row.message)
+        return [*([text_block(text)] if text.strip() else ()), *calls]
+    blocks: list[Json] = []
+    for block in _paired(native["content"]):
+        if "call" in block:
+            extra = {key: value for key, value in block.items() if key != "call"}
+            blocks.append({**calls[block["call"]], **extra})
+        else:
+            blocks.append(dict(block))
+    return blocks
+
+
+def _paired(blocks: Sequence[Json]) -> list[Json]:
+    """Return the blocks without calls of the server's tools that have no result, and vice versa."""
+    answered = {block["tool_use_id"] for block in blocks if "tool_use_id" in block}
+    made = {block.get("id") for block in blocks if block.get("type") == "server_tool_use"}
+    return [
+        block
+        for block in blocks
+        if block.get("tool_use_id") in made | {None}
+        and (block.get("type") != "server_tool_use" or block.get("id") in answered)
+    ]
+
+
+def _call(call: Json, wire_id: str) -> Json:
+    text = call["function"]["arguments"]
+    given = arguments_of(text)
+    return {
+        "type": "tool_use",
+        "id": wire_id,
+        "name": call["function"]["name"],
+        "input": {"_raw": text} if given is None else given,
+    }
+
+
+def _result(row: ContextRow, wire_id: str) -> Json:
+    block: Json = {"type": "tool_result", "tool_use_id": wire_id}
+    rich = (row.native or {}).get("content")
+    text = text_in(row.message)
+    if rich:
+        block["content"] = blocks_of(rich)
+    elif text.strip():
+        block["content"] = text
+    if outcome(row) not in _NO_ERRORS:
+        block["is_error"] = True
+    return block

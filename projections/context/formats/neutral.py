@@ -1,0 +1,98 @@
+"""Rows as messages of no provider, for products with adapters of their own.
+
+Each message is a dict with these keys, always all of them and in this order:
+
+- ``role``: system, user, assistant or tool; ``kind``: what row it was made of (user, assistant,
+  tool, summary, error, system, notebook, aside);
+- ``versions``: the events that it was made of; ``name``: who spoke, or None;
+- ``parts``: ``{"type": "text", "text"}``, ``{"type": "refusal", "text"}``, ``{"type": "image",
+  "url", "detail"}``, ``{"type": "file", "name", "file_id", "url"}``, ``{"type": "other", "raw"}``;
+- ``calls``: of an assistant ``{"id", "provider_id", "name", "arguments", "arguments_text"}``, where
+  ``id`` is this store's own, unique in the conversation, and ``arguments`` None if they are no
+  object; ``results``: of tools, all those of one assistant message together, ``{"call_id",
+  "status", "sealed", "parts", "versions", "full_alias"}``;
+- ``native``: what the maker of the message wants back verbatim, with who that is, or None. A call
+  in it is ``{"call": index}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from eventstore.ids import call_id
+from projections.context.formats.base import Json, Wire, arguments_of, outcome, parts_of
+from projections.context.rows import ContextRow
+
+__all__ = ["SPECIFICATION", "wire"]
+
+SPECIFICATION = "neutral"
+
+
+def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
+    """Return the rows in this format; ``provider`` changes nothing, as nobody is asked yet."""
+    messages: list[Json] = []
+    for row in rows:
+        if row.kind != "tool":
+            messages.append(_message(row))
+        elif messages and messages[-1]["role"] == "tool":
+            messages[-1]["results"].append(_result(row))
+            versions = {*messages[-1]["versions"], *row.source_versions}
+            messages[-1]["versions"] = sorted(versions)
+        else:
+            messages.append({**_message(row), "parts": [], "results": [_result(row)]})
+            messages[-1]["native"] = None
+    return Wire(SPECIFICATION, tuple(messages))
+
+
+def _message(row: ContextRow) -> Json:
+    message = row.message
+    parts = [_part(part) for part in parts_of(message)]
+    if message.get("refusal"):
+        parts.append({"type": "refusal", "text": message["refusal"]})
+    calls = [
+        {
+            "id": call_id(row.version, index),
+            "provider_id": call["id"] or None,
+            "name": call["function"]["name"],
+            "arguments": arguments_of(call["function"]["arguments"]),
+            "arguments_text": call["function"]["arguments"],
+        }
+        for index, call in enumerate(message.get("tool_calls") or ())
+    ]
+    return {
+        "role": "system" if row.role == "developer" else row.role,
+        "kind": row.kind,
+        "versions": list(row.source_versions),
+        "name": message.get("name"),
+        "parts": parts,
+        "calls": calls,
+        "results": [],
+        "native": row.native,
+    }
+
+
+def _result(row: ContextRow) -> Json:
+    rich: Any = (row.native or {}).get("content")
+    return {
+        "call_id": call_id(row.version, row.part - 1),
+        "status": outcome(row),
+        "sealed": row.sealed,
+        "parts": [_part(part) for part in rich or parts_of(row.message)],
+        "versions": list(row.source_versions),
+        "full_alias": row.full_alias,
+    }
+
+
+def _part(part: Json) -> Json:
+    match part.get("type"):
+        case "text":
+            return {"type": "text", "text": part["text"]}
+        case "image_url":
+            image = part["image_url"]
+            return {"type": "image", "url": image["url"], "detail": image.get("detail")}
+        case "file":
+            file = part["file"]
+            named = {"name": file.get("filename"), "file_id": file.get("file_id")}
+            return {"type": "file", **named, "url": file.get("file_data")}
+    return {"type": "other", "raw": part}

@@ -1,0 +1,149 @@
+"""What is kept between two reads: the plan of a step, which follows from the rows before it alone.
+
+A read that finds the plan of the last step here looks only at what was said since. Correctness does
+not rest on it: a plan is taken only if no row that it was made of has changed, which the fold notes
+in its state, and without it the same plan is made again. `projections.context.row_cache` keeps the
+rows themselves by the same rule.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from eventstore.forks import in_child
+from projections.engine.heads import Head
+
+if TYPE_CHECKING:
+    from projections.context.plans import Plan
+
+__all__ = ["Folded", "KeptPlan", "PlanMemo", "Recent", "touch"]
+
+_MOST = 64  # values; each holds up to some hundred rows
+_MOST_TOUCHED = 32
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """The plan of a step.
+
+    Attributes:
+        head: The version of the conversation that it was made at.
+        step: The place of the group with which the step fell.
+        ordinal: The number of that group; None if it has none.
+        before: What became of the groups that the step has covered.
+        covered: The place of the newest of these.
+    """
+
+    head: int
+    step: tuple[int, int]
+    ordinal: int | None
+    before: Plan
+    covered: tuple[int, int]
+
+
+class Recent(Generic[V]):
+    """What a process remembers, by key; safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Hashable, V] = OrderedDict()
+        self._unlock()
+        in_child(self._unlock)
+
+    def _unlock(self) -> None:
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> V | None:
+        """Return the value of this key, if it is remembered."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is not None:
+                self._values.move_to_end(key)
+            return found
+
+    def put(self, key: Hashable, value: V) -> None:
+        """Remember a value, and forget what was not asked for longest."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > _MOST:
+                self._values.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """How far a read sees a conversation folded.
+
+    Attributes:
+        version: Of the last event.
+        touched: What the fold has noted of rows that were changed after they were made.
+    """
+
+    version: int
+    touched: list[list[int]]
+
+    @classmethod
+    def of(cls, head: Head) -> Folded:
+        """Take it from the head of a conversation that is caught up."""
+        try:
+            return cls(head.version, head.state["touched"])
+        except (LookupError, TypeError):
+            # A damaged state tells nothing: anything may have changed. The next fold will fail.
+            return cls(head.version, [[head.version, 1]])
+
+    def oldest_since(self, version: int) -> int:
+        """Return the place of the oldest row that was changed after a version."""
+        return min((oldest for at, oldest in self.touched if at > version), default=1 << 62)
+
+
+class PlanMemo:
+    """The plans of one conversation, within one read.
+
+    Args:
+        plans: What the process remembers.
+        owner: Whose plans they are: the conversation, in a generation.
+        folded: How far the read sees it folded.
+    """
+
+    def __init__(self, plans: Recent[KeptPlan], owner: Hashable, folded: Folded) -> None:
+        self._plans = plans
+        self._owner = owner
+        self._folded = folded
+
+    def get(self, key: Hashable) -> KeptPlan | None:
+        """Return the plan of this key, if nothing up to its step has changed."""
+        found = self._plans.get((self._owner, key))
+        if found is None or self._folded.version < found.head:
+            return None
+        return found if self._folded.oldest_since(found.head) > found.step[0] else None
+
+    def put(
+        self,
+        key: Hashable,
+        step: tuple[int, int],
+        ordinal: int | None,
+        before: Plan,
+        covered: tuple[int, int],
+    ) -> None:
+        """Remember a plan."""
+        kept = KeptPlan(self._folded.version, step, ordinal, before, covered)
+        self._plans.put((self._owner, key), kept)
+
+
+def touch(touched: list[list[int]], version: int, oldest: int) -> list[list[int]]:
+    """Note that the event at a version has changed rows, the oldest of which stands at ``oldest``.
+
+    Kept are, newest last, the changes that reach further back than all later ones. When there are
+    too many, the two oldest become one that reaches as far back as either.
+    """
+    kept = [each for each in touched if each[1] < oldest]
+    kept.append([version, oldest])
+    if len(kept) > _MOST_TOUCHED:
+        first, second, *rest = kept
+        kept = [[second[0], first[1]], *rest]
+    return kept

@@ -1,0 +1,362 @@
+"""Reads that search: tried as they are, and once more when the index has been brought up.
+
+A read must not write, and an embedding may take seconds: so a read that finds the index behind
+gives up, the index is brought up in short transactions with the embedding between them, and the
+read is made again. What was appended meanwhile, or a database that is busy or read-only, is
+searched without the index, with the same result.
+
+How `Views.context` reads: which projections, which rows, what is remembered between requests.
+
+The request itself is put together by `projections.context`, which knows nothing of stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+from sqlalchemy import Connection
+
+from eventstore import EventStore
+from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.errors import DatabaseBusy, EmbeddingFailed
+from eventstore.events import ToolPolicy
+from eventstore.events.values import Mode
+from eventstore.sql.dialect import AnyConnection
+from projections.context import (
+    CONTEXT,
+    ContextSettings,
+    ContextView,
+    Injection,
+    build,
+    compose,
+    search_index,
+    search_tables,
+)
+from projections.context.compression.search import Embedding, embedded, without_embedding
+from projections.context.compression.strategy import Strategy
+from projections.context.plans import groups_of
+from projections.context.recall import embedding_of, retrieves
+from projections.context.requests import recorded_request
+from projections.context.row_cache import Memory
+from projections.context.search import SearchableRows, SearchBehind, lacking, store_vectors
+from projections.context.search_tables import fingerprint, item_to_search
+from projections.context.source import SqlRowSource
+from projections.context.state import CONTEXT_ACTIVE, Active, AskedMode, read_active
+from projections.context.system_part import permitted
+from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, in_pieces
+from projections.engine.generations import Generation, GenerationGone, find_live, gone
+from projections.engine.heads import Head
+from projections.engine.projection import Projection
+from projections.models.run_mode import injections, read_run_state
+from projections.models.runs import RUNS
+from projections.reading import read_current, read_on_driver, read_past
+from projections.replica import Copy
+
+__all__ = ["ContextReading", "bring_up", "searched", "sent"]
+
+
+T = TypeVar("T")
+
+_EMBEDDED = 64  # texts at a time
+
+
+def searched(
+    store: EventStore,
+    conversation_id: UUID,
+    strategy: Strategy,
+    read: Callable[[bool], T],
+) -> T:
+    """Return what a read answers, with the index brought up if it asks for that.
+
+    Args:
+        store: The store.
+        conversation_id: What is read.
+        strategy: What the read is made with.
+        read: Told whether to do without an index that is behind; else raises `SearchBehind`.
+    """
+    if store.read_only:
+        return read(True)
+    with suppress(SearchBehind):
+        return read(False)
+    with suppress(DatabaseBusy):
+        bring_up(store, conversation_id, embedding_of(strategy))
+    return read(True)
+
+
+def bring_up(store: EventStore, conversation_id: UUID, embedding: Embedding | None = None) -> None:
+    """Index what the conversation's index lacks, and embed what was never embedded.
+
+    Transactions of its own, none of which is open while texts are embedded; one that is
+    interrupted goes on where it stopped.
+    """
+    with store.reading() as connection:
+        made = search_tables.are_there(connection)
+        generation = find_live(connection, CONTEXT)
+    if not made:
+        search_tables.create(store, patience_ms=PATIENCE_MS)
+    if generation is None:
+        return
+    writing = partial(store.writing, durable=False, patience_ms=PATIENCE_MS)
+    with suppress(GenerationGone), gone():
+        in_pieces([CatchUp([generation], conversation_id)], Begin(store.reading, writing))
+    with store.reading() as connection:
+        # A cut-over may have come since.
+        generation = find_live(connection, CONTEXT)
+    if generation is None:
+        return
+    index = search_index.IndexCatchUp(generation, conversation_id)
+    with suppress(GenerationGone), gone():
+        while not index.done:
+            with store.reading(snapshot=True) as connection:
+                index.look(connection)
+            if not index.done:
+                with writing() as connection:
+                    index.save(connection)
+    if index.done and embedding is not None:
+        _embed(store, generation, conversation_id, embedding)
+
+
+def _embed(
+    store: EventStore, generation: Generation, conversation_id: UUID, embedding: Embedding
+) -> None:
+    while True:
+        with store.reading(snapshot=True) as connection:
+            erasures = erasure_count(connection, [conversation_id])
+            texts = _lacking_texts(connection, generation, conversation_id, embedding.name)
+        if not texts:
+            return
+        vectors = embedded(list(texts.values()), embedding.embed)
+        with store.writing(durable=False, patience_ms=PATIENCE_MS) as connection:
+            erasure_lock(connection, conversation_id)
+            # What was erased since it was read must leave nothing.
+            if erasure_count(connection, [conversation_id]) != erasures:
+                return
+            found = dict(zip(texts, vectors, strict=True))
+            store_vectors(connection, conversation_id, embedding.name, found)
+
+
+def _lacking_texts(
+    connection: Connection, generation: Generation, conversation_id: UUID, name: str
+) -> dict[bytes, str]:
+    """Return texts by their fingerprints, a page of those that have no vector."""
+    places = lacking(connection, conversation_id, name, _EMBEDDED)
+    table = generation.tables["context_messages"]
+    source = SqlRowSource(connection, table, conversation_id)
+    rows = source.rows_at(sorted({version for version, _ in places}))
+    found: dict[bytes, str] = {}
+    for group in groups_of(rows):
+        item = item_to_search(group)
+        # A group that has changed since it was indexed is embedded when it is indexed again.
+        if places.get(item.key) == (mark := fingerprint(conversation_id, item.text)):
+            found[mark] = item.text
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextReading:
+    """One messages[] view to be read; see `Views.context` for what may be asked.
+
+    Attributes:
+        memory: What this process remembers of the conversations that it reads.
+        policy: Which tools the request may declare, besides what the conversation says.
+        mode: The mode that the system part is composed for; ``active`` for the conversation's.
+        run: Of which run the request is told; True for the active one, None as the mode asks for.
+        at: The version to go back to; None for the present.
+        options: What else goes to `build`: model, limits, tools, format, provider.
+    """
+
+    store: EventStore
+    memory: Memory
+    conversation_id: UUID
+    settings: ContextSettings
+    mode: AskedMode
+    agent: str | None
+    tools: Collection[Any]
+    policy: ToolPolicy | None
+    run: bool | str | None
+    at: int | None
+    options: Mapping[str, Any]
+
+    def view(self, strategy: Strategy) -> ContextView:
+        """Read the view; a strategy whose embedding fails goes on without it, and says so."""
+        try:
+            return self._answer(strategy)
+        except EmbeddingFailed as error:
+            lesser = without_embedding(strategy)
+            if lesser is strategy:
+                raise
+            return replace(self._answer(lesser), notes=(f"searched by words alone: {error}",))
+
+    def _answer(self, strategy: Strategy) -> ContextView:
+        with_runs = self.mode == "run" if self.run is None else bool(self.run)
+        view = self._read(strategy, with_runs=with_runs) or self._read(strategy, with_runs=True)
+        assert view is not None  # noqa: S101 - with what is told of runs, nothing is lacking
+        return view
+
+    def _read(self, strategy: Strategy, *, with_runs: bool) -> ContextView | None:
+        """Read the view; None if the conversation's own mode asks for runs, and they are not read.
+
+        They are a projection of their own, which most requests need not catch up.
+        """
+        if self.at is None and not with_runs and not retrieves(strategy):
+            return read_on_driver(
+                self.store,
+                CONTEXT,
+                self.conversation_id,
+                partial(self._plain, strategy),
+                last=self.memory.head(self.conversation_id),
+            )
+        projections: tuple[Projection, ...] = (CONTEXT, RUNS) if with_runs else (CONTEXT,)
+
+        def attempt(patient: bool) -> ContextView | None:
+            def read(copies: Sequence[Copy]) -> ContextView | None:
+                return self._searchable(copies, strategy, patient)
+
+            if self.at is None:
+                return read_current(self.store, projections, self.conversation_id, read)
+            return read_past(self.store, projections, self.conversation_id, self.at, read)
+
+        # The past is folded in memory, and searched there.
+        if self.at is not None:
+            return attempt(True)
+        return searched(self.store, self.conversation_id, strategy, attempt)
+
+    def _plain(
+        self,
+        strategy: Strategy,
+        connection: AnyConnection,
+        generation: Generation,
+        head: Head | None,
+    ) -> ContextView | None:
+        asked = self._asked(connection, generation, runs=None)
+        if asked is None:
+            return None
+        rows = SqlRowSource(
+            connection,
+            generation.tables["context_messages"],
+            self.conversation_id,
+            excluded=self._excluded,
+        )
+        return self._build(connection, generation, rows, strategy, asked, head)
+
+    def _searchable(
+        self, copies: Sequence[Copy], strategy: Strategy, patient: bool
+    ) -> ContextView | None:
+        connection, generation = copies[0]
+        asked = self._asked(connection, generation, runs=copies[1] if len(copies) > 1 else None)
+        if asked is None:
+            return None
+        rows = SearchableRows(
+            connection,
+            generation,
+            self.conversation_id,
+            patient=patient,
+            excluded=self._excluded,
+        )
+        view = self._build(connection, generation, rows, strategy, asked)
+        return replace(view, policy={**view.policy, "run": asked.run}) if asked.run else view
+
+    def _asked(
+        self, connection: AnyConnection, generation: Generation, *, runs: Copy | None
+    ) -> _Asked | None:
+        """Return what is asked for, of a conversation as it stands; None if ``runs`` is lacking."""
+        active = read_active(
+            connection, generation.tables[CONTEXT_ACTIVE.name], self.conversation_id
+        )
+        mode = active.mode if self.mode == "active" else self.mode
+        run = mode == "run" if self.run is None else self.run
+        if not run or mode not in ("run", None):
+            return _Asked(mode, active)
+        return runs and _Asked(mode, active, run, self._told_of_run(runs, run))
+
+    def _told_of_run(self, copy: Copy, run: bool | str) -> tuple[Injection, ...]:
+        state = read_run_state(*copy, self.conversation_id)
+        if not isinstance(run, str):
+            return injections(state, None)
+        if all(each.run_id != run for each in state.runs):
+            raise ValueError(f"conversation {self.conversation_id} has no run {run!r}")
+        return injections(state, run)
+
+    @property
+    def _excluded(self) -> bool:
+        return self.settings.include_collapsed_ui_events
+
+    def _build(
+        self,
+        connection: AnyConnection,
+        generation: Generation,
+        rows: SqlRowSource,
+        strategy: Strategy,
+        asked: _Asked,
+        head: Head | None = None,
+    ) -> ContextView:
+        memo = recent = None
+        # What is folded in memory is gone afterwards; and few read what was kept out.
+        kept = not (self.store.read_only or generation.in_memory)
+        if self.at is None and kept and not self._excluded:
+            recent, memo = self.memory.of(rows, connection, generation, self.conversation_id, head)
+        policy = (asked.active.tool_policy or ToolPolicy()).merge(self.policy)
+        tools = permitted(self.tools, policy)
+        composed = compose(
+            asked.mode,
+            texts=self.settings.prompts,
+            agent=self.agent,
+            tools=tools,
+            policy=policy,
+            runs=asked.told,
+        )
+        view = build(
+            recent or rows,
+            injections=composed,
+            tools=tools,
+            settings=self.settings,
+            strategy=strategy,
+            memo=memo,
+            **self.options,
+        )
+        if recent is not None:
+            recent.keep()
+        return view
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a request is composed for, now that it is known how the conversation stands."""
+
+    mode: Mode | None
+    active: Active
+    run: bool | str = False
+    told: tuple[Injection, ...] = ()
+
+
+def sent(
+    store: EventStore, conversation_id: UUID, request_version: int, strategy: Strategy | None
+) -> ContextView:
+    """Return the messages[] of a request that was made; see `Views.context_of`."""
+    request = recorded_request(store, conversation_id, request_version)
+
+    def read(copies: Sequence[Copy]) -> ContextView:
+        connection, generation = copies[0]
+        told: tuple[Injection, ...] = ()
+        if request.run:
+            state = read_run_state(*copies[1], conversation_id)
+            told = injections(state, request.run if isinstance(request.run, str) else None)
+        return build(
+            SqlRowSource(
+                connection,
+                generation.tables["context_messages"],
+                conversation_id,
+                excluded=request.options["settings"].include_collapsed_ui_events,
+            ),
+            injections=(*request.system, *told),
+            strategy=strategy,
+            **request.options,
+        )
+
+    projections: tuple[Projection, ...] = (CONTEXT, RUNS) if request.run else (CONTEXT,)
+    return request.checked(read_past(store, projections, conversation_id, request.at, read))

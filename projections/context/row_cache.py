@@ -1,0 +1,234 @@
+"""The newest rows of a conversation, kept between two reads: a read fetches what is new since.
+
+Correctness does not rest on it. Rows that are kept are taken as far as none of them has changed,
+which the fold notes in its state (see `projections.context.plan_cache`); what is newer is read
+again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+from uuid import UUID
+
+from eventstore.sql.dialect import AnyConnection
+from eventstore.sql.read import chain_at
+from projections.context.compression.search import Embedding
+from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
+from projections.context.rows import ContextRow
+from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
+from projections.engine import heads
+from projections.engine.generations import Generation
+
+__all__ = ["KeptRows", "Memory", "RecentRows"]
+
+_MOST = 256  # rows that are kept, and that are read at once to bring them up
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The rows that a request was made of.
+
+    Attributes:
+        version: Of the conversation that they were read at.
+        apart: System part, notebook and standing summaries, in ascending order.
+        first_user: The oldest user row.
+        latest_users: The two newest, the newest first.
+        error: The newest visible error row.
+        newest: The visible rows, newest first, without a gap.
+        all_read: Whether these are all visible rows.
+    """
+
+    version: int
+    apart: tuple[ContextRow, ...]
+    first_user: ContextRow | None
+    latest_users: tuple[ContextRow, ...]
+    error: ContextRow | None
+    newest: tuple[ContextRow, ...] = ()
+    all_read: bool = False
+
+
+class RecentRows:
+    """A `RowSource` over another one, which asks it for what is not remembered.
+
+    Args:
+        source: The rows as they are now.
+        memory: What the process remembers.
+        owner: Whose rows they are: the conversation, in a generation.
+        folded: How far the source is folded.
+    """
+
+    def __init__(
+        self, source: SqlRowSource, memory: Recent[KeptRows], owner: Hashable, folded: Folded
+    ) -> None:
+        self._source = source
+        self._memory = memory
+        self._owner = owner
+        self._start = _brought_up(memory.get(owner), source, folded) or _anew(source, folded)
+        self._newest = list(self._start.newest)
+        self._all_read = self._start.all_read
+
+    def head(self) -> ContextHead:
+        """Return the system part, the summaries, and the oldest user row that is not hidden."""
+        first = self._start.first_user
+        return head_of(self._start.apart, () if first is None else (first,))
+
+    def latest_user(self) -> ContextRow | None:
+        """Return the newest user row that is not hidden, whether summarised or not."""
+        return next(iter(self._start.latest_users), None)
+
+    def latest_error(self) -> ContextRow | None:
+        """Return the newest visible error row, if it is newer than the latest user row but one."""
+        return pending(self._start.latest_users, self._start.error)
+
+    def newest(self, page: int) -> Iterator[ContextRow]:
+        """Yield the visible rows in descending order; what is not remembered is read in pages."""
+        place = 0
+        while True:
+            while place < len(self._newest):
+                yield self._newest[place]
+                place += 1
+            if self._all_read:
+                return
+            more = self._source.page(page, self._newest[-1].key if self._newest else None)
+            self._newest += more
+            self._all_read = len(more) < page
+
+    def rows_at(self, versions: Sequence[int]) -> Sequence[ContextRow]:
+        """Return the visible rows at these versions, in descending order."""
+        return self._source.rows_at(versions)
+
+    def search(
+        self,
+        intent: str,
+        limit: int,
+        *,
+        until: tuple[int, int] | None = None,
+        embedding: Embedding | None = None,
+    ) -> Mapping[tuple[int, int], float]:
+        """Return the places of the groups that answer an intent best, with their scores."""
+        return self._source.search(intent, limit, until=until, embedding=embedding)
+
+    def keep(self) -> None:
+        """Remember what was read."""
+        start = self._start
+        newest, all_read = tuple(self._newest[:_MOST]), self._all_read
+        if len(newest) < len(self._newest):
+            all_read = False
+        self._memory.put(
+            self._owner,
+            replace(start, newest=newest, all_read=all_read),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Where a conversation stood at the last request, and the log that all before it were of."""
+
+    head: heads.Head
+    log: object
+
+
+class Memory:
+    """What a process remembers of conversations from one request to the next.
+
+    It is of the log as it was. Where the event at which the last request was made is gone, or is
+    another one, since the database has gone back to an older state, all of it is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._plans: Recent[KeptPlan] = Recent()
+        self._rows: Recent[KeptRows] = Recent()
+        self._seen: Recent[_Seen] = Recent()
+        self._lock = Lock()
+
+    def head(self, stream: UUID) -> heads.Head | None:
+        """Return where a conversation stood at the last request."""
+        seen = self._seen.get(stream)
+        return None if seen is None else seen.head
+
+    def of(
+        self,
+        rows: SqlRowSource,
+        connection: AnyConnection,
+        generation: Generation,
+        stream: UUID,
+        head: heads.Head | None = None,
+    ) -> tuple[RecentRows, PlanMemo]:
+        """Return what is remembered of a conversation, as one read sees it.
+
+        Args:
+            rows: The conversation's rows, without those that were kept out of the context.
+            connection: In a transaction that has caught the conversation up, or found it so.
+            generation: Whose rows they are.
+            stream: The conversation.
+            head: Where it stands, if that is known.
+        """
+        if head is None:
+            [head] = heads.read(connection, [generation], stream).values()
+        seen = self._seen.get(stream)
+        log = seen.log if seen and _still_there(connection, stream, seen.head, head) else object()
+        with self._lock:
+            newest = self._seen.get(stream)
+            # Another thread's request may have come further.
+            if newest is None or newest.log is not log or newest.head.version <= head.version:
+                self._seen.put(stream, _Seen(head, log))
+        owner, folded = (stream, generation.number, log), Folded.of(head)
+        return RecentRows(rows, self._rows, owner, folded), PlanMemo(self._plans, owner, folded)
+
+
+def _still_there(
+    connection: AnyConnection, stream: UUID, last: heads.Head, now: heads.Head
+) -> bool:
+    """Whether the log still has the event at which the last request was made."""
+    known = dict([now.before or (now.version, now.chain), (now.version, now.chain)])
+    chain = known.get(last.version) or chain_at(connection, stream, last.version)
+    return chain is not None and chain == last.chain
+
+
+def _anew(source: SqlRowSource, folded: Folded) -> KeptRows:
+    apart, first = source.apart(), source.oldest_user()
+    users, error = tuple(source.latest_users()), source.newest_error()
+    return KeptRows(folded.version, tuple(apart), first, users, error)
+
+
+def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> KeptRows | None:
+    """Return kept rows as they are now; None if too much has changed since."""
+    if kept is None or folded.version < kept.version:
+        return None
+    # Whatever stands up to here is as it was.
+    until = min(kept.version, folded.oldest_since(kept.version) - 1)
+    if until == folded.version:
+        return kept
+    older = kept.newest[bisect_left(kept.newest, -until, key=lambda row: -row.version) :]
+    if not (older or kept.all_read):
+        return None
+    rows = source.shown_since(until, _MOST)
+    if len(rows) == _MOST:
+        return None
+    users = [row for row in rows if row.kind == "user"]
+    first, error = _up_to(until, kept.first_user), _up_to(until, kept.error)
+    latest = [*users, *(row for row in kept.latest_users if row.version <= until)][:2]
+    errors = [row for row in rows if row.kind == "error" and row.summarised_by is None]
+    if len(latest) < len(kept.latest_users) or (kept.error and not (error or errors)):
+        return None  # Another one is the latest now, and it may be far back.
+    standing = [row for row in rows if row.summarised_by is None]
+    visible = [row for row in standing if row.kind not in RENDERED_FIRST]
+    apart = [row for row in kept.apart if row.version <= until]
+    apart += [row for row in rows if row.kind in RENDERED_FIRST]
+    apart += [row for row in standing if row.kind == "summary"]
+    return KeptRows(
+        folded.version,
+        tuple(sorted(apart, key=lambda row: row.key)),
+        first or (users[-1] if users else None),
+        tuple(latest),
+        errors[0] if errors else error,
+        (*visible, *older),
+        kept.all_read,
+    )
+
+
+def _up_to(version: int, row: ContextRow | None) -> ContextRow | None:
+    return row if row is not None and row.version <= version else None

@@ -1,0 +1,1 @@
+"""The engine of the read side: what a projection is, catching up, rebuilding, comparing."""

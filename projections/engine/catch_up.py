@@ -1,0 +1,352 @@
+"""Catch-up: the one path by which a projection's tables come to say what the events say.
+
+`CatchUp` reads the events after a conversation's head and folds them, then writes rows, state and
+new head in one transaction if the head is where it was; a long way it goes in several. A read does
+so for the conversation it is asked about, the worker for those that the feed names, and the rebuild
+for all; so they cannot differ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+import psycopg
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.errors import BlobDamaged, ProjectionFailed, StatementRefused
+from eventstore.events import RecordedEvent
+from eventstore.sql.dialect import AnyConnection, DriverConnection, dialect_of
+from eventstore.sql.read import END, chain_at, read_page
+from eventstore.telemetry import operation
+from projections.engine import heads
+from projections.engine.folds import BoundFolds, Fold, begin, go_on, is_own_fault
+from projections.engine.generations import IN_MEMORY, Generation
+from projections.engine.heads import Head
+from projections.engine.projection import Projection
+from projections.tokens.counts import BoundCounts, TokenCounts
+
+__all__ = [
+    "PATIENCE_MS",
+    "PIECE",
+    "Begin",
+    "CatchUp",
+    "Pause",
+    "at_once",
+    "catch_up",
+    "fold_anew",
+    "in_pieces",
+    "is_current",
+    "resume",
+]
+
+C = TypeVar("C", Connection, DriverConnection)
+Pause = Callable[[float], None]
+"""Called after each transaction that writes, with the seconds that it took.
+
+To end it, raise what is no `Exception`: those are taken for the conversation's.
+"""
+
+PIECE = 1_000
+"""Events after which a catch-up should commit: until then others wait, on SQLite all that write."""
+
+PATIENCE_MS = 500
+"""How long a read waits for a lock, which it needs to keep what it folds, and not to answer."""
+
+_PAGE = 1_000
+_DAMAGED = (BlobDamaged, ValueError, TypeError, LookupError, RecursionError)
+"""What reading a row raises whose payload, blob or metadata is damaged; no error of a driver."""
+_FEW = 64  # events; of so few new ones no message has been counted before
+_ATTEMPTS = 3  # in which others may come between folding and writing
+
+
+def at_once(_: float) -> None:
+    """Go on without a pause."""
+
+
+def is_current(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> bool:
+    """Whether the generation has folded every event of the conversation, which exists."""
+    return not heads.behind(connection, [generation], [conversation_id])
+
+
+@dataclass(frozen=True, slots=True)
+class Begin(Generic[C]):
+    """How a catch-up begins its transactions: those that read, and those that write."""
+
+    reading: Callable[[], AbstractContextManager[C]]
+    writing: Callable[[], AbstractContextManager[C]]
+
+
+class CatchUp:
+    """The catching up of one conversation in some generations, piece by piece.
+
+    A piece is folded by `fold`, which locks nothing and writes nothing, and then written by `save`,
+    unless somebody else has come between.
+
+    Attributes:
+        done: Whether the conversation has been caught up to its end.
+        version: Of the last event that was folded.
+        erasures: How often the conversation had been erased by then.
+        stood: Version and chain from which the last piece was folded, by generation.
+    """
+
+    def __init__(
+        self, generations: Sequence[Generation], conversation_id: UUID, *, before: int = END
+    ) -> None:
+        self.done = False
+        self.version = self.erasures = 0
+        self._generations = generations
+        self._conversation_id = conversation_id
+        self._before = before
+        self._counts = TokenCounts(conversation_id)
+        self._begun = False
+        self._folds: list[Fold] = []
+        self._bound: list[BoundFolds | BoundCounts] = []
+        self.stood: list[tuple[int, bytes | None]] = []
+        self._most = self._count = self._missed = 0
+        self._chain: bytes | None = None
+
+    def fold(self, connection: AnyConnection, most: int = PIECE) -> int:
+        """Fold the next events in memory; return how many were read.
+
+        Give it a transaction for reading: whatever a text makes slow happens here. Fewer than
+        ``most`` are the last. One pass over the events serves every generation.
+
+        Raises:
+            ProjectionFailed: A fold raised, an event cannot be read, or rows cannot be converted.
+        """
+        stream = self._conversation_id
+        with operation(
+            "projections", "catch_up", tell_slow=True, conversation_id=stream
+        ) as caught_up:
+            self._take_up(connection)
+            self.version = min(version for version, _ in self.stood)
+            page = _page(connection, self._folds, stream, self.version, self._before, most)
+            if page:
+                self.version, self._chain = page[-1].version, page[-1].chain
+                self._look_for_counts(connection, page)
+                with self._counts.active():
+                    for fold in self._folds:
+                        fold.feed(page)
+                bound = BoundFolds.of(connection, self._folds, stream)
+                self._bound = [bound, self._counts.bind(dialect_of(connection))]
+            self._most, self._count, self.done = most, len(page), not page
+            caught_up.note(version=self.version, events=len(page))
+        return len(page)
+
+    def save(self, connection: AnyConnection) -> None:
+        """Write what was folded, in the caller's transaction, which must be one for writing.
+
+        Runs statements alone, whose values are bound.
+
+        If others have folded or erased since, nothing is written, and `fold` is to be called again.
+        After some attempts it is folded here, under the lock, so that the others cannot win for
+        ever. A second caller for the same conversation waits for the first.
+
+        Raises:
+            ProjectionFailed: As `fold`, or the rows cannot be written; the caller's transaction
+                must be rolled back, and this object not used again. Where statements are pipelined,
+                it may come as the driver's error, and later.
+        """
+        if self._count and not self._stands(connection):
+            self._missed += 1
+            if self._missed < _ATTEMPTS:
+                return
+            self.fold(connection, self._most)
+        if self._count:
+            for each in self._bound:
+                each.write(connection)
+            self.done = self._count < self._most
+
+    def piece(self, connection: AnyConnection) -> None:
+        """Fold and save the next events in one transaction, which must be one for writing.
+
+        Raises:
+            ProjectionFailed: As `save`.
+        """
+        self._lock(connection)
+        self.fold(connection)
+        self.save(connection)
+
+    @property
+    def pending(self) -> bool:
+        """Whether `fold` has found something to save."""
+        return self._count > 0
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Raise `ProjectionFailed` where a pipelined statement of a piece fails in the block."""
+        try:
+            yield
+        except (DBAPIError, psycopg.Error, StatementRefused) as error:
+            if not is_own_fault(error):
+                raise
+            name = self._generations[0].projection.name
+            raise ProjectionFailed(name, self._conversation_id, self.version) from error
+
+    def _take_up(self, connection: AnyConnection) -> None:
+        """Begin where the heads stand."""
+        stream = self._conversation_id
+        # Before what is read: an erasure in between is then seen at the end.
+        erasures = erasure_count(connection, [stream])
+        if erasures != self.erasures:
+            # What was counted may be of what is erased.
+            self._counts, self.erasures, self._begun = TokenCounts(stream), erasures, False
+        self._folds = [go_on(head) for head in heads.of(connection, self._generations, stream)]
+        self.stood = [(fold.version, fold.chain) for fold in self._folds]
+
+    def _look_for_counts(self, connection: AnyConnection, page: Sequence[RecordedEvent]) -> None:
+        self._counts.go_on_in(connection)
+        if not self._begun and (page[0].version == 1 or len(page) > _FEW):
+            # Another generation may have folded them.
+            self._counts.look_in(connection)
+            self._counts.read_ahead()
+        self._begun = True
+
+    def _lock(self, connection: AnyConnection) -> list[Head]:
+        erasure_lock(connection, self._conversation_id)
+        return heads.lock(connection, self._generations, self._conversation_id)
+
+    def _stands(self, connection: AnyConnection) -> bool:
+        """Whether everything is as it was when it was folded; it stays so from now on.
+
+        Also the events that were folded: not where the database has gone back to an older state.
+        """
+        stands = [(head.version, head.chain) for head in self._lock(connection)]
+        erasures = erasure_count(connection, [self._conversation_id])
+        chain = chain_at(connection, self._conversation_id, self.version)
+        return (stands, erasures, chain) == (self.stood, self.erasures, self._chain)
+
+
+def in_pieces(several: Sequence[CatchUp], begin: Begin[Any], pause: Pause = at_once) -> None:
+    """Catch conversations up, in order, each to its end, in many short transactions.
+
+    Each piece of events, which may be of several conversations, is folded in a transaction that
+    reads, and written in one that does little else: whoever waits for it, on SQLite all that write,
+    waits for no fold, no tokenizer and no long text.
+
+    Raises:
+        ProjectionFailed: As `CatchUp.save`. What was written before stays.
+    """
+    waiting = list(several)
+    while waiting:
+        folded, room = [], PIECE
+        with begin.reading() as connection:
+            for each in waiting:
+                room -= each.fold(connection, room)
+                folded.append(each)
+                if not room:
+                    break
+        started = time.monotonic()
+        if any(each.pending for each in folded):
+            with begin.writing() as connection:
+                for each in folded:
+                    each.save(connection)
+        waiting = [each for each in waiting if not each.done]
+        pause(time.monotonic() - started)
+
+
+def catch_up(
+    connection: AnyConnection,
+    generations: Sequence[Generation],
+    conversation_id: UUID,
+    *,
+    before: int = END,
+) -> None:
+    """Fold all that a conversation has gained, in the caller's transaction, which writes.
+
+    With ``before``, only the events below that version.
+
+    Raises:
+        ProjectionFailed: As `CatchUp.save`.
+    """
+    catching_up = CatchUp(generations, conversation_id, before=before)
+    while not catching_up.done:
+        catching_up.piece(connection)
+
+
+def fold_anew(
+    connection: AnyConnection,
+    generations: Sequence[Generation],
+    conversation_id: UUID,
+    *,
+    before: int = END,
+    counts: TokenCounts | None = None,
+) -> list[Fold]:
+    """Return folds of the whole conversation, or of the versions below ``before``, in memory.
+
+    Reads events alone, in the caller's transaction, and writes nothing. Tokens are taken from
+    ``counts``, which then holds what was counted; without it they are counted anew.
+
+    Raises:
+        ProjectionFailed: A fold raised, or an event cannot be read.
+    """
+    folds, after = [begin(generation) for generation in generations], 0
+    if counts is not None:
+        counts.read_ahead()
+    with counts.active() if counts else nullcontext():
+        while page := _page(connection, folds, conversation_id, after, before):
+            for fold in folds:
+                fold.feed(page)
+            after = page[-1].version
+            if len(page) < _PAGE:
+                break
+    return folds
+
+
+def resume(
+    connection: AnyConnection,
+    projection: Projection,
+    live: Generation | None,
+    conversation_id: UUID,
+    counts: TokenCounts,
+) -> Fold:
+    """Return the fold of a conversation, from where ``live`` stands to the end, in memory.
+
+    Locks and writes nothing: for connections that may only read. Run it in a snapshot.
+    Tokens are taken from ``counts``.
+
+    Raises:
+        ProjectionFailed: The fold raised, or an event cannot be read.
+    """
+    fold = begin(live or Generation(projection, IN_MEMORY, None))
+    if live is not None:
+        for head in heads.read(connection, [live], conversation_id).values():
+            fold = go_on(head)
+    while page := _page(connection, [fold], conversation_id, fold.version):
+        if fold.version == 0 or len(page) > _FEW:
+            counts.read_ahead()
+        with counts.active():
+            fold.feed(page)
+    return fold
+
+
+def _page(
+    connection: AnyConnection,
+    folds: Sequence[Fold],
+    conversation_id: UUID,
+    after: int,
+    before: int = END,
+    limit: int = _PAGE,
+) -> list[RecordedEvent]:
+    try:
+        return read_page(connection, conversation_id, after=after, before=before, limit=limit)
+    except _DAMAGED as error:
+        version = _damaged(connection, conversation_id, after)
+        name = folds[0].generation.projection.name
+        raise ProjectionFailed(name, conversation_id, version) from error
+
+
+def _damaged(connection: AnyConnection, conversation_id: UUID, after: int) -> int:
+    """Return the first version after that one which cannot be read."""
+    version = after + 1
+    with suppress(*_DAMAGED):
+        while read_page(connection, conversation_id, after=version - 1, limit=1):
+            version += 1
+    return version

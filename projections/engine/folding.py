@@ -1,0 +1,306 @@
+"""What the folds share: a draft of the next state, memories of bounded size, rows, and texts.
+
+A fold works on a `Draft`, which copies what it changes, so the state that it was given stays as it
+was. What a state remembers is limited in number: the oldest entry goes first, and what was
+forgotten is then treated as never seen. Entries are ordered by age, so a state must be stored with
+the order of its keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from functools import lru_cache
+from types import UnionType
+from typing import Any, Self, get_args, get_type_hints
+from uuid import UUID
+
+from eventstore.events import (
+    ContentPart,
+    ConversationStart,
+    FilePart,
+    ImagePart,
+    ModeSwitch,
+    OtherPart,
+    ReasoningPart,
+    RecordedEvent,
+    RefusalPart,
+    Retraction,
+    Sections,
+    TextPart,
+    ToolResult,
+)
+from projections.engine.projection import Change, Column, ColumnType, Patch, Put, State
+
+__all__ = [
+    "CLOSED_LIMIT",
+    "OPEN_LIMIT",
+    "PREVIEW_CHARS",
+    "SEALS",
+    "Draft",
+    "Handler",
+    "Row",
+    "columns_of",
+    "day_of",
+    "elapsed_ms",
+    "mode_marks",
+    "moment_text",
+    "not_yet_within",
+    "one_line",
+    "result_text",
+    "retracted",
+    "run",
+    "sections_text",
+    "text_of",
+    "where",
+    "withdraw",
+]
+
+OPEN_LIMIT = 256  # entries; open calls, turns, runs ... of one kind that a state remembers
+CLOSED_LIMIT = 64  # entries; ended calls that a state remembers, to know a duplicate
+WITHDRAWN_LIMIT = 64  # ranges of versions that were withdrawn, which a state remembers
+PREVIEW_CHARS = 200
+
+SEALS = frozenset({"not_started", "outcome_unknown"})
+"""Statuses that stand in for a result; a real one that comes later replaces them."""
+
+_TELL_THE_MODE = frozenset({ConversationStart, ModeSwitch})
+
+_COLUMN_TYPES: dict[Any, ColumnType] = {
+    str: "text",
+    int: "integer",
+    float: "float",
+    bool: "boolean",
+    datetime: "timestamp",
+    UUID: "uuid",
+}
+
+
+class Draft:
+    """The state and the changes of one event, while its fold writes them."""
+
+    __slots__ = ("_own", "changes", "event", "state")
+
+    def __init__(self, state: State, event: RecordedEvent) -> None:
+        self.state = state
+        self._own = False
+        self.event = event
+        self.changes: list[Change] = []
+
+    @property
+    def now(self) -> str:
+        """When the event happened, as a state can hold it."""
+        return moment_text(self.event.occurred_at)
+
+    def put(self, table: str, key: tuple[Any, ...], values: dict[str, Any]) -> None:
+        """Add a `Put` to the changes."""
+        self.changes.append(Put(table, key, values))
+
+    def set(self, **values: Any) -> None:
+        """Set top-level entries of the state, which is copied the first time."""
+        if not self._own:
+            self.state, self._own = dict(self.state), True
+        self.state.update(values)
+
+    def get(self, memory: str, key: str | None) -> Any:
+        """Return what a memory holds under a key, or None."""
+        return None if key is None else self.state[memory].get(key)
+
+    def keep(self, memory: str, key: str, value: Any, limit: int = OPEN_LIMIT) -> None:
+        """Hold a value under a key, and forget the oldest one beyond the limit."""
+        entries = self.state[memory].copy()  # not {**entries}, which is slow once some were deleted
+        entries[key] = value
+        if len(entries) > limit:
+            del entries[next(iter(entries))]
+        self._hold(memory, entries)
+
+    def drop(self, memory: str, key: str | None) -> Any:
+        """Forget a key, and return what was held under it, or None."""
+        entries = self.state[memory]
+        if key is None or key not in entries:
+            return None
+        left = dict(entries)
+        dropped = left.pop(key)
+        self._hold(memory, left)
+        return dropped
+
+    def _hold(self, name: str, value: Any) -> None:
+        if not self._own:
+            self.state, self._own = dict(self.state), True
+        self.state[name] = value
+
+
+Handler = Callable[[Draft, Any], None]
+
+
+def run(
+    handlers: Mapping[type, Handler], state: State, event: RecordedEvent
+) -> tuple[State, list[Change]]:
+    """Fold an event with the handler of its payload's class, if there is one.
+
+    The handler of ``NoneType`` gets the events whose payload was erased.
+    """
+    handler = handlers.get(type(event.data))
+    if handler is None:
+        return state, []
+    draft = Draft(state, event)
+    handler(draft, event.data)
+    return draft.state, draft.changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of a read model, as the views return it; the fields are the table's columns."""
+
+    conversation_id: UUID
+
+    @classmethod
+    def from_row(cls, row: Mapping[Any, Any]) -> Self:
+        """Make one from a mapping of column names to Python values; other names are ignored."""
+        return cls(**{field.name: row[field.name] for field in fields(cls) if field.name in row})
+
+
+def columns_of(row: type[Row]) -> tuple[Column, ...]:
+    """Return the columns of the table whose rows are of this class."""
+    hints = get_type_hints(row)
+    names = [field.name for field in fields(row) if field.name != "conversation_id"]
+    return tuple(Column(name, _column_type(hints[name])) for name in names)
+
+
+def _column_type(hint: Any) -> ColumnType:
+    members = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return next((_COLUMN_TYPES[member] for member in members if member in _COLUMN_TYPES), "json")
+
+
+def where(event: RecordedEvent) -> dict[str, Any]:
+    """Return the columns that tell to which part of the conversation an event belongs."""
+    told = vars(event.meta)  # a model's own attributes take three times as long to read
+    return {
+        "turn": told["turn"],
+        "step": told["step"],
+        "mode": told["mode"],
+        "session_id": told["session_id"],
+        "run_id": told["run_id"],
+        "agent_id": told["agent_id"],
+    }
+
+
+def mode_marks(state: State, event: RecordedEvent) -> dict[str, Any]:
+    """Return what changes in the state's ``mode`` and ``switched``.
+
+    What the conversation was told counts; until it was told, the mode that its events carry.
+    """
+    data: Any = event.data
+    if type(data) in _TELL_THE_MODE and data.mode is not None:
+        return {"mode": data.mode, "switched": True}
+    if state["switched"] or event.meta.mode in (None, state["mode"]):
+        return {}
+    return {"mode": event.meta.mode}
+
+
+@lru_cache(maxsize=1024)
+def day_of(moment: datetime) -> str:
+    """Return the day in UTC, as ``YYYY-MM-DD``."""
+    return (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).date().isoformat()
+
+
+@lru_cache(maxsize=1024)
+def moment_text(moment: datetime) -> str:
+    """Return a moment in UTC as a state can hold it; what is appended together has one."""
+    return moment.isoformat()
+
+
+def elapsed_ms(start: str | None, end: datetime) -> int | None:
+    """Return the milliseconds from a moment in a state to a later one; 0 if clocks disagree."""
+    if start is None:
+        return None
+    return max(0, round((end - datetime.fromisoformat(start)).total_seconds() * 1000))
+
+
+def one_line(text: str, limit: int = PREVIEW_CHARS) -> str:
+    """Return the start of a text without line breaks, in at most ``limit`` characters."""
+    start = text[:limit]
+    if start.isprintable() and "  " not in start and start == start.strip():
+        return start  # as nearly always, and told faster than words are split and joined
+    return " ".join(text.lstrip()[: 4 * limit].split())[:limit]
+
+
+def text_of(parts: Iterable[ContentPart], *, joint: str = "\n") -> str:
+    """Return parts as text, with a short stand-in for images, files and the like."""
+    return joint.join(map(_part_text, parts))
+
+
+def _part_text(part: ContentPart) -> str:
+    match part:
+        case TextPart() | ReasoningPart() | RefusalPart():
+            return part.text
+        case ImagePart():
+            return "[image]"
+        case FilePart():
+            return f"[file: {part.name or part.path or part.file_id or 'unnamed'}]"
+        case OtherPart():
+            return "[other content]"
+
+
+def sections_text(sections: Sections | None) -> str:
+    """Return the most detailed level of sections as text; empty if there are none."""
+    return "\n\n".join(section.text for section in sections.live) if sections else ""
+
+
+def result_text(result: ToolResult) -> str | None:
+    """Return a result's content as text; of one that is in a blob, the preview."""
+    if isinstance(result.content, str):
+        return result.content
+    if result.content is not None:
+        return text_of(result.content)
+    return result.preview if result.preview is not None else sections_text(result.sections) or None
+
+
+def retracted(retraction: Retraction, event: RecordedEvent) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of versions that a retraction withdraws, as far as they lie before it."""
+    for item in retraction.versions:
+        last = min(item.last, event.version - 1)
+        if item.first <= last:
+            yield item.first, last
+
+
+def withdraw(
+    draft: Draft, retraction: Retraction, table: str, column: str, values: dict[str, Any]
+) -> None:
+    """Patch the rows of a table whose version was withdrawn, and had not been before."""
+    new, known = not_yet_within(retracted(retraction, draft.event), draft.state["withdrawn"])
+    draft.set(withdrawn=known)
+    for first, last in new:
+        draft.changes.append(Patch(table, column, first, last, values))
+
+
+def not_yet_within(
+    ranges: Iterable[tuple[int, int]], known: Sequence[Sequence[int]]
+) -> tuple[list[tuple[int, int]], list[list[int]]]:
+    """Return what of ranges is not within known ones, and all of them together.
+
+    Both ends are included. Known ranges are apart from each other, in order, and as many as are
+    remembered: what was forgotten is new once more.
+    """
+    new: list[tuple[int, int]] = []
+    for first, last in _joined(map(list, ranges)):
+        place = first
+        for low, high in known:
+            if high >= place and low <= last:
+                if low > place:
+                    new.append((place, low - 1))
+                place = high + 1
+        if place <= last:
+            new.append((place, last))
+    return new, _joined([*map(list, known), *map(list, new)])[-WITHDRAWN_LIMIT:]
+
+
+def _joined(ranges: Iterable[list[int]]) -> list[list[int]]:
+    found: list[list[int]] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = [found[-1][0], max(found[-1][1], last)]
+        else:
+            found.append([first, last])
+    return found

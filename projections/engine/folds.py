@@ -1,0 +1,353 @@
+"""Patches of many rows in memory: each costs what it matches, not what there is.
+
+A conversation may be retracted or summarised thousands of times. A patch looks at the values of one
+column, so the rows stand by those values; without, every patch would look at every row.
+
+Row changes, collected while folding and written together.
+
+Changes of the same row are merged first, so that a page of a thousand chunks writes its timeline
+item once. While nothing of the conversation is in the tables, patches are applied in memory.
+Otherwise a patch may concern rows that only the tables hold: then what was merged before it is
+written before it. Values are converted, and texts encoded, before anything is written (`bind`).
+
+A generation's fold of one conversation: events in, and then statements that write its rows.
+
+Folding, converting values and encoding texts hold no lock; what is written is bound beforehand, so
+that the transaction that writes only runs statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Table
+
+from eventstore.errors import KeyUnavailable, ProjectionFailed
+from eventstore.events import RecordedEvent
+from eventstore.sql.dialect import AnyConnection, Bound, Dialect, dialect_of
+from eventstore.sql.failures import is_away
+from projections.engine import heads
+from projections.engine import rows as row_statements
+from projections.engine.generations import Generation, is_gone
+from projections.engine.heads import Head
+from projections.engine.projection import Change, Patch, Projection, Put, ReadTable, State
+from projections.engine.tables import stored
+
+__all__ = [
+    "BoundFolds",
+    "Fold",
+    "PatchedRows",
+    "RowBuffer",
+    "begin",
+    "blamed",
+    "go_on",
+    "is_own_fault",
+]
+
+
+Key = tuple[Any, ...]
+
+
+class PatchedRows:
+    """Rows of one table by key, and which of them have which value in the columns of patches."""
+
+    def __init__(self, declared: ReadTable) -> None:
+        self.rows: dict[Key, dict[str, Any]] = {}
+        self._places = {name: place for place, name in enumerate(declared.key)}
+        self._found: dict[str, dict[int, dict[Key, None]]] = {}
+
+    def put(self, key: Key, values: Mapping[str, Any]) -> None:
+        """Set columns of a row, which is made if it is not there."""
+        self.rows.setdefault(key, {}).update(values)
+        for column, found in self._found.items():
+            place = self._places.get(column)
+            value = values.get(column) if place is None else key[place]
+            if value is not None:
+                found.setdefault(value, {})[key] = None
+
+    def patch(self, patch: Patch) -> list[Key]:
+        """Set columns of the rows that match; return their keys."""
+        keys = list(self._matching(patch))
+        for key in keys:
+            self.put(key, patch.values)
+        return keys
+
+    def _matching(self, patch: Patch) -> Iterator[Key]:
+        column, first, last = patch.column, patch.first, patch.last
+        place = self._places.get(column)
+        found = self._found.get(column)
+        if found is None:
+            found = self._found[column] = {}
+            for key, row in self.rows.items():
+                value = row.get(column) if place is None else key[place]
+                if value is not None:
+                    found.setdefault(value, {})[key] = None
+        few = last - first < len(found)
+        values = (
+            range(first, last + 1) if few else [each for each in found if first <= each <= last]
+        )
+        for value in values:
+            held = found.get(value, {})
+            # Rows that have another value by now are forgotten here, once.
+            for key in [key for key in held if place is None and self.rows[key][column] != value]:
+                del held[key]
+            yield from held
+
+
+_FEW = 4  # patches; more are worth reading what they may match
+_Rows = dict[str, dict[Key, dict[str, Any]]]
+
+
+class RowBuffer:
+    """The rows that a fold has changed, by table and key, not yet written.
+
+    ``fresh`` says that nothing of the conversation is in the tables: then rows are complete, and
+    are inserted without looking for older ones.
+    """
+
+    def __init__(self, projection: Projection, *, fresh: bool) -> None:
+        self._declared: dict[str, ReadTable] = {table.name: table for table in projection.tables}
+        self._fresh = fresh
+        self._earlier: list[_Rows | Patch] = []
+        self._rows: _Rows = {}
+        self._patched: dict[str, PatchedRows] = {}
+        self._begin()
+
+    def add(self, changes: Iterable[Change]) -> None:
+        """Merge changes, in the order in which the fold gave them."""
+        for change in changes:
+            if isinstance(change, Put):
+                self._patched[change.table].put(change.key, change.values)
+            elif self._fresh:
+                self._patched[change.table].patch(change)
+            else:
+                self._earlier += [self._rows, change]
+                self._begin()
+
+    def complete_rows(self, table: str) -> list[dict[str, Any]]:
+        """Return a table's rows with every column, those never set as None."""
+        declared = self._declared[table]
+        blank = dict.fromkeys(column.name for column in declared.columns)
+        return [
+            blank | dict(zip(declared.key, key, strict=True)) | values
+            for key, values in self._rows[table].items()
+        ]
+
+    def new_rows(self, table: str) -> Mapping[Key, Mapping[str, Any]]:
+        """Return the rows that a fold of the whole conversation made of a table, by key."""
+        return self._rows[table]
+
+    def write(
+        self, connection: AnyConnection, tables: Mapping[str, Table], conversation_id: UUID
+    ) -> None:
+        """Write the changes, in the caller's transaction, and forget them."""
+        for each in self.bind(connection, tables, conversation_id):
+            each.run(connection)
+
+    def bind(
+        self, connection: AnyConnection, tables: Mapping[str, Table], conversation_id: UUID
+    ) -> list[Bound]:
+        """Return the statements that write the changes, in order, and forget these.
+
+        Reads alone, in the caller's transaction: what the rows hold that many patches may match.
+        The statements are good as long as nobody else has written rows of the conversation.
+        """
+        dialect = dialect_of(connection)
+        bound: list[Bound] = []
+        if self._fresh:
+            for name, rows in self._rows.items():
+                if rows:
+                    complete = [
+                        {"conversation_id": conversation_id, **stored(tables[name], row)}
+                        for row in self.complete_rows(name)
+                    ]
+                    bound.append(row_statements.insert(dialect, tables[name], complete))
+        else:
+            steps: Sequence[_Rows | Patch] = (*self._earlier, self._rows)
+            if len(self._earlier) > 2 * _FEW:
+                steps = [self._replayed(connection, tables, conversation_id, steps)]
+            for step in steps:
+                if isinstance(step, Patch):
+                    within = (step.column, step.first, step.last)
+                    made = (dialect, tables[step.table], conversation_id, within, step.values)
+                    bound.append(row_statements.patch(*made))
+                else:
+                    bound += self._upserts(dialect, tables, conversation_id, step)
+        self._earlier = []
+        self._begin()
+        self._fresh = False
+        return bound
+
+    def _begin(self) -> None:
+        self._patched = {name: PatchedRows(each) for name, each in self._declared.items()}
+        self._rows = {name: each.rows for name, each in self._patched.items()}
+
+    def _replayed(
+        self,
+        connection: AnyConnection,
+        tables: Mapping[str, Table],
+        conversation_id: UUID,
+        steps: Sequence[_Rows | Patch],
+    ) -> _Rows:
+        """Return what many steps come to, as changes of rows by key.
+
+        The database would look through the conversation's rows for each of the patches.
+        """
+        known: dict[str, PatchedRows] = {}
+        for name, declared in self._declared.items():
+            columns = {
+                each.column for each in steps if isinstance(each, Patch) and each.table == name
+            }
+            known[name] = PatchedRows(declared)
+            if columns:
+                wanted = (*declared.key, *sorted(columns.difference(declared.key)))
+                for row in row_statements.columns_of(
+                    connection, tables[name], conversation_id, wanted
+                ):
+                    values = dict(zip(wanted, row, strict=True))
+                    known[name].put(tuple(row[: len(declared.key)]), values)
+        changed: _Rows = {name: {} for name in self._declared}
+        for step in steps:
+            if isinstance(step, Patch):
+                for key in known[step.table].patch(step):
+                    changed[step.table].setdefault(key, {}).update(step.values)
+                continue
+            for name, put in step.items():
+                for key, values in put.items():
+                    known[name].put(key, values)
+                    changed[name].setdefault(key, {}).update(values)
+        return changed
+
+    def _upserts(
+        self,
+        dialect: Dialect,
+        tables: Mapping[str, Table],
+        conversation_id: UUID,
+        batch: _Rows,
+    ) -> Iterator[Bound]:
+        for name, merged in batch.items():
+            keys = self._declared[name].key
+            # Rows that set the same columns share a statement.
+            groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+            for key, values in merged.items():
+                row = {"conversation_id": conversation_id, **dict(zip(keys, key, strict=True))}
+                row |= stored(tables[name], values)
+                groups.setdefault(tuple(sorted(values)), []).append(row)
+            for columns, group in groups.items():
+                yield row_statements.upsert(dialect, tables[name], columns, group)
+
+
+@dataclass(slots=True)
+class Fold:
+    """A generation's fold of one conversation, as far as it has come."""
+
+    generation: Generation
+    version: int
+    state: State
+    buffer: RowBuffer
+    chain: bytes | None = None
+
+    def feed(self, events: Sequence[RecordedEvent]) -> None:
+        """Fold events, in order; those at or below the fold's version are passed over.
+
+        Raises:
+            ProjectionFailed: The projection's fold raised.
+        """
+        projection, add = self.generation.projection, self.buffer.add
+        fold = projection.fold
+        state, version, chain = self.state, self.version, self.chain
+        try:
+            for event in events:
+                if event.version > version:
+                    state, changes = fold(state, event)
+                    if changes:
+                        add(changes)
+                    version, chain = event.version, event.chain
+        except Exception as error:
+            if not is_own_fault(error):
+                raise  # A fold asks for token counts that are kept.
+            raise ProjectionFailed(projection.name, event.conversation_id, event.version) from error
+        finally:
+            self.state, self.version, self.chain = state, version, chain
+
+
+def is_own_fault(error: Exception) -> bool:
+    """Whether an error lies in what is folded or written: no waiting and no second look helps.
+
+    Whatever is not known to be the database's own state, that of the keys, or a cut-over, counts
+    as that.
+    """
+    if isinstance(error, KeyUnavailable):
+        return error.lasting
+    return not is_away(error) and not is_gone(error)
+
+
+def begin(generation: Generation) -> Fold:
+    """Return the fold of a conversation of which nothing has been folded."""
+    projection: Projection = generation.projection
+    return Fold(generation, 0, projection.initial(), RowBuffer(projection, fresh=True))
+
+
+def go_on(head: Head) -> Fold:
+    """Return the fold of a conversation from where its head stands."""
+    if head.version == 0:
+        return begin(head.generation)
+    buffer = RowBuffer(head.generation.projection, fresh=False)
+    return Fold(head.generation, head.version, head.state, buffer, head.chain)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFolds:
+    """The statements that write rows, states and heads of folds of one conversation."""
+
+    conversation_id: UUID
+    _steps: Sequence[tuple[Generation, int, Sequence[Bound]]]
+
+    @classmethod
+    def of(
+        cls, connection: AnyConnection, folds: Sequence[Fold], conversation_id: UUID
+    ) -> BoundFolds:
+        """Bind what was folded, in a transaction that reads; the folds are not used again.
+
+        Raises:
+            ProjectionFailed: What a fold has made cannot be converted.
+        """
+        steps: list[tuple[Generation, int, Sequence[Bound]]] = []
+        for fold in folds:
+            generation = fold.generation
+            with blamed(generation, conversation_id, fold.version):
+                bound = fold.buffer.bind(connection, generation.tables, conversation_id)
+            steps.append((generation, fold.version, bound))
+        first = folds[0]
+        with blamed(first.generation, conversation_id, first.version):
+            reached = [Head(each.generation, each.version, each.state) for each in folds]
+            saved = heads.save(dialect_of(connection), conversation_id, reached)
+        return cls(conversation_id, [*steps, (first.generation, first.version, [saved])])
+
+    def write(self, connection: AnyConnection) -> None:
+        """Run the statements, in the caller's transaction, which must be one for writing.
+
+        Raises:
+            ProjectionFailed: The database, or its driver, does not take what a fold has made.
+        """
+        for generation, version, statements in self._steps:
+            with blamed(generation, self.conversation_id, version):
+                for each in statements:
+                    each.run(connection)
+
+
+@contextmanager
+def blamed(generation: Generation, conversation_id: UUID, version: int) -> Iterator[None]:
+    """Raise `ProjectionFailed` for any error that lies in what the block does."""
+    try:
+        yield
+    except ProjectionFailed:
+        raise
+    except Exception as error:
+        if not is_own_fault(error):
+            raise
+        raise ProjectionFailed(generation.projection.name, conversation_id, version) from error

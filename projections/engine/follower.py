@@ -1,0 +1,164 @@
+"""Following the feed: catching up every conversation that has gained events.
+
+A generation remembers in its ``cursor`` the place in the feed up to which nothing is behind; so
+finding those that are costs what has happened since, and nothing when nothing has. Readers across
+conversations and the worker share this path, and any number of them may run at once: each
+conversation is folded under its own lock, and the cursor only moves on from where it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection
+
+from eventstore import EventStore
+from eventstore.sql import feed
+from eventstore.sql.dialect import DriverConnection, Statement, run_each
+from projections.engine import heads
+from projections.engine.catch_up import Begin, CatchUp, Pause, at_once, in_pieces
+from projections.engine.folds import is_own_fault
+from projections.engine.generations import Generation, find_all_live
+from projections.engine.projection import Projection
+from projections.engine.set_aside import catch_up_or_set_aside, noted
+
+__all__ = ["catch_up_behind", "late", "retry_set_aside"]
+
+_Part = Sequence[tuple[UUID, list[Generation]]]
+_LOOK = 2_000
+_TOGETHER = 20  # conversations; fewer where they have gained more than a piece of events
+_MOVE = Statement(
+    *(
+        f"""
+        UPDATE projections SET cursor = :after
+        WHERE name = :name AND generation = :generation AND cursor {same} :before
+        """  # noqa: S608 - one of two operators
+        for same in ("IS", "IS NOT DISTINCT FROM")
+    )
+)
+
+
+def catch_up_behind(
+    store: EventStore,
+    projections: Sequence[Projection],
+    pause: Pause = at_once,
+    *,
+    patience_ms: int | None = None,
+) -> int:
+    """Catch up every conversation that is behind; return how many were.
+
+    Many short transactions: up to 20 conversations or 1,000 events each, then one for the cursor.
+    A conversation that cannot be folded is set aside and not counted; it is tried again when it
+    gains events. With ``patience_ms`` no transaction waits longer for a lock.
+    """
+    way = _Way(store, pause, patience_ms)
+    with store.on_driver() as connection:
+        found = find_all_live(connection, projections)
+    by_cursor: dict[str | None, list[Generation]] = {}
+    for generation in found:
+        if generation is not None:
+            by_cursor.setdefault(generation.cursor, []).append(generation)
+    return sum(_follow(way, group, cursor) for cursor, group in by_cursor.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How conversations are caught up: in which store, how fast, and how patiently."""
+
+    store: EventStore
+    pause: Pause = at_once
+    patience_ms: int | None = None
+
+    def on_driver(self) -> AbstractContextManager[DriverConnection]:
+        """Return a transaction for what can be made again."""
+        return self.store.on_driver(write=True, durable=False, patience_ms=self.patience_ms)
+
+    def writing(self) -> AbstractContextManager[Connection]:
+        """Return the same, as a connection of SQLAlchemy."""
+        return self.store.writing(durable=False, patience_ms=self.patience_ms)
+
+
+def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int:
+    looked_at, count = cursor, 0
+    while True:
+        with way.store.on_driver() as connection:
+            page = feed.behind(connection, looked_at, _LOOK)
+            behind = heads.behind(connection, generations, page.conversations)
+        # In one order everywhere, so that two followers cannot wait for each other.
+        late = sorted(behind.items(), key=lambda pair: pair[0])
+        for start in range(0, len(late), _TOGETHER):
+            count += _catch_up(way, late[start : start + _TOGETHER])
+        # Also past a conversation that was set aside: it must not hold up the others.
+        if page.safe != cursor:
+            _advance(way, generations, cursor, page.safe)
+            cursor = page.safe
+        looked_at = page.seen
+        if not page.more:
+            break
+    return count
+
+
+def retry_set_aside(store: EventStore, projections: Sequence[Projection]) -> None:
+    """Try again what was set aside, each by itself: the code may have been mended since."""
+    with store.reading() as connection:
+        live = find_all_live(connection, projections)
+        by_key = {(each.projection.name, each.number): each for each in live if each is not None}
+        found = noted(connection)
+    for failure in found:
+        generation = by_key.get((failure.projection, failure.generation))
+        if generation is not None:
+            _catch_up_alone(_Way(store), failure.conversation_id, [generation])
+
+
+def _catch_up(way: _Way, part: _Part) -> int:
+    several = [CatchUp(behind, conversation) for conversation, behind in part]
+    try:
+        in_pieces(several, Begin(way.store.on_driver, way.on_driver), way.pause)
+    except Exception as error:
+        if not is_own_fault(error):
+            raise
+        return sum(_catch_up_alone(way, *each) for each in part)
+    return len(part)
+
+
+def _catch_up_alone(way: _Way, conversation: UUID, behind: list[Generation]) -> bool:
+    begin = Begin(way.store.reading, way.writing)
+    return not catch_up_or_set_aside(begin, behind, conversation)
+
+
+def late(connection: Connection, generation: Generation | None) -> list[UUID]:
+    """Return every conversation that the generation has not folded to its end.
+
+    Looks at all conversations that have gained events since the generation's cursor, in the
+    caller's transaction, and moves nothing: for connections that may only read.
+    """
+    if generation is None:
+        return feed.gained(connection, None)
+    gained = feed.gained(connection, generation.cursor)
+    return list(heads.behind(connection, [generation], gained))
+
+
+def _advance(way: _Way, generations: Sequence[Generation], before: str | None, after: str) -> None:
+    """Move the cursors, but for those that somebody else has moved since they were read.
+
+    And none where the log has gone back meanwhile, and knows nothing of where they would stand.
+    """
+    with way.on_driver() as connection:
+        if not feed.holds(connection, after):
+            return
+        run_each(
+            connection,
+            _MOVE.on(connection.dialect),
+            [
+                {
+                    "name": generation.projection.name,
+                    "generation": generation.number,
+                    "before": before,
+                    "after": after,
+                }
+                for generation in generations
+            ],
+        )

@@ -1,0 +1,293 @@
+"""The registry of generations: which tables of a projection are live, being built, or dead.
+
+A generation belongs to one version of a projection's fold. Code always uses the newest live
+generation of its own version, so an old and a new version of a product may run side by side; the
+stable views follow the newest. A generation may go live while it lacks conversations: whoever
+reads one catches it up first.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import psycopg
+from sqlalchemy import Connection, Table, delete, exists, insert, not_, select, update
+from sqlalchemy.exc import DBAPIError
+
+from eventstore.errors import EventStoreError, StatementRefused
+from eventstore.events.codec import dumps, loads
+from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
+from eventstore.sql.schema import metadata_for
+from projections.engine import tables
+from projections.engine.projection import Projection
+
+__all__ = [
+    "IN_MEMORY",
+    "Generation",
+    "GenerationGone",
+    "LiveRow",
+    "Status",
+    "building",
+    "cut_over",
+    "drop_dead",
+    "find_all_live",
+    "find_live",
+    "forget_heads",
+    "gone",
+    "install",
+    "is_gone",
+    "newest",
+    "newest_live",
+    "registered",
+    "start_building",
+]
+
+IN_MEMORY = 0
+"""The number of a generation that no database has."""
+
+Status = Literal["building", "live", "dead"]
+
+LiveRow = tuple[str | None, int, int, str | None]
+"""Name, version, generation and cursor of a live generation."""
+
+_LIVE = Statement("SELECT name, version, generation, cursor FROM projections WHERE status = 'live'")
+
+
+class GenerationGone(EventStoreError):
+    """A cut-over has replaced the generation that was in use: look again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"a rebuild has replaced the tables in use: read again ({reason})")
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One set of a projection's tables, filled by one version of its fold.
+
+    ``cursor`` is the place in the feed up to which every conversation has been caught up.
+    """
+
+    projection: Projection
+    number: int
+    cursor: str | None
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """The tables, by their stable names."""
+        return tables.tables_of(self.projection, self.number)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is a copy in memory, of which nothing is kept."""
+        return self.number == IN_MEMORY
+
+
+@contextmanager
+def gone() -> Iterator[None]:
+    """Raise `GenerationGone` where a table has vanished between finding and using it."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, GenerationGone) or not is_gone(error):
+            raise
+        raise GenerationGone(str(_cause(error)).splitlines()[0]) from error
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether an error says that a table is missing, as after a cut-over."""
+    cause = _cause(error)
+    return isinstance(cause, GenerationGone | psycopg.errors.UndefinedTable) or (
+        isinstance(cause, sqlite3.OperationalError) and str(cause).startswith("no such table")
+    )
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """Return the driver's error, which SQLAlchemy wraps within a transaction, and we outside it."""
+    if isinstance(error, StatementRefused):
+        return error.__cause__
+    return error.orig if isinstance(error, DBAPIError) else error
+
+
+def registered(connection: Connection) -> list[dict[str, Any]]:
+    """Return every row of the registry, oldest generation first."""
+    registry = _registry(connection)
+    rows = connection.execute(select(registry).order_by(registry.c.name, registry.c.generation))
+    return [dict(row._mapping) for row in rows]
+
+
+def find_live(connection: Connection, projection: Projection) -> Generation | None:
+    """Return the newest live generation of this version of the projection, if there is one."""
+    return find_all_live(connection, [projection])[0]
+
+
+def find_all_live(
+    connection: AnyConnection, projections: Sequence[Projection]
+) -> list[Generation | None]:
+    """Return what `find_live` does for each of these projections, in one query."""
+    run = cursor(connection)
+    run.execute(_LIVE.on(dialect_of(connection)))
+    rows = [tuple(row) for row in run.fetchall()]
+    run.close()
+    return [newest(rows, projection) for projection in projections]
+
+
+def newest(rows: Iterable[LiveRow], projection: Projection) -> Generation | None:
+    """Return the newest generation of this version of the projection among live ones."""
+    numbered = {
+        number: cursor
+        for name, version, number, cursor in rows
+        if (name, version) == (projection.name, projection.version)
+    }
+    if not numbered:
+        return None
+    number = max(numbered)
+    return Generation(projection, number, numbered[number])
+
+
+def newest_live(connection: Connection, projection: Projection) -> tuple[Generation, int] | None:
+    """Return the newest live generation of any version, and that version."""
+    found = _newest(connection, projection, "live", None)
+    if found is None:
+        return None
+    registry = _registry(connection)
+    version = connection.execute(
+        select(registry.c.version).where(
+            registry.c.name == projection.name, registry.c.generation == found.number
+        )
+    ).scalar_one()
+    return found, version
+
+
+def building(connection: Connection, projection: Projection) -> Generation | None:
+    """Return the generation of this version that a rebuild has begun and not ended."""
+    return _newest(connection, projection, "building", projection.version)
+
+
+def install(connection: Connection, projections: Sequence[Projection]) -> None:
+    """Make each projection usable: an empty live generation where its version has none.
+
+    Run it under the schema lock, in the caller's transaction.
+    """
+    for projection in projections:
+        if find_live(connection, projection) is None:
+            number = _add(connection, projection, "live", None)
+            tables.point_views(connection, projection, number)
+
+
+def start_building(
+    connection: Connection, projection: Projection, cursor: str | None
+) -> Generation:
+    """Return the generation to rebuild into: the one begun before, or a new one.
+
+    ``cursor`` is the feed's end now: what comes after it is caught up once the generation is live.
+    Run it under the schema lock, in the caller's transaction.
+    """
+    begun = building(connection, projection)
+    if begun is not None:
+        return begun
+    return Generation(projection, _add(connection, projection, "building", cursor), cursor)
+
+
+def cut_over(connection: Connection, generation: Generation) -> None:
+    """Make a generation live and every older one dead, in the caller's transaction.
+
+    Older versions' generations die too: code of that version installs a new one if it still runs.
+    A generation that another rebuild has made live, or replaced, is left as it is.
+    """
+    registry = _registry(connection)
+    name = generation.projection.name
+    status = connection.execute(
+        select(registry.c.status).where(
+            registry.c.name == name, registry.c.generation == generation.number
+        )
+    ).scalar()
+    if status != "building":
+        return
+    older = (registry.c.name == name) & (registry.c.generation < generation.number)
+    connection.execute(update(registry).where(older).values(status="dead"))
+    connection.execute(
+        update(registry)
+        .where(registry.c.name == name, registry.c.generation == generation.number)
+        .values(status="live")
+    )
+    tables.point_views(connection, generation.projection, generation.number)
+
+
+def drop_dead(connection: Connection) -> bool:
+    """Drop one table of a dead generation; return whether there was one.
+
+    One to a transaction: a reader who has begun in one table and goes on in another would end in a
+    deadlock with a transaction that drops both, in the other order. Heads are left to
+    `forget_heads` for the same reason.
+    """
+    registry = _registry(connection)
+    dead = next((row for row in registered(connection) if row["status"] == "dead"), None)
+    if dead is None:
+        return False
+    name, *others = loads(dead["tables"])
+    tables.drop(connection, name)
+    row = (registry.c.name == dead["name"]) & (registry.c.generation == dead["generation"])
+    # An erasure looks into every table that is registered.
+    connection.execute(
+        update(registry).where(row).values(tables=dumps(others))
+        if others
+        else delete(registry).where(row)
+    )
+    return True
+
+
+def forget_heads(connection: Connection) -> None:
+    """Delete the heads of generations that are no longer registered."""
+    registry = _registry(connection)
+    heads = metadata_for(connection.dialect.name).tables["projection_heads"]
+    known = exists().where(
+        registry.c.name == heads.c.projection, registry.c.generation == heads.c.generation
+    )
+    connection.execute(delete(heads).where(not_(known)))
+
+
+def _registry(connection: Connection) -> Table:
+    return metadata_for(connection.dialect.name).tables["projections"]
+
+
+def _newest(
+    connection: Connection, projection: Projection, status: Status, version: int | None
+) -> Generation | None:
+    registry = _registry(connection)
+    query = select(registry.c.generation, registry.c.cursor).where(
+        registry.c.name == projection.name, registry.c.status == status
+    )
+    if version is not None:
+        query = query.where(registry.c.version == version)
+    row = connection.execute(query.order_by(registry.c.generation.desc()).limit(1)).first()
+    return None if row is None else Generation(projection, row[0], row[1])
+
+
+def _add(connection: Connection, projection: Projection, status: Status, cursor: str | None) -> int:
+    registry = _registry(connection)
+    last = connection.execute(
+        select(registry.c.generation)
+        .where(registry.c.name == projection.name)
+        .order_by(registry.c.generation.desc())
+        .limit(1)
+    ).scalar()
+    number = (last or 0) + 1
+    names = [tables.table_name(table.name, number) for table in projection.tables]
+    connection.execute(
+        insert(registry).values(
+            name=projection.name,
+            generation=number,
+            version=projection.version,
+            status=status,
+            tables=dumps(names),
+            cursor=cursor,
+            created_at=datetime.now(UTC),
+        )
+    )
+    tables.create(connection, projection, number)
+    return number

@@ -1,0 +1,84 @@
+"""Texts that rows quote: a row names the place of an event's text instead of keeping a copy of it.
+
+The place is the version of the event, and which of its parts. SQL finds it there only if the event
+was read from a row that is `quotable`, and written in today's form; any other text is copied. What
+is erased in the event is gone from the row.
+"""
+
+from __future__ import annotations
+
+from eventstore.events import (
+    AssistantMessage,
+    Notebook,
+    ReasoningPart,
+    RecordedEvent,
+    RefusalPart,
+    Summary,
+    SystemInstruction,
+    TextPart,
+    ToolResult,
+    UserMessage,
+)
+from projections.engine.projection import Column
+
+__all__ = ["EVENT", "PLACE", "place_of", "said"]
+
+EVENT = "text_version"
+"""The column with the version of the event that has the text; NULL if no event is quoted."""
+
+PLACE = (Column(EVENT, "integer"), Column("text_part", "integer"))
+"""Which event has the text, and in which of its parts, from 0; NULL where it has no parts."""
+
+# A tuple, since a union would be made anew for every part.
+_WITH_TEXT = (TextPart, ReasoningPart, RefusalPart)
+
+_SAID = {
+    "sqlite": """
+        CASE WHEN {table}.text_part IS NULL THEN coalesce(
+                json_extract(events.data, '$.content'), json_extract(events.data, '$.text'))
+            ELSE json_extract(events.data, '$.parts[' || {table}.text_part || '].text') END""",
+    "postgresql": """
+        CASE WHEN {table}.text_part IS NULL
+            THEN coalesce(events.data ->> 'content', events.data ->> 'text')
+            ELSE events.data #>> ARRAY['parts', CAST({table}.text_part AS text), 'text'] END""",
+}
+
+
+def said(table: str, dialect: str) -> str:
+    """Return the SQL of the text that a row quotes, with its event at hand.
+
+    Args:
+        table: What the row's columns are qualified with; those of the event with ``events``.
+        dialect: ``sqlite`` or ``postgresql``.
+    """
+    return _SAID[dialect].format(table=table)
+
+
+def place_of(event: RecordedEvent, text: str | None, *, longer_than: int) -> dict[str, int | None]:
+    """Return the columns ``PLACE`` of a text, all NULL where a row has to keep it.
+
+    Args:
+        event: The event that the text may stand in.
+        text: What the row says.
+        longer_than: A text of so many characters is cheaper to keep than to look up.
+    """
+    if text is None or len(text) <= longer_than:
+        return {EVENT: None, "text_part": None}
+    has_it, part = _find(event, text)
+    return {EVENT: event.version if has_it else None, "text_part": part}
+
+
+def _find(event: RecordedEvent, text: str) -> tuple[bool, int | None]:
+    data = event.data
+    if data is None or not event.quotable or event.schema_version != data.schema_version:
+        return False, None  # SQL would not find it, or not in today's form
+    match data:
+        case UserMessage() | AssistantMessage():
+            for number, part in enumerate(data.parts):
+                if isinstance(part, _WITH_TEXT) and part.text == text:
+                    return True, number
+        case ToolResult():
+            return data.content == text, None
+        case Summary() | SystemInstruction() | Notebook():
+            return data.text == text, None
+    return False, None

@@ -1,0 +1,336 @@
+"""Rebuild: every conversation folded anew into a new generation, then one cut-over.
+
+Readers keep using the live generation until the cut-over, and never wait. Work is done in pages of
+conversations, each one transaction, so a rebuild that is killed loses at most the page it was at:
+started again, it finds the generation that it had begun and goes on with what is missing. What is
+appended meanwhile is caught up when it is first read, as always.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from logging import INFO
+from secrets import randbelow
+from typing import TypeVar
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, select
+
+from eventstore import EventStore
+from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.errors import ConversationDamaged, DatabaseBusy, ProjectionFailed
+from eventstore.log import get_logger
+from eventstore.sql import feed
+from eventstore.sql.dialect import dialect_of
+from eventstore.sql.migrate import schema_lock
+from eventstore.sql.read import chains_stand
+from eventstore.sql.schema import metadata_for
+from eventstore.telemetry import operation
+from projections.catalogue import PROJECTIONS, ProjectionSet
+from projections.engine import generations, tables
+from projections.engine import set_aside as failures
+from projections.engine.catch_up import Begin, CatchUp, fold_anew, in_pieces
+from projections.engine.folds import is_own_fault
+from projections.engine.generations import Generation
+from projections.engine.rebuild_pages import AlreadyFolded, Done, FoldedPage, Pending, in_processes
+from projections.engine.set_aside import Failure
+from projections.engine.setup import install_all
+from projections.tokens.counts import TokenCounts, write_all
+
+__all__ = ["RebuildReport", "rebuild"]
+
+T = TypeVar("T")
+
+_log = get_logger("projections.engine.rebuild")
+_PATIENCE_MS = 60_000
+_PAUSE_S = 0.2
+_PAGE_EVENTS = 5_000
+_PAGE_CONVERSATIONS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport:
+    """What a rebuild did; ``conversations`` and ``events`` leave out what an earlier start did.
+
+    ``set_aside`` is what could not be folded, and was left out of the projections it names.
+    """
+
+    projections: tuple[str, ...]
+    conversations: int
+    events: int
+    seconds: float
+    set_aside: tuple[Failure, ...] = ()
+
+
+def rebuild(
+    store: EventStore,
+    names: Iterable[str] | None = None,
+    *,
+    projections: ProjectionSet = PROJECTIONS,
+    workers: int = 1,
+    skip_broken: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> RebuildReport:
+    """Fold all events anew into new tables and make them the live ones.
+
+    Args:
+        store: The store; an in-memory one is rebuilt by this process alone.
+        names: The projections; all of them by default.
+        projections: Which there are: with the product's own, if it has any.
+        workers: Processes that fold; 1 folds in this one. A product's own projections are pickled
+            for them: their classes must be importable.
+        skip_broken: Set aside what cannot be folded, and go on; it is in the report, and noted
+            until it has been caught up.
+        on_progress: Called with the events folded so far and those to be folded in all.
+
+    Raises:
+        UnknownProjection: A name is none of a projection.
+        ProjectionFailed: A fold raised, or an event cannot be read. The live generation stays as
+            it is, and the rebuild can be started again where it stopped.
+    """
+    chosen = projections.named(names)
+    rebuilt = tuple(projection.name for projection in chosen)
+    with operation("projections", "rebuild", level=INFO, projections=rebuilt) as told:
+        started = time.perf_counter()
+        install_all(store, projections)
+        with schema_lock(store.engine) as connection:
+            end = feed.feed_end(connection)
+            targets = [generations.start_building(connection, each, end) for each in chosen]
+        numbers = tuple(target.number for target in targets)
+        _log.info("rebuild begun", projections=rebuilt, generations=numbers, workers=workers)
+        conversations, events, failed = _fold_all(store, targets, workers, skip_broken, on_progress)
+        _finish(store, targets)
+        told.note(conversations=conversations, events=events, set_aside=len(failed))
+        seconds = time.perf_counter() - started
+    return RebuildReport(rebuilt, conversations, events, seconds, tuple(failed))
+
+
+def _fold_all(
+    store: EventStore,
+    targets: Sequence[Generation],
+    workers: int,
+    skip_broken: bool,
+    on_progress: Callable[[int, int], None] | None,
+) -> Done:
+    done = conversations = 0
+    failed: list[Failure] = []
+    total = _pending_events(store, targets)
+    pages = _pages(store, targets)
+    if workers > 1 and not _in_memory(store):
+        fold = partial(_page_done, skip_broken=skip_broken)
+        results = in_processes(store, targets, fold, pages, workers)
+    else:
+        results = (_page_done(store, targets, page, skip_broken) for page in pages)
+    for page_conversations, page_events, page_failed in results:
+        failed += page_failed
+        conversations += page_conversations
+        done += page_events
+        if on_progress is not None:
+            on_progress(done, max(total, done))
+    return conversations, done, failed
+
+
+def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
+    with store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
+        for target in targets:
+            tables.analyse(connection, target.projection, target.number)
+
+    def cut_over(connection: Connection) -> None:
+        for target in targets:
+            generations.cut_over(connection, target)
+
+    def forget(connection: Connection) -> None:
+        generations.forget_heads(connection)
+        failures.forget(connection)
+
+    with operation("projections", "cut_over", level=INFO):
+        _once_free(store, cut_over)
+    # Apart from the cut-over, which must be short: dropping and deleting takes time with size.
+    while _once_free(store, generations.drop_dead):
+        pass
+    _once_free(store, forget)
+
+
+def _once_free(store: EventStore, change: Callable[[Connection], T]) -> T:
+    """Change the schema once nobody holds a table that it needs.
+
+    Readers wait behind whoever waits for such a table: between two tries they go on.
+    """
+    until = time.monotonic() + _PATIENCE_MS / 1000
+    while True:
+        try:
+            with schema_lock(store.engine) as connection:
+                return change(connection)
+        except DatabaseBusy:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(_PAUSE_S)
+
+
+def _lacking(connection: Connection, targets: Sequence[Generation]) -> list[ColumnElement[bool]]:
+    tables = metadata_for(connection.dialect.name).tables
+    streams, heads = tables["conversations"], tables["projection_heads"]
+    built = [
+        exists().where(
+            and_(
+                heads.c.conversation_id == streams.c.conversation_id,
+                heads.c.projection == target.projection.name,
+                heads.c.generation == target.number,
+                heads.c.version >= streams.c.version,
+            )
+        )
+        for target in targets
+    ]
+    return [streams.c.version > 0, not_(and_(*built))]
+
+
+def _pending_events(store: EventStore, targets: Sequence[Generation]) -> int:
+    with store.reading() as connection:
+        streams = metadata_for(connection.dialect.name).tables["conversations"]
+        query = select(func.coalesce(func.sum(streams.c.version), 0))
+        return int(connection.execute(query.where(*_lacking(connection, targets))).scalar_one())
+
+
+def _pages(store: EventStore, targets: Sequence[Generation]) -> Iterator[list[Pending]]:
+    """Yield conversations that the targets lack, in pages of about 5,000 events.
+
+    Begins anywhere, so that rebuilds of several machines seldom meet. Ends with the highest id at
+    the start: a product that goes on opening conversations must not keep a rebuild from its end.
+    The later ones are caught up like any others.
+    """
+    streams = metadata_for(store.engine.dialect.name).tables["conversations"]
+    ids = streams.c.conversation_id
+    with store.reading() as connection:
+        ends = (select(ids).order_by(end).limit(1) for end in (ids, ids.desc()))
+        first, last = (connection.execute(end).scalar() for end in ends)
+    if first is None or last is None:
+        return
+    start = UUID(int=first.int + randbelow(last.int - first.int + 1))
+    yield from _pages_within(store, targets, ids >= start, ids <= last)
+    yield from _pages_within(store, targets, ids < start)
+
+
+def _pages_within(
+    store: EventStore, targets: Sequence[Generation], *wanted: ColumnElement[bool]
+) -> Iterator[list[Pending]]:
+    streams = metadata_for(store.engine.dialect.name).tables["conversations"]
+    ids = streams.c.conversation_id
+    after: UUID | None = None
+    while True:
+        with store.reading() as connection:
+            query = select(ids, streams.c.version)
+            query = query.where(*_lacking(connection, targets), *wanted)
+            if after is not None:
+                query = query.where(ids > after)
+            query = query.order_by(ids).limit(_PAGE_CONVERSATIONS)
+            found = [(row[0], row[1]) for row in connection.execute(query)]
+        if wrong := [each for each, version in found if type(version) is not int]:
+            raise ConversationDamaged(wrong[0])
+        if not found:
+            return
+        after = found[-1][0]
+        page: list[Pending] = []
+        events = 0
+        for pending in found:
+            page.append(pending)
+            events += pending[1]
+            if events >= _PAGE_EVENTS:
+                yield page
+                page, events = [], 0
+        if page:
+            yield page
+
+
+def _page_done(
+    store: EventStore, targets: Sequence[Generation], page: Sequence[Pending], skip_broken: bool
+) -> Done:
+    failed: list[Failure] = []
+    events = sum(version for _, version in page)
+    with operation("projections", "rebuild_page", conversations=len(page), events=events):
+        try:
+            _rebuild_page(store, targets, page)
+        except Exception as error:
+            if not is_own_fault(error) or (isinstance(error, ProjectionFailed) and not skip_broken):
+                raise
+            for conversation_id, _ in page:
+                if not skip_broken:
+                    # Rows of many conversations went in at once: this one's error tells whose.
+                    _fold_alone(store, targets, conversation_id)
+                    continue
+                failed += failures.catch_up_or_set_aside(_begin(store), targets, conversation_id)
+    return len(page), events, failed
+
+
+def _rebuild_page(
+    store: EventStore, targets: Sequence[Generation], page: Sequence[Pending]
+) -> None:
+    """Fold a page of conversations and write them.
+
+    They are folded before the transaction for writing begins, so that several processes fold at
+    the same time also where only one can write. Long conversations come after the others, by
+    pages of their own.
+    """
+    short = [pending for pending in page if pending[1] <= _PAGE_EVENTS]
+    alone = [pending for pending in page if pending[1] > _PAGE_EVENTS]
+    try:
+        _fold_together(store, targets, [conversation_id for conversation_id, _ in short])
+    except AlreadyFolded:
+        # In part by a rebuild that was killed, or by another one, or erased since.
+        alone = short + alone
+    for conversation_id, _ in alone:
+        _fold_alone(store, targets, conversation_id)
+
+
+def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequence[UUID]) -> None:
+    with store.reading() as connection:
+        erasures = erasure_count(connection, ids)
+        counts = {each: TokenCounts(each, connection) for each in ids}
+        folded = {
+            conversation_id: fold_anew(connection, targets, conversation_id, counts=known)
+            for conversation_id, known in counts.items()
+        }
+        together = FoldedPage.of(dialect_of(connection), folded)
+        reached = {
+            conversation_id: (folds[0].version, folds[0].chain)
+            for conversation_id, folds in folded.items()
+            if folds[0].version
+        }
+    _save_counts(store, ids, list(counts.values()), erasures)
+    with store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
+        erasure_lock(connection, *ids)
+        # What was erased since it was folded must not be written, nor what is no longer there.
+        if erasure_count(connection, ids) != erasures or not chains_stand(connection, reached):
+            raise AlreadyFolded
+        together.write(connection)
+
+
+def _fold_alone(store: EventStore, targets: Sequence[Generation], conversation_id: UUID) -> None:
+    """Fold a conversation as a reader would, piece by piece."""
+    in_pieces([CatchUp(targets, conversation_id)], _begin(store))
+
+
+def _begin(store: EventStore) -> Begin[Connection]:
+    return Begin(store.reading, partial(store.writing, durable=False, patience_ms=_PATIENCE_MS))
+
+
+def _save_counts(
+    store: EventStore, ids: Sequence[UUID], counts: Sequence[TokenCounts], erasures: int
+) -> None:
+    """Store what was counted, before the rows and apart from them.
+
+    A reader that counts the same message waits for whoever came first, and must not have to wait
+    for the page's rows.
+    """
+    if not any(known.has_new for known in counts):
+        return
+    with store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
+        erasure_lock(connection, *ids)
+        if erasure_count(connection, ids) == erasures:
+            write_all(connection, counts)
+
+
+def _in_memory(store: EventStore) -> bool:
+    return store.engine.url.database in (None, "", ":memory:")

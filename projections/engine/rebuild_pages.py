@@ -1,0 +1,167 @@
+"""A page of a rebuild: conversations that were folded anew, written together.
+
+A reader catches up one conversation, row by row; a rebuild has thousands. Their rows and heads are
+bound before the transaction begins, since only one process can write to SQLite, and then go in
+with a statement a table (`row_statements.load`). The result is that of `folds.BoundFolds`.
+
+The processes of a rebuild: pages of conversations, folded in several at a time.
+
+They are started for one rebuild and end with it, or with the process that has started them.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from uuid import UUID
+
+from sqlalchemy import Connection, Table
+
+from eventstore import EventStore, KeyProvider
+from eventstore.sql.dialect import Dialect
+from eventstore.sql.engines import open_engine
+from projections.catalogue import PROJECTIONS
+from projections.engine import heads
+from projections.engine import rows as row_statements
+from projections.engine.folds import Fold
+from projections.engine.generations import Generation
+from projections.engine.heads import BoundHead, Head
+from projections.engine.projection import Projection
+from projections.engine.set_aside import Failure
+
+__all__ = ["AlreadyFolded", "Done", "FoldPage", "FoldedPage", "Pending", "in_processes"]
+
+
+class AlreadyFolded(Exception):
+    """Somebody else has folded a conversation of the page meanwhile: nothing of it may be kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedPage:
+    """Heads and rows of many conversations, as the driver takes them."""
+
+    _heads: Sequence[BoundHead]
+    _rows: Mapping[Table, row_statements.NewRows]
+
+    @classmethod
+    def of(cls, dialect: Dialect, folded: Mapping[UUID, Sequence[Fold]]) -> FoldedPage:
+        """Bind folds that began with the first event; by conversation, in order of id."""
+        reached: list[BoundHead] = []
+        for owner, folds in folded.items():
+            standing = [Head(fold.generation, fold.version, fold.state) for fold in folds]
+            reached += heads.bind(dialect, owner, standing)
+        bound = {}
+        for of_generation in zip(*folded.values(), strict=True):
+            for name, table in of_generation[0].generation.tables.items():
+                made = {
+                    owner: fold.buffer.new_rows(name)
+                    for owner, fold in zip(folded, of_generation, strict=True)
+                }
+                bound[table] = row_statements.bind_new(table, dialect, made)
+        return cls(reached, bound)
+
+    def write(self, connection: Connection) -> None:
+        """Write the page, in the caller's transaction, which has the erasure's locks.
+
+        Raises:
+            AlreadyFolded: Some of it was there; the transaction must be rolled back.
+        """
+        # The heads go first: whoever inserts them is alone with the conversations.
+        if not heads.insert(connection, self._heads):
+            raise AlreadyFolded
+        for table, rows in self._rows.items():
+            row_statements.load(connection, table, rows)
+
+
+Pending = tuple[UUID, int]
+"""A conversation that the new generations lack, and its version."""
+
+Done = tuple[int, int, list[Failure]]
+"""Of a page: the conversations, their events, and what was set aside."""
+
+FoldPage = Callable[[EventStore, Sequence[Generation], Sequence[Pending]], Done]
+"""Folds a page into the generations; one that another process can import."""
+
+
+def in_processes(
+    store: EventStore,
+    targets: Sequence[Generation],
+    fold: FoldPage,
+    pages: Iterator[list[Pending]],
+    count: int,
+) -> Iterator[Done]:
+    """Fold pages in processes of their own, at most twice as many at a time as there are."""
+    url = store.engine.url.render_as_string(hide_password=False)
+    keys = None if store.keys is None else store.keys.provider
+    numbers = tuple((_told(target.projection), target.number) for target in targets)
+    # Spawned, not forked: a connection must not be shared with a child.
+    pool = ProcessPoolExecutor(
+        count,
+        mp_context=get_context("spawn"),
+        initializer=_start,
+        initargs=(url, keys, numbers, fold),
+    )
+    running: set[Future[Done]] = set()
+    try:
+        for page in pages:
+            running.add(pool.submit(_work, page))
+            if len(running) >= 2 * count:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Worker:
+    """What a worker process keeps between two pages."""
+
+    store: EventStore
+    targets: list[Generation]
+    fold: FoldPage
+
+
+def _start(
+    url: str,
+    keys: KeyProvider | None,
+    numbers: tuple[tuple[str | Projection, int], ...],
+    fold: FoldPage,
+) -> None:
+    # Ctrl-C is for the parent, which then ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # A fold makes no cycles: looking for them among a page's rows took a tenth of the time.
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+    _Worker.store = EventStore(open_engine(url), keys=keys)
+    _Worker.targets = [Generation(_found(told), number, None) for told, number in numbers]
+    _Worker.fold = fold
+
+
+def _told(projection: Projection) -> str | Projection:
+    """Return what another process finds a projection by: one of this package's by its name."""
+    return projection.name if projection in PROJECTIONS else projection
+
+
+def _found(told: str | Projection) -> Projection:
+    return PROJECTIONS.named([told])[0] if isinstance(told, str) else told
+
+
+def _end_with_parent() -> None:
+    """End this worker when the parent is gone, also when it was killed and could not say so."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)
+
+
+def _work(page: list[Pending]) -> Done:
+    return _Worker.fold(_Worker.store, _Worker.targets, page)

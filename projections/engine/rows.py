@@ -1,0 +1,280 @@
+"""The statements that write a generation's rows, made once for a table and the columns they set.
+
+A turn writes a handful of rows, and SQLAlchemy would build and compile a statement for each. These
+go to the driver, with values converted as the columns' own types convert them, which needs no
+transaction. What a rebuild writes of many conversations is bound by column (`bind_new`), and goes
+in at once (`load`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Boolean, Double, Table
+from sqlalchemy.types import TypeEngine
+
+from eventstore.sql.dialect import AnyConnection, Bound, Dialect, cursor, dialect_of
+from eventstore.sql.types import (
+    Id,
+    IndexedText,
+    SafeJson,
+    SafeText,
+    Timestamp,
+    escape,
+    indexed,
+    json_in,
+    unescape,
+)
+from projections.engine.tables import storage_of
+
+__all__ = ["NewRows", "bind_new", "columns_of", "insert", "load", "patch", "upsert"]
+
+Row = Mapping[str, Any]
+Key = tuple[Any, ...]
+Convert = Callable[[Any], Any]
+ConvertAll = Callable[[Convert, Sequence[Any]], Sequence[Any]]
+
+_OWNER = "conversation_id"
+_MADE = 512  # statements that are kept: of each table there are a few
+
+# A type that is not listed is taken by both drivers as it is.
+_CONVERTERS: dict[type[TypeEngine[Any]], Callable[[Dialect], Convert]] = {
+    SafeText: lambda dialect: escape,
+    IndexedText: lambda dialect: indexed,
+    SafeJson: lambda dialect: json_in,
+    Timestamp: lambda dialect: dialect.from_time,
+    Id: lambda dialect: dialect.from_id,
+}
+
+
+_COPIED_AS: dict[type[TypeEngine[Any]], str] = {
+    SafeText: "text",
+    IndexedText: "text",
+    SafeJson: "text",  # which JSON already is when it is bound
+    BigInteger: "int8",
+    Double: "float8",
+    Boolean: "bool",
+    Timestamp: "timestamptz",
+    Id: "uuid",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """New rows of one table as the driver takes them, and the columns that they set."""
+
+    columns: tuple[str, ...]
+    bound: Sequence[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A statement, and the columns whose values it takes, in order, with their converters."""
+
+    sql: str
+    columns: tuple[tuple[str, Convert | None], ...]
+
+    def bind(self, row: Row) -> list[Any]:
+        """Return a row's values as the driver takes them."""
+        if len(row) != len(self.columns):
+            expected = [name for name, _ in self.columns]
+            raise KeyError(f"a row sets {sorted(row)} where {expected} can be set")
+        return [
+            value if (value := row[name]) is None or convert is None else convert(value)
+            for name, convert in self.columns
+        ]
+
+    def of(self, rows: Sequence[Row]) -> Bound:
+        """Return the statement with these rows' values."""
+        return Bound(self.sql, [self.bind(row) for row in rows])
+
+
+def bind_new(table: Table, dialect: Dialect, rows: Mapping[UUID, Mapping[Key, Row]]) -> NewRows:
+    """Return new rows for `load`, which leaves the columns that none of them sets at NULL.
+
+    A column at a time, since most columns have nothing to convert, or the same value many times.
+
+    Args:
+        table: The generation's table.
+        dialect: Of the database that they are for.
+        rows: Whole ones, by conversation, and by the values of their key without its id.
+
+    Raises:
+        KeyError: A row sets a column that the table does not have.
+    """
+    values = [row for own in rows.values() for row in own.values()]
+    if not values:
+        return NewRows((), ())
+    if (storage := storage_of(table)) is not None:
+        values = [storage.stored(row) for row in values]
+    key, others = _key_and_others(table)
+    if unknown := set().union(*values).difference(others):
+        raise KeyError(f"a row sets {sorted(unknown)} where {sorted(others)} can be set")
+    places = [(owner, *place) for owner, own in rows.items() for place in own]
+    columns: dict[str, Sequence[Any]] = dict(
+        zip((_OWNER, *key), zip(*places, strict=True), strict=True)
+    )
+    for name in others:
+        column = [row.get(name) for row in values]
+        if any(column) or column.count(None) < len(column):
+            columns[name] = column
+    for name, convert in _converted(table, tuple(columns), dialect):
+        if convert is not None:
+            columns[name] = _CONVERT_ALL[type(table.c[name].type)](convert, columns[name])
+    return NewRows(tuple(columns), list(zip(*columns.values(), strict=True)))
+
+
+def load(connection: AnyConnection, table: Table, rows: NewRows) -> None:
+    """Insert many new rows at once, in the caller's transaction: on PostgreSQL by ``COPY``."""
+    if not rows.bound:
+        return
+    dialect = dialect_of(connection)
+    run = cursor(connection)
+    if dialect.is_sqlite:
+        run.executemany(_insert(table, rows.columns, dialect).sql, rows.bound)
+    else:
+        names = ", ".join(_quoted(table, rows.columns))
+        copied = f'COPY "{table.name}" ({names}) FROM STDIN (FORMAT BINARY)'
+        with run.copy(copied) as copy:
+            # Half the time of text, in which the driver would look for the type of each value.
+            copy.set_types([_COPIED_AS[type(table.c[name].type)] for name in rows.columns])
+            for row in rows.bound:
+                copy.write_row(row)
+    run.close()
+
+
+def insert(dialect: Dialect, table: Table, rows: Sequence[Row]) -> Bound:
+    """Return the statement that inserts rows with every column of the table."""
+    return _insert(table, tuple(table.columns.keys()), dialect).of(rows)
+
+
+def upsert(dialect: Dialect, table: Table, columns: tuple[str, ...], rows: Sequence[Row]) -> Bound:
+    """Return the statement that inserts rows, or sets ``columns`` of those whose key is there.
+
+    Args:
+        dialect: Of the database that it is for.
+        table: The generation's table.
+        columns: What every row holds beside the key; nothing is changed if there are none.
+        rows: By column, the key's included.
+    """
+    return _upsert(table, columns, dialect).of(rows)
+
+
+def patch(
+    dialect: Dialect, table: Table, owner: Any, within: tuple[str, int, int], values: Row
+) -> Bound:
+    """Return the statement that sets columns of a conversation's rows.
+
+    Args:
+        dialect: Of the database that it is for.
+        table: The generation's table.
+        owner: The conversation's id.
+        within: The column that decides which rows, and its lowest and highest value.
+        values: What to set, by column.
+    """
+    column, first, last = within
+    made = _patch(table, column, tuple(sorted(values)), dialect)
+    return Bound(made.sql, [[*made.bind({**values, _OWNER: owner}), first, last]])
+
+
+def columns_of(
+    connection: AnyConnection, table: Table, owner: Any, columns: Sequence[str]
+) -> list[tuple[Any, ...]]:
+    """Return some columns of all rows of a conversation, in the caller's transaction."""
+    dialect, run = dialect_of(connection), cursor(connection)
+    names = ", ".join(_quoted(table, columns))
+    chosen = f'SELECT {names} FROM "{table.name}" WHERE {_OWNER} = {_mark(dialect)}'  # noqa: S608
+    run.execute(chosen, [dialect.from_id(owner)])
+    texts = [isinstance(table.c[name].type, SafeText) for name in columns]
+    rows = [
+        tuple(
+            unescape(value) if text and value is not None else value
+            for value, text in zip(row, texts, strict=True)
+        )
+        for row in run.fetchall()
+    ]
+    run.close()
+    return rows
+
+
+def _convert_texts(convert: Convert, column: Sequence[Any]) -> Sequence[Any]:
+    """Convert texts; nearly always all of them are stored as they are, which one look tells."""
+    together = "".join(filter(None, column))
+    return column if convert(together) == together else _convert_each(convert, column)
+
+
+def _convert_distinct(convert: Convert, column: Sequence[Any]) -> Sequence[Any]:
+    """Convert values of which many are equal: what is appended together has one time."""
+    known = {value: convert(value) for value in set(column) if value is not None}
+    return [known.get(value) for value in column]
+
+
+def _convert_each(convert: Convert, column: Sequence[Any]) -> Sequence[Any]:
+    return [None if value is None else convert(value) for value in column]
+
+
+_CONVERT_ALL: dict[type[TypeEngine[Any]], ConvertAll] = {
+    SafeText: _convert_texts,
+    IndexedText: _convert_distinct,
+    SafeJson: _convert_each,
+    Timestamp: _convert_distinct,
+    Id: _convert_distinct,
+}
+
+
+@lru_cache(maxsize=_MADE)
+def _key_and_others(table: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of the key, without the owner's, and the other ones."""
+    key = tuple(column.name for column in table.primary_key if column.name != _OWNER)
+    return key, tuple(name for name in table.columns.keys() if name not in (_OWNER, *key))
+
+
+@lru_cache(maxsize=_MADE)
+def _insert(table: Table, columns: tuple[str, ...], dialect: Dialect) -> _Prepared:
+    names = ", ".join(_quoted(table, columns))
+    marks = ", ".join([_mark(dialect)] * len(columns))
+    return _Prepared(
+        f'INSERT INTO "{table.name}" ({names}) VALUES ({marks})',  # noqa: S608 - names of columns
+        _converted(table, columns, dialect),
+    )
+
+
+@lru_cache(maxsize=_MADE)
+def _upsert(table: Table, columns: tuple[str, ...], dialect: Dialect) -> _Prepared:
+    key = tuple(column.name for column in table.primary_key)
+    plain = _insert(table, (*key, *columns), dialect)
+    changed = ", ".join(f"{name} = excluded.{name}" for name in _quoted(table, columns))
+    action = f"UPDATE SET {changed}" if changed else "NOTHING"
+    conflict = f"ON CONFLICT ({', '.join(_quoted(table, key))}) DO {action}"
+    return _Prepared(f"{plain.sql} {conflict}", plain.columns)
+
+
+@lru_cache(maxsize=_MADE)
+def _patch(table: Table, within: str, columns: tuple[str, ...], dialect: Dialect) -> _Prepared:
+    mark = _mark(dialect)
+    [column] = _quoted(table, (within,))
+    changed = ", ".join(f"{name} = {mark}" for name in _quoted(table, columns))
+    chosen = f"{_OWNER} = {mark} AND {column} BETWEEN {mark} AND {mark}"
+    return _Prepared(
+        f'UPDATE "{table.name}" SET {changed} WHERE {chosen}',  # noqa: S608 - names of columns
+        _converted(table, (*columns, _OWNER), dialect),
+    )
+
+
+def _mark(dialect: Dialect) -> str:
+    return "?" if dialect.is_sqlite else "%s"
+
+
+def _quoted(table: Table, columns: Sequence[str]) -> list[str]:
+    return [f'"{table.c[name].name}"' for name in columns]
+
+
+def _converted(
+    table: Table, columns: Sequence[str], dialect: Dialect
+) -> tuple[tuple[str, Convert | None], ...]:
+    made = [(name, _CONVERTERS.get(type(table.c[name].type))) for name in columns]
+    return tuple((name, None if convert is None else convert(dialect)) for name, convert in made)

@@ -1,0 +1,207 @@
+"""Conversations set aside: what could not be folded, noted so that the rest goes on without it.
+
+The table ``projection_failures`` is made by the projections' set-up, is disposable, and loses what
+it knows of a conversation when that is erased: an error's text may quote a payload. A note counts
+only while the generation has not folded its version; so whoever catches up needs no look at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    and_,
+    delete,
+    exists,
+    insert,
+    inspect,
+    not_,
+    or_,
+    select,
+)
+
+from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.errors import ProjectionFailed
+from eventstore.log import get_logger
+from eventstore.sql.schema import metadata_for
+from eventstore.sql.traces import without_statistics
+from eventstore.sql.types import Id, SafeText, Timestamp
+from projections.engine import heads
+from projections.engine.catch_up import Begin, CatchUp, in_pieces
+from projections.engine.folds import is_own_fault
+from projections.engine.generations import Generation
+
+__all__ = ["TABLE", "Failure", "catch_up_or_set_aside", "create", "forget", "is_there", "noted"]
+
+_log = get_logger("projections.engine.set_aside")
+_MOST = 500  # characters of an error's text
+
+TABLE = Table(
+    "projection_failures",
+    MetaData(),
+    Column("conversation_id", Id, nullable=False),
+    Column("projection", SafeText, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("error", SafeText, nullable=False),
+    Column("failed_at", Timestamp, nullable=False),
+    PrimaryKeyConstraint(
+        "conversation_id", "projection", "generation", name="pk_projection_failures"
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A conversation that a generation cannot fold: at which version, since when, and why."""
+
+    conversation_id: UUID
+    projection: str
+    generation: int
+    version: int
+    error: str
+    failed_at: datetime
+
+
+def create(connection: Connection) -> None:
+    """Create the table where it is missing, in the caller's transaction."""
+    TABLE.create(connection, checkfirst=True)
+    without_statistics(connection, [TABLE.name])
+
+
+def is_there(connection: Connection) -> bool:
+    """Whether the table exists: a replica may follow a primary that has not made it."""
+    return inspect(connection).has_table(TABLE.name)
+
+
+def catch_up_or_set_aside(
+    begin: Begin[Connection], generations: Sequence[Generation], conversation_id: UUID
+) -> list[Failure]:
+    """Catch up each generation by itself; note, and return, where that fails.
+
+    What comes before the piece that fails is kept. A generation that could be caught up loses its
+    note.
+    """
+    tried = (_tried(begin, each, conversation_id) for each in generations)
+    return [failure for failure in tried if failure is not None]
+
+
+def _tried(
+    begin: Begin[Connection], generation: Generation, conversation_id: UUID
+) -> Failure | None:
+    while True:
+        catching_up = CatchUp([generation], conversation_id)
+        failed: Exception | None = None
+        failure: Failure | None = None
+        try:
+            in_pieces([catching_up], begin)
+        except Exception as error:
+            if not is_own_fault(error):
+                raise
+            failed = error
+        with begin.writing() as connection:
+            erasure_lock(connection, conversation_id)
+            if failed is not None:
+                # No note may outlive an erasure.
+                if erasure_count(connection, [conversation_id]) != catching_up.erasures:
+                    continue
+                named = _named(connection, failed, generation, conversation_id)
+                failure = _failure(named, generation)
+            _note(connection, conversation_id, generation, failure)
+            return failure
+
+
+def noted(connection: Connection) -> list[Failure]:
+    """Return what is set aside, by projection and conversation; nothing without the table."""
+    if not is_there(connection):
+        return []
+    query = select(TABLE).where(not_(_outdated(connection)))
+    query = query.order_by(TABLE.c.projection, TABLE.c.conversation_id, TABLE.c.generation)
+    return [Failure(**row._mapping) for row in connection.execute(query)]
+
+
+def forget(connection: Connection) -> None:
+    """Delete the notes that count no more, in the caller's transaction."""
+    connection.execute(delete(TABLE).where(_outdated(connection)))
+
+
+def _outdated(connection: Connection) -> ColumnElement[bool]:
+    """Whether a note's version has been folded since, or its generation is gone."""
+    tables = metadata_for(connection.dialect.name).tables
+    reached, registry = tables["projection_heads"], tables["projections"]
+    folded = exists().where(
+        and_(
+            reached.c.conversation_id == TABLE.c.conversation_id,
+            reached.c.projection == TABLE.c.projection,
+            reached.c.generation == TABLE.c.generation,
+            reached.c.version >= TABLE.c.version,
+        )
+    )
+    known = exists().where(
+        registry.c.name == TABLE.c.projection,
+        registry.c.generation == TABLE.c.generation,
+        registry.c.status != "dead",
+    )
+    return or_(folded, not_(known))
+
+
+def _named(
+    connection: Connection, error: Exception, generation: Generation, conversation_id: UUID
+) -> ProjectionFailed:
+    """Return an error with its conversation and version; without one, the first not yet folded."""
+    if isinstance(error, ProjectionFailed):
+        return error
+    version = heads.reached(connection, generation, conversation_id) + 1
+    failed = ProjectionFailed(generation.projection.name, conversation_id, version)
+    failed.__cause__ = error
+    return failed
+
+
+def _failure(error: ProjectionFailed, generation: Generation) -> Failure:
+    cause = error.__cause__ or error
+    text = f"{type(cause).__name__}: {cause}"[:_MOST]
+    _log.warning(
+        "set aside",
+        conversation_id=str(error.conversation_id),
+        projection=error.projection,
+        version=error.version,
+        # Its text may quote a payload, which is nothing for a log.
+        error=type(cause).__name__,
+    )
+    return Failure(
+        error.conversation_id,
+        error.projection,
+        generation.number,
+        error.version,
+        text,
+        datetime.now(UTC),
+    )
+
+
+def _note(
+    connection: Connection,
+    conversation_id: UUID,
+    generation: Generation,
+    failure: Failure | None,
+) -> None:
+    connection.execute(
+        delete(TABLE).where(
+            TABLE.c.conversation_id == conversation_id,
+            TABLE.c.projection == generation.projection.name,
+            TABLE.c.generation == generation.number,
+        )
+    )
+    if failure is not None:
+        values = {name: getattr(failure, name) for name in Failure.__slots__}
+        connection.execute(insert(TABLE).values(**values))

@@ -1,0 +1,57 @@
+"""Making projections usable on a store: tables, registry rows, stable views, once per version."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from weakref import WeakSet
+
+from sqlalchemy import Connection, Engine, inspect
+
+from eventstore import EventStore
+from eventstore.sql.migrate import require_free, schema_lock
+from projections.catalogue import PROJECTIONS
+from projections.engine import set_aside
+from projections.engine.generations import find_all_live, install, registered
+from projections.engine.projection import Projection
+from projections.tokens import counts
+
+__all__ = ["install_all"]
+
+# Where the tables that all share have been seen: they are never dropped, and an idle worker asks
+# often.
+_SHARED: WeakSet[Engine] = WeakSet()
+
+
+def install_all(store: EventStore, projections: Sequence[Projection] = PROJECTIONS) -> None:
+    """Give each projection a live generation for this code's version, and the shared tables.
+
+    One transaction under the schema lock; nothing is written when all are there.
+
+    Raises:
+        TablesTaken: Tables or views of a product's own have the names of a projection's.
+    """
+    with store.reading() as connection:
+        live = find_all_live(connection, projections)
+        missing = [each for each, found in zip(projections, live, strict=True) if found is None]
+        shared = store.engine in _SHARED or (
+            counts.is_there(connection) and set_aside.is_there(connection)
+        )
+    if (missing or not shared) and not store.read_only:
+        with schema_lock(store.engine) as connection:
+            counts.create(connection)
+            set_aside.create(connection)
+            known = {row["name"] for row in registered(connection)}
+            new = [each for each in missing if each.name not in known]
+            names = {table.name for each in new for table in each.tables}
+            require_free(connection, names - _restored(connection, names))
+            install(connection, missing)
+            shared = True
+    if shared:
+        _SHARED.add(store.engine)
+
+
+def _restored(connection: Connection, names: Collection[str]) -> set[str]:
+    """Return which of these are a projection's views, left by a dump without its registry rows."""
+    inspector = inspect(connection)
+    tables = {table.rpartition("_g")[0] for table in inspector.get_table_names()}
+    return {*names} & {*inspector.get_view_names()} & tables

@@ -1,0 +1,210 @@
+"""The tables of a generation: built from a projection's declaration, created and dropped by code.
+
+A table is called ``<name>_g<generation>``; the stable SQL view ``<name>`` shows the generation
+that is live. Both are disposable, and no migration knows of them. Generation 0 stands in memory,
+without the tables of the store beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Index,
+    MetaData,
+    PrimaryKeyConstraint,
+    Select,
+    Table,
+    and_,
+    literal_column,
+    select,
+    text,
+)
+from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.types import TypeEngine
+
+from eventstore.sql.schema import metadata_for
+from eventstore.sql.traces import without_statistics
+from eventstore.sql.types import Id, IndexedText, SafeJson, SafeText, Timestamp
+from projections.engine.projection import Column as ReadColumn
+from projections.engine.projection import ColumnType, Projection, ReadTable, Storage
+
+__all__ = [
+    "analyse",
+    "create",
+    "drop",
+    "point_views",
+    "shown",
+    "storage_of",
+    "stored",
+    "table_name",
+    "tables_of",
+]
+
+_STORAGE = "storage"
+
+_TYPES: dict[ColumnType, type[TypeEngine[Any]]] = {
+    "text": SafeText,
+    "json": SafeJson,
+    "integer": BigInteger,
+    "float": Double,
+    "boolean": Boolean,
+    "timestamp": Timestamp,
+    "uuid": Id,
+}
+
+
+def table_name(name: str, generation: int) -> str:
+    """Return the name of a generation's table."""
+    return f"{name}_g{generation}"
+
+
+def tables_of(projection: Projection, generation: int) -> Mapping[str, Table]:
+    """Return the generation's tables, by the stable name of each."""
+    return _build(tuple(projection.tables), generation)
+
+
+@cache
+def _build(declared: tuple[ReadTable, ...], generation: int) -> Mapping[str, Table]:
+    metadata = MetaData()
+    return {table.name: _table(metadata, table, generation) for table in declared}
+
+
+def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
+    name = table_name(declared.name, generation)
+    indexes = [("conversation_id", *columns) for columns in declared.indexes]
+    indexed = {*declared.key}.union(*declared.indexes, *declared.lookups)
+    return Table(
+        name,
+        metadata,
+        Column("conversation_id", Id, nullable=False),
+        *(
+            Column(
+                column.name,
+                _type(column, column.name in indexed),
+                nullable=column.name not in declared.key,
+                autoincrement=False,
+            )
+            for column in declared.columns
+        ),
+        PrimaryKeyConstraint("conversation_id", *declared.key, name=f"pk_{name}"),
+        *(
+            Index(f"ix_{name}_{number}", *columns)
+            for number, columns in enumerate((*indexes, *declared.lookups))
+        ),
+        *(_sparse(name, column) for column in declared.sparse),
+        info={_STORAGE: declared.storage if generation else None},
+    )
+
+
+def _sparse(table: str, column: str) -> Index:
+    held = text(f"{column} IS NOT NULL")
+    return Index(
+        f"ix_{table}_{column}",
+        "conversation_id",
+        column,
+        sqlite_where=held,
+        postgresql_where=held,
+    )
+
+
+def _type(column: ReadColumn, indexed: bool) -> type[TypeEngine[Any]]:
+    return IndexedText if indexed and column.type == "text" else _TYPES[column.type]
+
+
+def storage_of(table: Table) -> Storage | None:
+    """Return how the table keeps its rows; None if as they are, which in memory it always does."""
+    storage: Storage | None = table.info[_STORAGE]
+    return storage
+
+
+def stored(table: Table, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what is written into the table of a row that sets these columns."""
+    storage = storage_of(table)
+    return values if storage is None else storage.stored(values)
+
+
+def shown(table: Table, dialect: str) -> Select[Any]:
+    """Return the query for all rows of the table, whole, on ``sqlite`` or ``postgresql``."""
+    storage = storage_of(table)
+    if storage is None:
+        return select(table)
+    special = storage.shown(table.name, dialect)
+    columns = (
+        literal_column(special[column.name], column.type).label(column.name)
+        if column.name in special
+        else column
+        for column in table.columns
+    )
+    events = metadata_for(dialect).tables["events"]
+    owned = events.c.conversation_id == table.c.conversation_id
+    named = events.c.version == table.c[storage.event]
+    return select(*columns).select_from(table.outerjoin(events, and_(owned, named)))
+
+
+def create(connection: Connection, projection: Projection, generation: int) -> None:
+    """Create a generation's tables, in the caller's transaction."""
+    for table in tables_of(projection, generation).values():
+        table.create(connection, checkfirst=True)
+        without_statistics(connection, [table.name])
+
+
+def analyse(connection: Connection, projection: Projection, generation: int) -> None:
+    """Tell PostgreSQL's planner of tables that were filled at once, in the caller's transaction.
+
+    Until its own daemon comes by, it would plan for tables that are nearly empty.
+    """
+    if connection.dialect.name == "postgresql":
+        for table in tables_of(projection, generation).values():
+            name = connection.dialect.identifier_preparer.quote_identifier(table.name)
+            connection.exec_driver_sql(f"ANALYZE {name}")
+
+
+def drop(connection: Connection, name: str) -> None:
+    """Drop a table of a generation that is no longer live, in the caller's transaction."""
+    quoted = connection.dialect.identifier_preparer.quote_identifier(name)
+    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted}")
+
+
+def point_views(connection: Connection, projection: Projection, generation: int) -> None:
+    """Make the stable views show a generation, in the caller's transaction.
+
+    On PostgreSQL a view keeps its grants, and what others have built on it, unless its columns
+    have changed; then it is dropped and made anew, which fails while others build on it.
+    """
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    for name, table in tables_of(projection, generation).items():
+        view = f"VIEW {quote(name)} AS {_query(connection, table)}"
+        if connection.dialect.name == "postgresql":
+            with suppress(ProgrammingError), connection.begin_nested():
+                connection.exec_driver_sql(f"CREATE OR REPLACE {view}")
+                continue
+        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quote(name)}")
+        connection.exec_driver_sql(f"CREATE {view}")
+
+
+def _query(connection: Connection, table: Table) -> str:
+    """Return `shown` as SQL in which columns keep the types that they have in the table."""
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    own, source = quote(table.name), quote(table.name)
+    special: Mapping[str, str] = {}
+    storage = storage_of(table)
+    if storage is not None:
+        special = storage.shown(own, connection.dialect.name)
+        source += f" LEFT JOIN events ON events.conversation_id = {own}.conversation_id"
+        source += f" AND events.version = {own}.{quote(storage.event)}"
+    columns = ", ".join(
+        f"{special[column.name]} AS {quote(column.name)}"
+        if column.name in special
+        else f"{own}.{quote(column.name)}"
+        for column in table.columns
+    )
+    return f"SELECT {columns} FROM {source}"  # noqa: S608 - names of tables and columns

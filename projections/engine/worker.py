@@ -1,0 +1,208 @@
+"""The worker: keeps every projection warm, so that reads find little or nothing to catch up.
+
+Any number of workers may run, on any number of machines. Each conversation is folded under a lock
+of its own, and who comes second finds nothing left to do, so no event is folded twice into a table.
+A worker outlives its database: while that cannot be reached, it tries again and again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_when_event_set,
+    wait_exponential,
+    wait_random,
+)
+
+from eventstore import EventStore
+from eventstore.errors import CannotConnect, DatabaseBusy, KeyUnavailable
+from eventstore.log import get_logger
+from eventstore.sql.watch import Watch
+from eventstore.telemetry import observing
+from projections.catalogue import PROJECTIONS, ProjectionSet
+from projections.engine.follower import catch_up_behind, retry_set_aside
+from projections.engine.generations import GenerationGone, gone
+from projections.engine.lag import measure
+from projections.engine.setup import install_all
+
+__all__ = ["run"]
+
+_log = get_logger("projections.engine.worker")
+_AT_LEAST_EVERY_S = 5.0
+_LOOKS = 10
+_RESTS = 3
+_LONGEST_REST_S = 0.5
+_LONGEST_PAUSE_S = 0.1  # the longest that a writer of SQLite's sleeps before it tries again
+_FIRST_WAIT_S = 0.1
+_LONGEST_WAIT_S = 10.0
+
+
+def run(
+    store: EventStore,
+    *,
+    projections: ProjectionSet = PROJECTIONS,
+    once: bool = False,
+    poll_interval_s: float = 0.02,
+    stop: threading.Event | None = None,
+    on_round: Callable[[int], None] | None = None,
+) -> int:
+    """Catch up whatever is behind, again and again; return how many conversations were.
+
+    While nothing happens it asks one short query at each interval, however many conversations
+    there are. A conversation that cannot be folded is set aside, and tried again when it gains
+    events or a worker starts. While the database is away or busy, the worker waits, for longer
+    each time, up to ten seconds. While it runs, it has OpenTelemetry's gauges of the lag read.
+
+    Args:
+        store: The store to follow.
+        projections: Which are kept warm: with the product's own, if it has any.
+        once: Return when nothing is behind any more.
+        poll_interval_s: How long to wait before the next look when nothing has happened, in
+            seconds; after a round that took longer, as long as that. On SQLite it also waits
+            after rounds that had something to do, three times as long as they took, half a second
+            at most, and within a round after each transaction: whoever goes on and on there keeps
+            all others from writing.
+        stop: Return soon after this is set, also in the midst of a round.
+        on_round: Called after each round with the number of conversations caught up; 0 for one
+            that failed.
+
+    Raises:
+        StoreUnavailable: The database cannot be written; with ``once`` also if it is away or busy.
+        KeyUnavailable: There are sealed conversations, and no keys; with ``once`` also if their
+            provider is away.
+    """
+    stop = stop or threading.Event()
+    on_round = on_round or (lambda _: None)
+    total = 0
+    with Watch(store.engine) as watch, observing(partial(measure, store, projections)):
+        rounds = _Rounds(store, projections, watch, on_round, stop, in_haste=once)
+        step = rounds.do if once else rounds.step
+        attempts = (
+            _for_once(on_round)
+            if once
+            else _for_ever(stop, on_round, has_keys=store.keys is not None)
+        )
+        while not stop.is_set():
+            count = attempts(step)
+            total += count
+            if once and not count:
+                break
+            if not once:
+                stop.wait(rounds.rest_s(count, poll_interval_s))
+    return total
+
+
+class _Stopped(BaseException):
+    # No `Exception`, which would be taken for the conversation's.
+    """The worker is to stop; what it has folded so far stays, and its cursor has not moved."""
+
+
+class _Rounds:
+    """The rounds of a worker, and when the next one is due."""
+
+    def __init__(
+        self,
+        store: EventStore,
+        projections: ProjectionSet,
+        watch: Watch,
+        on_round: Callable[[int], None],
+        stop: threading.Event,
+        *,
+        in_haste: bool,
+    ) -> None:
+        self._store = store
+        self._projections = projections
+        self._watch = watch
+        self._on_round = on_round
+        self._stop = stop
+        self._yields = store.engine.dialect.name == "sqlite" and not in_haste
+        self._due_at = 0.0
+        self._retried = False
+        self.took_s = 0.0
+
+    def step(self) -> int:
+        """Do a round if anything has been committed, or none was done for a while."""
+        self.took_s = 0.0
+        if not self._watch.moved() and time.monotonic() < self._due_at:
+            return 0
+        # Until it has succeeded, another one is due.
+        self._due_at = 0.0
+        count = self.do()
+        if not count:
+            self._due_at = time.monotonic() + _AT_LEAST_EVERY_S
+        return count
+
+    def rest_s(self, count: int, poll_interval_s: float) -> float:
+        """Return how long to wait after a step that has caught up so many conversations."""
+        if not count:
+            return max(poll_interval_s, self.took_s)
+        return min(_RESTS * self.took_s, _LONGEST_REST_S) if self._yields else 0.0
+
+    def _pause(self, took_s: float) -> None:
+        """Let others write; end the round if the worker is to stop."""
+        if self._yields:
+            self._stop.wait(min(took_s, _LONGEST_PAUSE_S))
+        if self._stop.is_set():
+            raise _Stopped
+
+    def do(self) -> int:
+        """Catch up every conversation that is behind; return how many were."""
+        started, count = time.perf_counter(), 0
+        # Each time: a newer version's cut-over may have taken this version's tables away.
+        install_all(self._store, self._projections)
+        with gone(), suppress(_Stopped):
+            if not self._retried:
+                retry_set_aside(self._store, self._projections)
+                self._retried = True
+            count = catch_up_behind(self._store, self._projections, self._pause)
+        self.took_s = time.perf_counter() - started
+        if count:
+            duration_ms = round(self.took_s * 1000, 1)
+            _log.info("caught up", conversations=count, duration_ms=duration_ms)
+        self._on_round(count)
+        return count
+
+
+def _for_once(on_round: Callable[[int], None]) -> Retrying:
+    return Retrying(
+        retry=retry_if_exception_type(GenerationGone),
+        stop=stop_after_attempt(_LOOKS),
+        before_sleep=lambda _: on_round(0),
+        reraise=True,
+    )
+
+
+def _for_ever(
+    stop: threading.Event, on_round: Callable[[int], None], *, has_keys: bool
+) -> Retrying:
+    def failed(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        wait_ms = round(1000 * (state.upcoming_sleep or 0))
+        _log.warning(
+            "round failed", attempt=state.attempt_number, wait_ms=wait_ms, reason=str(error)
+        )
+        on_round(0)
+
+    passing: tuple[type[Exception], ...] = (CannotConnect, DatabaseBusy, GenerationGone)
+    if has_keys:  # Their provider may be away; but without any, waiting gives none.
+        passing += (KeyUnavailable,)
+    return Retrying(
+        retry=retry_if_exception_type(passing),
+        # Not all workers at the same moment.
+        wait=wait_exponential(_FIRST_WAIT_S, _LONGEST_WAIT_S) + wait_random(0, _FIRST_WAIT_S),
+        sleep=sleep_using_event(stop),
+        stop=stop_when_event_set(stop),
+        before_sleep=failed,
+        # Told to stop while the database is away.
+        retry_error_callback=lambda _: 0,
+    )

@@ -1,0 +1,1 @@
+"""The read models, one a file; they know nothing of each other."""

@@ -1,0 +1,386 @@
+"""Loose ends of models and tools: which events begin them, add to them, and end them.
+
+The rules stand in `projections.models.open_work`, which puts these handlers beside its own.
+
+What a conversation has begun and not ended: the loose ends that a crash would leave behind.
+
+One row a conversation, so that recovery costs what is open and not what was said. Where facts
+contradict each other:
+
+- A model call is open from its request or first chunk to its message or error of the same id; a
+  request that repeats the id of an open or failed call begins it anew, and one that comes after the
+  answer opens nothing. A message or an error without an id ends no call.
+- A tool call is open from its assistant message, or from its execution if nobody asked for it, to
+  its first result. ``not_started`` and ``outcome_unknown`` are results; executing the call again
+  after one of them opens it again.
+- Retracting an assistant message or a model call's first event withdraws what it left open.
+  Retracting anything else closes nothing.
+- There is one open turn and one open session: a start takes the place of an older one, an end that
+  names another turn or session ends nothing.
+- Of erased events only the type is known: starts and ends of turns and sessions still count, an
+  answer ends the model call begun last, a result the tool call that has been open longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any
+
+from eventstore.events import (
+    AssistantChunk,
+    AssistantMessage,
+    LlmError,
+    LlmRequest,
+    RecordedEvent,
+    Retraction,
+    RunEnd,
+    RunStepEnd,
+    RunStepStart,
+    SessionEnd,
+    SessionStart,
+    TokenUsage,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallRequest,
+    ToolResult,
+    TurnEnd,
+    TurnStart,
+)
+from eventstore.ids import call_id
+from projections.engine import folding
+from projections.engine.folding import CLOSED_LIMIT, SEALS, Draft
+from projections.engine.projection import Change, Column, Put, ReadTable, State
+
+__all__ = ["HANDLERS", "LOOSE_ENDS", "LooseEndsProjection", "begun", "belongs", "end_model_call"]
+
+
+_WITHDRAWN = "withdrawn"
+_UNANSWERED = (None, *SEALS)
+_PLACE = ("session_id", "turn", "step", "mode", "run_id", "workflow_id", "agent_id")
+_TOKENS = (
+    "prompt_tokens",
+    "completion_tokens",
+    "total_tokens",
+    "cached_prompt_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+)
+
+
+def belongs(entry: dict[str, Any] | None, event: RecordedEvent, name: str) -> bool:
+    """Whether this turn or session is open, and the event names no other."""
+    if entry is None:
+        return False
+    named = getattr(event.meta, name)
+    return named is None or entry[name] in (None, named)
+
+
+def begun(draft: Draft, **values: Any) -> dict[str, Any]:
+    """Return what every open thing holds: which event began it, when, and where it belongs."""
+    event = draft.event
+    told = vars(event.meta)
+    meta = {name: value for name in _PLACE if (value := told[name]) is not None}
+    if not told["in_context"]:
+        meta["in_context"] = False
+    return {"version": event.version, "began_at": draft.now, "meta": meta, **values}
+
+
+def _request(draft: Draft, request: LlmRequest) -> None:
+    own_id = request.llm_call_id
+    if draft.get("ended", own_id) in ("ok", _WITHDRAWN):
+        return
+    draft.drop("ended", own_id)
+    told = vars(request.invocation).items()
+    invocation = {name: value for name, value in told if value is not None}
+    _begin_model_call(draft, own_id, request.attempt, invocation)
+    if draft.event.meta.step is None and request.retry_of is None:
+        _count_step(draft)
+
+
+def _begin_model_call(
+    draft: Draft, own_id: str, attempt: int, invocation: dict[str, Any]
+) -> dict[str, Any]:
+    call = begun(
+        draft,
+        llm_call_id=own_id,
+        attempt=attempt,
+        invocation=invocation,
+        text="",
+        reasoning="",
+        refusal="",
+        tool_calls={},
+    )
+    draft.keep("models", own_id, call)
+    return call
+
+
+def _count_step(draft: Draft) -> None:
+    turn = draft.state["turn"]
+    if belongs(turn, draft.event, "turn"):
+        draft.set(turn={**turn, "steps": turn["steps"] + 1})
+
+
+def _chunk(draft: Draft, chunk: AssistantChunk) -> None:
+    own_id = chunk.llm_call_id
+    if draft.get("ended", own_id) is not None:
+        return
+    call = draft.get("models", own_id) or _begin_model_call(draft, own_id, 1, {})
+    call = call.copy()
+    call["text"] += chunk.text
+    call["reasoning"] += chunk.reasoning
+    call["refusal"] += chunk.refusal
+    if chunk.tool_calls:
+        pieces = dict(call["tool_calls"])
+        for delta in chunk.tool_calls:
+            pieces[str(delta.index)] = _piece(pieces.get(str(delta.index)), delta)
+        call["tool_calls"] = pieces
+    draft.keep("models", own_id, call)
+
+
+def _piece(before: dict[str, Any] | None, delta: ToolCallDelta) -> dict[str, Any]:
+    known = before or {"provider_id": None, "name": None, "arguments_text": ""}
+    return {
+        "index": delta.index,
+        "provider_id": known["provider_id"] or delta.provider_id,
+        "name": known["name"] or delta.name,
+        "arguments_text": known["arguments_text"] + delta.arguments,
+    }
+
+
+def _message(draft: Draft, message: AssistantMessage) -> None:
+    event, version, elsewhere = draft.event, draft.event.version, message.tools_elsewhere
+    for index, request in enumerate(message.tool_calls):
+        own_id = call_id(version, index)
+        if draft.get("answered", own_id) is None:
+            told = _asked(draft, request)
+            _open_call(draft, own_id, told | ({"elsewhere": True} if elsewhere else {}))
+    known = draft.get("models", message.llm_call_id) is not None
+    if event.meta.step is None and not known:
+        _count_step(draft)
+    end_model_call(draft, message.llm_call_id, "ok", message.usage)
+
+
+def _asked(draft: Draft, request: ToolCallRequest | ToolCall) -> dict[str, Any]:
+    return begun(
+        draft,
+        name=request.name,
+        arguments=request.arguments,
+        provider_id=request.provider_id,
+    )
+
+
+def _open_call(draft: Draft, own_id: str, values: dict[str, Any]) -> None:
+    blank = {"started_at": None, "idempotency_key": None, "idempotent": False}
+    known = draft.get("calls", own_id) or blank
+    draft.keep("calls", own_id, {"call_id": own_id, **known, **values})
+
+
+def _error(draft: Draft, error: LlmError) -> None:
+    end_model_call(draft, error.llm_call_id, "error", error.usage)
+
+
+def end_model_call(
+    draft: Draft, own_id: str | None, outcome: str, usage: TokenUsage | None
+) -> None:
+    """Close a model call, if it is open, and add its tokens to those of turn and session."""
+    before = draft.get("ended", own_id)
+    draft.drop("models", own_id)
+    if own_id is not None and before != "ok":
+        draft.keep("ended", own_id, outcome, CLOSED_LIMIT)
+    if usage is None or before == "ok":
+        return
+    turn, session = draft.state["turn"], draft.state["session"]
+    if belongs(turn, draft.event, "turn"):
+        draft.set(turn={**turn, "tokens": _sum(turn["tokens"], usage)})
+    if session is not None:
+        draft.set(session={**session, "tokens": _sum(session["tokens"], usage)})
+
+
+def _sum(total: dict[str, Any] | None, usage: TokenUsage) -> dict[str, Any]:
+    sums, told = dict(total or {}), vars(usage)
+    for name in _TOKENS:
+        if told[name] is not None:
+            sums[name] = sums.get(name, 0) + told[name]
+    sums["reported"] = told["reported"] and sums.get("reported", True)
+    return sums
+
+
+def _execution(draft: Draft, call: ToolCall) -> None:
+    own_id = call.call_id
+    if draft.get("answered", own_id) not in _UNANSWERED:
+        return
+    draft.drop("answered", own_id)
+    told: dict[str, Any] = {
+        "started_at": draft.now,
+        "idempotency_key": call.idempotency_key,
+        "idempotent": call.idempotent,
+    }
+    if draft.get("calls", own_id) is None:
+        told = {**_asked(draft, call), **told}
+    _open_call(draft, own_id, told)
+
+
+def _result(draft: Draft, result: ToolResult) -> None:
+    own_id = result.call_id
+    draft.drop("calls", own_id)
+    if draft.get("answered", own_id) in _UNANSWERED:
+        draft.keep("answered", own_id, result.status, CLOSED_LIMIT)
+
+
+def _retraction(draft: Draft, retraction: Retraction) -> None:
+    for memory, closed in (("calls", "answered"), ("models", "ended")):
+        for own_id, entry in draft.state[memory].items():
+            ranges = folding.retracted(retraction, draft.event)
+            if any(first <= entry["version"] <= last for first, last in ranges):
+                draft.drop(memory, own_id)
+                draft.keep(closed, own_id, _WITHDRAWN, CLOSED_LIMIT)
+
+
+HANDLERS: dict[type, folding.Handler] = {
+    LlmRequest: _request,
+    AssistantChunk: _chunk,
+    AssistantMessage: _message,
+    LlmError: _error,
+    ToolCall: _execution,
+    ToolResult: _result,
+    Retraction: _retraction,
+}
+
+
+_TABLE = "loose_ends"
+
+
+@dataclass(frozen=True, slots=True)
+class LooseEndsProjection:
+    """Folds a conversation's events into its row of ``loose_ends``."""
+
+    name: str = "loose_ends"
+    version: int = 2
+    tables: Sequence[ReadTable] = (
+        ReadTable(
+            _TABLE,
+            (),
+            (
+                Column("model_calls", "json"),
+                Column("tool_calls", "json"),
+                Column("turn", "json"),
+                Column("session", "json"),
+                Column("run_step", "json"),
+                Column("open_count", "integer"),
+                Column("last_version", "integer"),
+                Column("last_event_at", "timestamp"),
+            ),
+            lookups=(("open_count",),),
+        ),
+    )
+
+    def initial(self) -> State:
+        """Return the state of an empty conversation: nothing is open."""
+        marks = {"turn": None, "session": None, "run_step": None, "row": False}
+        return {**marks, "models": {}, "ended": {}, "calls": {}, "answered": {}}
+
+    def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
+        """Return the state after the event, and what it changes in the row."""
+        after, _ = folding.run(_HANDLERS, state, event)
+        step, turn = event.meta.step, after["turn"]
+        if (
+            step is not None
+            and turn is not None
+            and step >= turn["steps"]
+            and belongs(turn, event, "turn")
+        ):
+            after = {**after, "turn": {**turn, "steps": step + 1}}
+        values: dict[str, Any] = {
+            "last_version": event.version,
+            "last_event_at": event.occurred_at,
+        }
+        if not state["row"]:
+            after = {**after, "row": True}
+            values |= {"model_calls": [], "tool_calls": [], "open_count": 0}
+        if after is not state:
+            values |= _changed(state, after)
+        return after, (Put(_TABLE, (), values),)
+
+
+def _changed(state: State, after: State) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name in ("turn", "session", "run_step"):
+        if after[name] is not state[name]:
+            values[name] = after[name]
+    models, calls = after["models"], after["calls"]
+    if models is not state["models"]:
+        values["model_calls"] = list(models.values())
+    if calls is not state["calls"]:
+        values["tool_calls"] = list(calls.values())
+    if values:
+        values["open_count"] = len(models) + len(calls) + (after["turn"] is not None)
+    return values
+
+
+def _turn_start(draft: Draft, _: TurnStart | None) -> None:
+    turn = begun(draft, turn=draft.event.meta.turn, steps=0, tokens=None)
+    draft.set(turn=turn)
+    session = draft.state["session"]
+    if session is not None:
+        draft.set(session={**session, "turns": session["turns"] + 1})
+
+
+def _turn_end(draft: Draft, _: TurnEnd | None) -> None:
+    if belongs(draft.state["turn"], draft.event, "turn"):
+        draft.set(turn=None)
+
+
+def _session_start(draft: Draft, _: SessionStart | None) -> None:
+    session_id = draft.event.meta.session_id
+    draft.set(session=begun(draft, session_id=session_id, turns=0, tokens=None))
+
+
+def _session_end(draft: Draft, _: SessionEnd | None) -> None:
+    if belongs(draft.state["session"], draft.event, "session_id"):
+        draft.set(session=None)
+
+
+def _step_start(draft: Draft, start: RunStepStart) -> None:
+    draft.set(run_step=begun(draft, run_id=start.run_id, node_id=start.node_id))
+
+
+def _step_end(draft: Draft, end: RunStepEnd | RunEnd) -> None:
+    step = draft.state["run_step"]
+    node = end.node_id if isinstance(end, RunStepEnd) else None
+    if step is not None and step["run_id"] == end.run_id and node in (None, step["node_id"]):
+        draft.set(run_step=None)
+
+
+def _erased(draft: Draft, _: None) -> None:
+    match draft.event.type:
+        case "turn_start":
+            _turn_start(draft, None)
+        case "turn_end":
+            _turn_end(draft, None)
+        case "session_start":
+            _session_start(draft, None)
+        case "session_end":
+            _session_end(draft, None)
+        case "run_step_end" | "run_end" if draft.state["run_step"] is not None:
+            draft.set(run_step=None)
+        case "assistant_message" | "llm_error":
+            end_model_call(draft, next(reversed(draft.state["models"]), None), "ok", None)
+        case "tool_result" if own_id := next(iter(draft.state["calls"]), None):
+            draft.drop("calls", own_id)
+            draft.keep("answered", own_id, "success", CLOSED_LIMIT)
+
+
+_HANDLERS: dict[type, folding.Handler] = HANDLERS | {
+    TurnStart: _turn_start,
+    TurnEnd: _turn_end,
+    SessionStart: _session_start,
+    SessionEnd: _session_end,
+    RunStepStart: _step_start,
+    RunStepEnd: _step_end,
+    RunEnd: _step_end,
+    NoneType: _erased,
+}
+
+LOOSE_ENDS = LooseEndsProjection()

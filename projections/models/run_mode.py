@@ -1,0 +1,86 @@
+"""Run mode as it is read: the state of a conversation, and what a request is told of its run.
+
+What is told is made anew for every request (document 000, "Run-only injection") and never stored:
+while a node is active, the directive and the node's brief; once the run is completed, the directive
+with the post-run protocol, and nothing of its nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, select
+
+from projections.context import Injection, prompts
+from projections.engine.generations import Generation
+from projections.models.runs import NodeRow, RunRow, RunState
+from projections.queries import readable
+
+__all__ = ["injections", "read_run_state"]
+
+
+def read_run_state(
+    connection: Connection, generation: Generation, conversation_id: UUID
+) -> RunState:
+    """Return a conversation's state from a generation's tables, in the caller's transaction.
+
+    Raises:
+        RowDamaged: A row was altered.
+    """
+
+    def rows(name: str, *order: str) -> list[Any]:
+        table = generation.tables[name]
+        query = select(table).where(table.c.conversation_id == conversation_id)
+        # What has no beginning comes first; left alone, each database would put it elsewhere.
+        by = (table.c[each].nulls_first() for each in order)
+        found = connection.execute(query.order_by(*by))
+        return [row._mapping for row in found]
+
+    with readable(generation.projection.name):
+        state = rows("conversation_state")
+        return RunState.from_rows(
+            conversation_id,
+            state[0] if state else None,
+            rows("runs", "started_version", "run_id"),
+            rows("run_nodes", "run_id", "ordinal", "node_id"),
+            rows("run_artifacts", "run_id", "node_id", "name"),
+        )
+
+
+def injections(state: RunState, run_id: str | None = None) -> tuple[Injection, ...]:
+    """Return what a request in Run mode is told of a run, by default of the active one.
+
+    None if there is no such run, or if it has failed or was cancelled.
+    """
+    wanted = state.active_run_id if run_id is None else run_id
+    run = next((each for each in state.runs if each.run_id == wanted), None)
+    if run is None or run.status not in ("active", "completed"):
+        return ()
+    if run.status == "completed":
+        return (_directive(run, run.post_run_protocol),)
+    node = next(
+        (
+            each
+            for each in state.nodes
+            if (each.run_id, each.node_id) == (run.run_id, run.active_node)
+        ),
+        None,
+    )
+    return (_directive(run),) if node is None else (_directive(run), _brief(node))
+
+
+def _directive(run: RunRow, protocol: str | None = None) -> Injection:
+    text = prompts.run_directive(
+        run.run_id, run.workflow_id, run.status or "", run.directive or "", protocol
+    )
+    return Injection("run directive", text, _versions(run.started_version, run.end_version))
+
+
+def _brief(node: NodeRow) -> Injection:
+    text = prompts.node_brief(node.node_id, node.title, node.brief, node.context)
+    return Injection("node brief", text, _versions(node.start_version))
+
+
+def _versions(*versions: int | None) -> tuple[int, ...]:
+    return tuple(version for version in versions if version is not None)

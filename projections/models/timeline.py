@@ -1,0 +1,238 @@
+"""The timeline: what a user interface shows of a conversation, in reading order.
+
+An answer is one item, from its first streamed piece to the message or the error that ends it; so
+is a tool call with its execution and result, and everything that has a start and an end. The first
+real result of a call stays, and replaces a stand-in; pieces that come after the end of their
+answer are ignored. An erased event leaves an item that tells of it, without content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any
+
+from eventstore.events import (
+    ConversationEnd,
+    ConversationStart,
+    Erasure,
+    ModeSwitch,
+    Notebook,
+    RecordedEvent,
+    Retraction,
+    RunEnd,
+    RunStart,
+    RunStepEnd,
+    RunStepStart,
+    SessionEnd,
+    SessionStart,
+    Summary,
+    SystemInstruction,
+    TaskEnd,
+    TaskEnqueue,
+    TaskStart,
+    TurnEnd,
+    TurnStart,
+    UnknownEvent,
+    UserMessage,
+)
+from projections.engine import folding
+from projections.engine.folding import CLOSED_LIMIT, Draft
+from projections.engine.projection import Change, ReadTable, State
+from projections.engine.quoting import PLACE
+from projections.models import timeline_items
+from projections.models.timeline_items import (
+    TABLE,
+    QuotedTexts,
+    TimelineItem,
+    change,
+    close_span,
+    open_span,
+    point,
+    shown_as,
+)
+
+__all__ = ["TIMELINE", "TimelineItem", "TimelineProjection"]
+
+_SILENT_WHEN_ERASED = frozenset({"assistant_chunk", "llm_request"})
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineProjection:
+    """Folds a conversation's events into ``timeline_items``."""
+
+    name: str = "timeline"
+    version: int = 5
+    tables: Sequence[ReadTable] = (
+        ReadTable(
+            TABLE,
+            ("version", "part"),
+            (*folding.columns_of(TimelineItem), *PLACE),
+            # The first serves those who ask for news, the second a retraction.
+            indexes=(("end_version",), ("message_version",)),
+            storage=QuotedTexts(),
+        ),
+    )
+
+    def initial(self) -> State:
+        """Return the state of an empty conversation: nothing open, nothing ended."""
+        return {"llm": {}, "ended": {}, "calls": {}, "answered": {}, "spans": {}, "withdrawn": []}
+
+    def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
+        """Return the state after the event, and what it changes in the table."""
+        return folding.run(_HANDLERS, state, event)
+
+
+def _user(draft: Draft, message: UserMessage) -> None:
+    text = folding.text_of(message.parts) or folding.sections_text(message.sections)
+    told: dict[str, Any] = {"text": text, "name": message.name, **shown_as(message.ui)}
+    point(draft, "user", role="user", **told)
+
+
+def _conversation_start(draft: Draft, start: ConversationStart) -> None:
+    point(draft, "conversation", title=start.title, text=start.base_instructions, collapsed=True)
+
+
+def _conversation_end(draft: Draft, end: ConversationEnd) -> None:
+    point(draft, "conversation", title=end.reason, text=end.message)
+
+
+def _session_start(draft: Draft, start: SessionStart) -> None:
+    open_span(draft, "session", draft.event.meta.session_id, title=start.mode, collapsed=True)
+
+
+def _session_end(draft: Draft, end: SessionEnd) -> None:
+    session_id = draft.event.meta.session_id
+    close_span(
+        draft, "session", session_id, "complete", end.duration_ms, text=end.reason, collapsed=True
+    )
+
+
+def _turn_start(draft: Draft, start: TurnStart) -> None:
+    open_span(draft, "turn", draft.event.meta.turn, collapsed=True)
+
+
+def _turn_end(draft: Draft, end: TurnEnd) -> None:
+    told: dict[str, Any] = {"title": end.reason, "text": end.error, "collapsed": True}
+    close_span(draft, "turn", draft.event.meta.turn, end.status, end.duration_ms, **told)
+
+
+def _run_start(draft: Draft, start: RunStart) -> None:
+    told = {"title": start.workflow_id, "text": start.directive, "run_id": start.run_id}
+    open_span(draft, "run", start.run_id, **told)
+
+
+def _run_end(draft: Draft, end: RunEnd) -> None:
+    close_span(draft, "run", end.run_id, end.status, text=end.error, run_id=end.run_id)
+
+
+def _step_start(draft: Draft, start: RunStepStart) -> None:
+    told = {"title": start.node_id, "text": start.brief, "run_id": start.run_id}
+    open_span(draft, "step", f"{start.run_id}:{start.node_id}", **told)
+
+
+def _step_end(draft: Draft, end: RunStepEnd) -> None:
+    told: dict[str, Any] = {"title": end.node_id, "text": end.error, "run_id": end.run_id}
+    close_span(draft, "step", f"{end.run_id}:{end.node_id}", end.status, **told)
+
+
+def _task_enqueue(draft: Draft, task: TaskEnqueue) -> None:
+    told = {"title": task.task_id, "text": folding.text_of(task.items), "status": "pending"}
+    open_span(draft, "task", task.task_id, **told, collapsed=True)
+
+
+def _task_start(draft: Draft, task: TaskStart) -> None:
+    span = draft.get("spans", f"task:{task.task_id}")
+    if span is None:
+        open_span(draft, "task", task.task_id, title=task.task_id, collapsed=True)
+        return
+    draft.keep("spans", f"task:{task.task_id}", {**span, "started": draft.now})
+    change(draft, span["at"], {"status": "running", "started_at": draft.event.occurred_at})
+
+
+def _task_end(draft: Draft, end: TaskEnd) -> None:
+    close_span(draft, "task", end.task_id, end.status, title=end.task_id, collapsed=True)
+
+
+def _mode(draft: Draft, switch: ModeSwitch) -> None:
+    point(draft, "mode", title=switch.mode, text=switch.reason, mode=switch.mode)
+
+
+def _summary(draft: Draft, summary: Summary) -> None:
+    told: dict[str, Any] = {"title": summary.strategy, "text": summary.text, "collapsed": True}
+    told |= shown_as(summary.ui)
+    point(draft, "summary", role="system", llm_call_id=summary.llm_call_id, **told)
+
+
+def _system(draft: Draft, instruction: SystemInstruction) -> None:
+    told: dict[str, Any] = {"name": instruction.name, "text": instruction.text, "collapsed": True}
+    point(draft, "system", role=instruction.role, **told | shown_as(instruction.ui))
+
+
+def _notebook(draft: Draft, notebook: Notebook) -> None:
+    point(draft, "note", title=notebook.name, text=notebook.text, collapsed=True)
+
+
+def _erasure(draft: Draft, erasure: Erasure) -> None:
+    point(draft, "erasure", title=f"{erasure.event_count} events erased", text=erasure.reason)
+
+
+def _erased(draft: Draft, _: None) -> None:
+    if draft.event.type not in _SILENT_WHEN_ERASED:
+        point(draft, "erased", title=draft.event.type, actor=None, collapsed=True)
+
+
+def _unknown(draft: Draft, event: UnknownEvent) -> None:
+    point(draft, "unknown", title=event.type, text=event.reason, collapsed=True)
+
+
+def _retraction(draft: Draft, retraction: Retraction) -> None:
+    values = {"status": "withdrawn", "end_version": draft.event.version}
+    folding.withdraw(draft, retraction, TABLE, "message_version", values)
+    for first, last in folding.retracted(retraction, draft.event):
+        _forget(draft, first, last)
+    point(draft, "retraction", text=retraction.reason, collapsed=True)
+
+
+def _forget(draft: Draft, first: int, last: int) -> None:
+    """Keep what comes later from bringing a withdrawn item back."""
+    for own_id, call in draft.state["calls"].items():
+        if first <= call["message"] <= last:
+            draft.drop("calls", own_id)
+            draft.keep("answered", own_id, {"at": call["at"]}, CLOSED_LIMIT)
+    for own_id, span in draft.state["spans"].items():
+        if first <= span["at"][0] <= last:
+            draft.drop("spans", own_id)
+    for own_id, call in draft.state["llm"].items():
+        at = {slot: place for slot, place in call["at"].items() if not first <= place[0] <= last}
+        if len(at) < len(call["at"]):
+            draft.keep("llm", own_id, {**call, "at": at})
+
+
+_HANDLERS: dict[type, folding.Handler] = timeline_items.HANDLERS | {
+    UserMessage: _user,
+    ConversationStart: _conversation_start,
+    ConversationEnd: _conversation_end,
+    SessionStart: _session_start,
+    SessionEnd: _session_end,
+    TurnStart: _turn_start,
+    TurnEnd: _turn_end,
+    RunStart: _run_start,
+    RunEnd: _run_end,
+    RunStepStart: _step_start,
+    RunStepEnd: _step_end,
+    TaskEnqueue: _task_enqueue,
+    TaskStart: _task_start,
+    TaskEnd: _task_end,
+    ModeSwitch: _mode,
+    Summary: _summary,
+    SystemInstruction: _system,
+    Notebook: _notebook,
+    Erasure: _erasure,
+    Retraction: _retraction,
+    UnknownEvent: _unknown,
+    NoneType: _erased,
+}
+
+TIMELINE = TimelineProjection()

@@ -1,0 +1,387 @@
+"""The texts of timeline items, of which the table keeps no copy where the event itself has one.
+
+Most items show the text of one event as it stands there. If it is longer than its preview, the row
+quotes the event (see `projections.engine.quoting`). A text that is streaming, was put together, or
+lies in a blob stands in the row.
+
+An item of the timeline, and the changes that begin, grow and end one.
+
+The timeline's items of what a model answers and of what tools do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from eventstore.events import (
+    AssistantChunk,
+    AssistantMessage,
+    LlmError,
+    LlmRequest,
+    ReasoningPart,
+    RecordedEvent,
+    ToolCall,
+    ToolResult,
+    Ui,
+)
+from eventstore.ids import call_id
+from eventstore.sql.types import escape
+from projections.engine import folding
+from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, SEALS, Draft, Row, one_line
+from projections.engine.quoting import EVENT, place_of, said
+
+__all__ = [
+    "HANDLERS",
+    "TABLE",
+    "QuotedTexts",
+    "TimelineItem",
+    "begin",
+    "change",
+    "close_span",
+    "open_span",
+    "point",
+    "shown_as",
+    "text_columns",
+]
+
+
+_TEXT = "CASE WHEN {table}.text_version IS NULL THEN {table}.text ELSE {said} END"
+_PREVIEW = "coalesce({table}.preview, substr({text}, 1, {limit}))"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedTexts:
+    """Rows without the texts that events have, and without previews that only repeat a start."""
+
+    event: str = EVENT
+
+    def stored(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the values as they are written."""
+        text = values.get("text")
+        if text is None:
+            return values
+        kept, preview = dict(values), values["preview"]
+        if preview == text[:PREVIEW_CHARS] and escape(preview) == preview:
+            kept["preview"] = None
+        if values[EVENT] is not None:
+            kept["text"] = None
+        return kept
+
+    def shown(self, table: str, dialect: str) -> Mapping[str, str]:
+        """Return the SQL of text and preview."""
+        text = _TEXT.format(table=table, said=said(table, dialect))
+        return {
+            "text": text,
+            "preview": _PREVIEW.format(table=table, text=text, limit=PREVIEW_CHARS),
+        }
+
+
+def text_columns(event: RecordedEvent, text: str | None) -> dict[str, Any]:
+    """Return what a row sets with a text: itself, its preview, and where the event has it."""
+    preview = None if text is None else one_line(text)
+    place = place_of(event, text, longer_than=PREVIEW_CHARS)
+    return {"text": text, "preview": preview, **place}
+
+
+TABLE = "timeline_items"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineItem(Row):
+    """An item of the timeline; ``version`` and ``part`` give the reading order.
+
+    Attributes:
+        version: Version of the event that began the item.
+        part: Place among the items that the event began, from 0.
+        kind: conversation, session, turn, user, assistant, reasoning, tool, error, system,
+            summary, note, mode, run, step, task, retraction, erasure, erased or unknown.
+        status: complete, streaming, failed, cancelled, interrupted, withdrawn; of a tool call
+            pending, running or the result's; running, then its own status, of what has an end.
+        preview: The start of ``text``, on one line.
+        collapsed: Whether it is shown folded by default: tool output and internals, unless the
+            product said otherwise.
+        part_type: What the product calls this kind of message, for its user interface.
+        widget: What the product's user interface shows with it.
+        name: Of a tool call, the tool; of a user message, the participant.
+        arguments: Of a tool call, parsed, or the model's text where it is no JSON object.
+        alias: The path under which the whole of a shortened result may be asked for.
+        message_version: The version that a retraction has to name to withdraw the item.
+        end_version: Version of the latest event that changed the item, to ask for news.
+    """
+
+    version: int
+    part: int
+    kind: str | None = None
+    role: str | None = None
+    status: str | None = None
+    title: str | None = None
+    text: str | None = None
+    preview: str | None = None
+    collapsed: bool | None = None
+    part_type: str | None = None
+    widget: Any = None
+    name: str | None = None
+    call_id: str | None = None
+    llm_call_id: str | None = None
+    arguments: Any = None
+    alias: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    duration_ms: int | None = None
+    turn: int | None = None
+    step: int | None = None
+    mode: str | None = None
+    session_id: str | None = None
+    run_id: str | None = None
+    agent_id: str | None = None
+    actor: str | None = None
+    message_version: int | None = None
+    end_version: int | None = None
+
+
+def begin(draft: Draft, at: list[int], kind: str, status: str, values: Mapping[str, Any]) -> None:
+    """Begin an item at a version and part; it shows as of the event's own time."""
+    event = draft.event
+    row = folding.where(event)
+    row["kind"] = kind
+    row["status"] = status
+    row["collapsed"] = False
+    row["started_at"] = event.occurred_at
+    row["actor"] = event.meta.actor
+    row["message_version"] = event.version
+    row.update(values)
+    _put(draft, at, row)
+
+
+def change(draft: Draft, at: list[int], values: Mapping[str, Any]) -> None:
+    """Change an item; a text brings its preview, and the place where the event has it."""
+    _put(draft, at, dict(values))
+
+
+def _put(draft: Draft, at: list[int], values: dict[str, Any]) -> None:
+    if "text" in values:
+        values.update(text_columns(draft.event, values["text"]))
+    values["end_version"] = draft.event.version
+    draft.put(TABLE, (at[0], at[1]), values)
+
+
+def shown_as(ui: Ui | None) -> dict[str, Any]:
+    """Return the columns that a product's own wishes set; what it left open is not among them."""
+    told = {} if ui is None else vars(ui)
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def point(draft: Draft, kind: str, status: str = "complete", **values: Any) -> None:
+    """Add an item for an event that stands alone."""
+    ended = {"ended_at": draft.event.occurred_at}
+    begin(draft, [draft.event.version, 0], kind, status, ended | values)
+
+
+def open_span(draft: Draft, kind: str, own_id: object, **values: Any) -> None:
+    """Begin an item that a later event ends, known by its kind and its own id."""
+    at = [draft.event.version, 0]
+    draft.keep("spans", f"{kind}:{own_id}", {"at": at, "started": draft.now})
+    begin(draft, at, kind, values.pop("status", "running"), values)
+
+
+def close_span(
+    draft: Draft, kind: str, own_id: object, status: str, duration: int | None = None, **told: Any
+) -> None:
+    """End such an item; an end without a beginning makes an item of its own."""
+    event = draft.event
+    span = draft.drop("spans", f"{kind}:{own_id}")
+    if duration is None:
+        duration = folding.elapsed_ms(span and span["started"], event.occurred_at)
+    values = {name: value for name, value in told.items() if value is not None}
+    values |= {"ended_at": event.occurred_at, "duration_ms": duration}
+    if span is None:
+        begin(draft, [event.version, 0], kind, status, values)
+    else:
+        change(draft, span["at"], {"status": status, **values})
+
+
+_FIRST_TOOL = 2  # part; 0 is the reasoning of an answer, 1 its text
+
+
+def _request(draft: Draft, request: LlmRequest) -> None:
+    draft.drop("ended", request.llm_call_id)
+    draft.keep("llm", request.llm_call_id, {"started": draft.now, "texts": {}, "at": {}})
+
+
+def _chunk(draft: Draft, chunk: AssistantChunk) -> None:
+    own_id = chunk.llm_call_id
+    if draft.get("ended", own_id) is not None:
+        return
+    call = draft.get("llm", own_id) or {"started": draft.now, "texts": {}, "at": {}}
+    for kind, piece in (("reasoning", chunk.reasoning), ("assistant", chunk.text + chunk.refusal)):
+        if piece:
+            text = call["texts"].get(kind, "") + piece
+            call = {**call, "texts": {**call["texts"], kind: text}}
+            call = _show_answer(draft, own_id, call, kind, {"text": text, "status": "streaming"})
+    places = dict(call["at"]) if chunk.tool_calls else call["at"]
+    for delta in chunk.tool_calls:
+        slot = f"tool{delta.index}"
+        if slot not in places:
+            places[slot] = at = [draft.event.version, _FIRST_TOOL + len(places)]
+            begin(draft, at, "tool", "streaming", _tool(delta.name, own_id))
+    draft.keep("llm", own_id, {**call, "at": places})
+
+
+def _show_answer(
+    draft: Draft, own_id: str | None, call: dict[str, Any], kind: str, values: dict[str, Any]
+) -> dict[str, Any]:
+    """Begin or change the item of an answer's text or reasoning; return the call with its place."""
+    at = call["at"].get(kind)
+    if at is not None:
+        change(draft, at, values)
+        return call
+    at = [draft.event.version, 0 if kind == "reasoning" else 1]
+    known = {"role": "assistant", "llm_call_id": own_id, "collapsed": kind == "reasoning"}
+    begin(draft, at, kind, values["status"], known | values)
+    return {**call, "at": {**call["at"], kind: at}}
+
+
+def _end_answer(draft: Draft, own_id: str | None) -> dict[str, Any]:
+    call = draft.drop("llm", own_id) or {"started": None, "texts": {}, "at": {}}
+    if own_id is not None:
+        draft.keep("ended", own_id, True, CLOSED_LIMIT)
+    return dict(call)
+
+
+def _message(draft: Draft, message: AssistantMessage) -> None:
+    event, own_id = draft.event, message.llm_call_id
+    call = _end_answer(draft, own_id)
+    duration = message.duration_ms
+    if duration is None:
+        duration = folding.elapsed_ms(call["started"], event.occurred_at)
+    ended = {"ended_at": event.occurred_at, "message_version": event.version}
+    shown, ui = {"status": "complete", **ended}, shown_as(message.ui)
+    thoughts = [part for part in message.parts if type(part) is ReasoningPart]
+    said = [part for part in message.parts if type(part) is not ReasoningPart]
+    thought = folding.text_of(thoughts, joint="") or call["texts"].get("reasoning", "")
+    if thought:
+        _show_answer(draft, own_id, call, "reasoning", {"text": thought, **shown})
+    if said or "assistant" in call["at"] or not (thought or message.tool_calls):
+        values = {"duration_ms": duration, "name": message.name, **shown}
+        values["text"] = folding.text_of(said, joint="")
+        values |= ui
+        ui = {}
+        _show_answer(draft, own_id, call, "assistant", values)
+    streamed = dict(call["at"])
+    for index, request in enumerate(message.tool_calls):
+        at = streamed.pop(f"tool{index}", None)
+        arguments = request.arguments_text if request.arguments is None else request.arguments
+        values = _tool(request.name, own_id) | {"arguments": arguments, **ui}
+        _tool_request(draft, index, at, values)
+    for slot, at in streamed.items():
+        if slot.startswith("tool"):
+            change(draft, at, {"status": "interrupted", **ended})
+
+
+def _error(draft: Draft, error: LlmError) -> None:
+    event, own_id = draft.event, error.llm_call_id
+    call = _end_answer(draft, own_id)
+    status: str = error.kind if error.kind in ("cancelled", "interrupted") else "failed"
+    ended = {"status": status, "ended_at": event.occurred_at, "message_version": event.version}
+    partial = {"reasoning": error.partial_reasoning, "assistant": error.partial_text}
+    for kind, told in partial.items():
+        text = told or call["texts"].get(kind, "")
+        if text:
+            _show_answer(draft, own_id, call, kind, {"text": text, **ended})
+    streamed = {slot: at for slot, at in call["at"].items() if slot.startswith("tool")}
+    part = _FIRST_TOOL
+    for request in error.partial_tool_calls:
+        values = ended | {"arguments": request.arguments_text}
+        if (at := streamed.pop(f"tool{request.index}", None)) is not None:
+            change(draft, at, values)
+        else:
+            values |= _tool(request.name, own_id)
+            begin(draft, [event.version, part], "tool", status, values)
+            part += 1
+    for at in streamed.values():
+        change(draft, at, ended)
+    values = {"role": "assistant", "title": error.kind, "text": error.message}
+    values |= {"llm_call_id": own_id, "ended_at": event.occurred_at, **shown_as(error.ui)}
+    begin(draft, [event.version, part], "error", status, values)
+
+
+def _tool(name: str | None, llm_call_id: str | None) -> dict[str, Any]:
+    return {"role": "tool", "collapsed": True, "name": name, "llm_call_id": llm_call_id}
+
+
+def _tool_request(draft: Draft, index: int, at: list[int] | None, values: dict[str, Any]) -> None:
+    version = draft.event.version
+    own_id = call_id(version, index)
+    values |= {"call_id": own_id, "message_version": version}
+    known = draft.get("calls", own_id)
+    if known is not None:
+        draft.keep("calls", own_id, {**known, "message": version})
+    else:
+        known = draft.get("answered", own_id)
+    if known is not None:
+        change(draft, known["at"], values)
+        if at is not None:
+            change(draft, at, {"status": "interrupted"})
+        return
+    if at is None:
+        at = [version, _FIRST_TOOL + index]
+        begin(draft, at, "tool", "pending", values)
+    else:
+        change(draft, at, {"status": "pending", **values})
+    draft.keep("calls", own_id, {"at": at, "message": version})
+
+
+def _execution(draft: Draft, call: ToolCall) -> None:
+    event, own_id = draft.event, call.call_id
+    if draft.get("answered", own_id) is not None:
+        return
+    known = draft.get("calls", own_id)
+    if known is None:
+        known = {"at": [event.version, 0], "message": event.version}
+        values = _tool(call.name, None) | {"call_id": own_id, "arguments": call.arguments}
+        begin(draft, known["at"], "tool", "running", values)
+    else:
+        change(draft, known["at"], {"status": "running", "started_at": event.occurred_at})
+    draft.keep("calls", own_id, {**known, "started": draft.now})
+
+
+def _result(draft: Draft, result: ToolResult) -> None:
+    event, own_id = draft.event, result.call_id
+    if draft.get("answered", own_id) is not None:
+        return
+    known = draft.get("calls", own_id)
+    duration, text = result.duration_ms, folding.result_text(result)
+    if duration is None and known is not None:
+        duration = folding.elapsed_ms(known.get("started"), event.occurred_at)
+    values = {
+        "status": result.status,
+        "text": result.error if text is None else text,
+        "alias": result.alias,
+        "ended_at": event.occurred_at,
+        "duration_ms": duration,
+    }
+    ui = shown_as(result.ui)
+    if known is None:
+        known = {"at": [event.version, 0], "message": event.version}
+        values |= _tool(result.name, None) | {"call_id": own_id, **ui}
+        begin(draft, known["at"], "tool", result.status, values)
+    else:
+        change(draft, known["at"], values | ui)
+    if result.status in SEALS:
+        draft.keep("calls", own_id, known)
+    else:
+        draft.drop("calls", own_id)
+        draft.keep("answered", own_id, {"at": known["at"]}, CLOSED_LIMIT)
+
+
+HANDLERS: dict[type, folding.Handler] = {
+    LlmRequest: _request,
+    AssistantChunk: _chunk,
+    AssistantMessage: _message,
+    LlmError: _error,
+    ToolCall: _execution,
+    ToolResult: _result,
+}

@@ -1,0 +1,206 @@
+"""The audit table: every tool call, with who asked for it, with what, and what came of it.
+
+A call is found by our own id, in whatever order its events come. The first real result stays; a
+duplicate is known among the last `folding.CLOSED_LIMIT` answered calls, and an older one replaces
+what was there. ``not_started`` and ``outcome_unknown`` give way to a real result, and never the
+other way round. A result or an execution without a request makes a row of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from eventstore.events import AssistantMessage, RecordedEvent, Retraction, ToolCall, ToolResult
+from eventstore.events.values import ToolCallRequest
+from eventstore.ids import call_id
+from projections.engine import folding
+from projections.engine.folding import CLOSED_LIMIT, SEALS, Draft, Row
+from projections.engine.projection import Change, ReadTable, State
+
+__all__ = ["TOOL_CALLS", "ToolCallRow", "ToolCallsProjection"]
+
+_TABLE = "tool_calls"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallRow(Row):
+    """A tool call.
+
+    Attributes:
+        call_id: Our own id of the call, ``<call_version>.<call_index>``.
+        call_version: Version of the assistant message that asked for it, if it is known.
+        call_index: Place among the calls of that message, from 0.
+        arguments_text: What the model wrote; ``arguments`` is its parsed form.
+        status: ``requested``, ``running``, or the status of the result.
+        duration_ms: As the result tells, else from ``started_at`` to the result's time.
+        result_text: The result as text; of one that is in a blob, the start.
+        result_size_chars: Length of the whole text; NULL when it is in a blob.
+        result_size_bytes: Size of the whole in UTF-8.
+        requested_version: Version of the first event that told of the call.
+        day: Day of the request in UTC, ``YYYY-MM-DD``.
+        withdrawn: Whether the request was retracted from the context.
+    """
+
+    call_id: str
+    call_version: int | None = None
+    call_index: int | None = None
+    provider_id: str | None = None
+    llm_call_id: str | None = None
+    name: str | None = None
+    arguments: Any = None
+    arguments_text: str | None = None
+    parse_error: str | None = None
+    idempotency_key: str | None = None
+    status: str | None = None
+    requested_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    duration_ms: int | None = None
+    result_text: str | None = None
+    result_size_chars: int | None = None
+    result_size_bytes: int | None = None
+    alias: str | None = None
+    blob_digest: str | None = None
+    error: str | None = None
+    actor: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
+    turn: int | None = None
+    step: int | None = None
+    mode: str | None = None
+    run_id: str | None = None
+    requested_version: int | None = None
+    started_version: int | None = None
+    result_version: int | None = None
+    day: str | None = None
+    withdrawn: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallsProjection:
+    """Folds a conversation's events into ``tool_calls``."""
+
+    name: str = "tool_calls"
+    version: int = 2
+    tables: Sequence[ReadTable] = (
+        ReadTable(
+            _TABLE,
+            ("call_id",),
+            folding.columns_of(ToolCallRow),
+            indexes=(("requested_version",),),
+            lookups=(("name", "day"), ("status", "day")),
+        ),
+    )
+
+    def initial(self) -> State:
+        """Return the state of an empty conversation: no call is open, none answered."""
+        return {"open": {}, "answered": {}, "withdrawn": []}
+
+    def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
+        """Return the state after the event, and what it changes in the table."""
+        return folding.run(_HANDLERS, state, event)
+
+
+def _requests(draft: Draft, message: AssistantMessage) -> None:
+    for index, request in enumerate(message.tool_calls):
+        _request(draft, message, index, request)
+
+
+def _request(draft: Draft, message: AssistantMessage, index: int, request: ToolCallRequest) -> None:
+    version = draft.event.version
+    own_id = call_id(version, index)
+    values = _first_seen(draft.event) | {
+        "call_version": version,
+        "call_index": index,
+        "provider_id": request.provider_id,
+        "llm_call_id": message.llm_call_id,
+        "name": request.name,
+        "arguments": request.arguments,
+        "arguments_text": request.arguments_text,
+        "parse_error": request.parse_error,
+    }
+    if draft.get("open", own_id) is None and draft.get("answered", own_id) is None:
+        values["status"] = "requested"
+        draft.keep("open", own_id, {})
+    draft.put(_TABLE, (own_id,), values)
+
+
+def _execution(draft: Draft, call: ToolCall) -> None:
+    event = draft.event
+    values: dict[str, Any] = {"started_at": event.occurred_at, "started_version": event.version}
+    if call.idempotency_key is not None:
+        values["idempotency_key"] = call.idempotency_key
+    if draft.get("answered", call.call_id) is None:
+        values["status"] = "running"
+        if draft.get("open", call.call_id) is None:
+            values |= _first_seen(event) | {
+                "provider_id": call.provider_id,
+                "name": call.name,
+                "arguments": call.arguments,
+            }
+        draft.keep("open", call.call_id, {"started": draft.now})
+    draft.put(_TABLE, (call.call_id,), values)
+
+
+def _result(draft: Draft, result: ToolResult) -> None:
+    event, own_id = draft.event, result.call_id
+    if draft.get("answered", own_id) is not None:
+        return
+    call = draft.get("open", own_id)
+    values = _outcome(result, event, (call or {}).get("started"))
+    if call is None:
+        values |= _first_seen(event) | {"provider_id": result.provider_id, "name": result.name}
+    if result.status in SEALS:
+        draft.keep("open", own_id, call or {})
+    else:
+        draft.drop("open", own_id)
+        draft.keep("answered", own_id, event.version, CLOSED_LIMIT)
+    draft.put(_TABLE, (own_id,), values)
+
+
+def _outcome(result: ToolResult, event: RecordedEvent, started: str | None) -> dict[str, Any]:
+    text, blob = folding.result_text(result), result.blob
+    whole = text if blob is None else None
+    size = None if whole is None else len(whole.encode("utf-8", "surrogatepass"))
+    duration = result.duration_ms
+    return {
+        "status": result.status,
+        "ended_at": event.occurred_at,
+        "duration_ms": folding.elapsed_ms(started, event.occurred_at)
+        if duration is None
+        else duration,
+        "result_text": text,
+        "result_size_chars": None if whole is None else len(whole),
+        "result_size_bytes": size if blob is None else blob.size_bytes,
+        "alias": result.alias,
+        "blob_digest": None if blob is None else blob.digest,
+        "error": result.error,
+        "result_version": event.version,
+    }
+
+
+def _first_seen(event: RecordedEvent) -> dict[str, Any]:
+    return folding.where(event) | {
+        "actor": event.meta.actor,
+        "requested_at": event.occurred_at,
+        "requested_version": event.version,
+        "day": folding.day_of(event.occurred_at),
+        "withdrawn": False,
+    }
+
+
+def _retraction(draft: Draft, retraction: Retraction) -> None:
+    folding.withdraw(draft, retraction, _TABLE, "requested_version", {"withdrawn": True})
+
+
+_HANDLERS: dict[type, folding.Handler] = {
+    AssistantMessage: _requests,
+    ToolCall: _execution,
+    ToolResult: _result,
+    Retraction: _retraction,
+}
+
+TOOL_CALLS = ToolCallsProjection()

@@ -1,0 +1,370 @@
+"""Token counts that outlive the rows: a message is tokenized once for an encoding, and kept.
+
+The table ``token_counts`` serves every generation of every projection, so that a rebuild counts
+nothing again. It holds digests, no text, is made by the projections' set-up, and loses what it
+knows of a conversation when that is erased. Folds and builders ask `count`; the engine decides by
+`TokenCounts.active` what answers. Without an active one a count is made and forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+
+from pydantic_core import PydanticSerializationError, to_json
+from sqlalchemy import (
+    Column,
+    Connection,
+    Dialect,
+    Double,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    TypeDecorator,
+    Uuid,
+)
+from sqlalchemy.types import TypeEngine
+
+from eventstore.sql.dialect import AnyConnection, Bound, Statement, cursor, dialect_of
+from eventstore.sql.dialect import Dialect as SqlDialect
+from eventstore.sql.types import Id
+from projections.tokens import Count, Tokenizer, count_message
+
+__all__ = [
+    "TABLE",
+    "BoundCounts",
+    "TokenCounts",
+    "count",
+    "count_all",
+    "count_text",
+    "create",
+    "is_there",
+    "recall",
+    "write_all",
+]
+
+Message = Mapping[str, Any]
+
+
+class Digest(TypeDecorator[bytes]):
+    """A digest of 16 bytes; as a ``uuid`` PostgreSQL keeps it in exactly these."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Choose the column type of the database."""
+        return Uuid() if dialect.name == "postgresql" else LargeBinary()
+
+    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> Any:
+        """Hand over what the driver takes."""
+        return value if value is None or dialect.name != "postgresql" else UUID(bytes=value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:
+        """Return the bytes."""
+        return value.bytes if isinstance(value, UUID) else value
+
+
+TABLE = Table(
+    "token_counts",
+    MetaData(),
+    Column("conversation_id", Id, nullable=False),
+    # Of encoding and content together; see `TokenCounts`.
+    Column("digest", Digest, nullable=False),
+    Column("tokens", Integer, nullable=False),
+    # NULL for an exact count.
+    Column("margin", Double, nullable=True),
+    PrimaryKeyConstraint("conversation_id", "digest", name="pk_token_counts"),
+    sqlite_with_rowid=False,
+)
+
+_VERSION = b"2"
+"""Raised when counting changes, so that what was counted before is not found any more."""
+
+_MOST_LOADED = 50_000  # counts that are read ahead; beyond, each is looked up: about 10 MB
+_MOST_AT_ONCE = 500  # digests in one query
+_MOST_KEPT = 20_000  # new counts that wait for being written: about 4 MB
+
+_IS_THERE = Statement(
+    "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'token_counts'",
+    "SELECT count(to_regclass('token_counts'))",
+)
+_INSERT_SQLITE = "INSERT INTO token_counts VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+# Texts of arrays, which the driver takes ten times as fast as lists.
+_INSERT_POSTGRESQL = """
+    INSERT INTO token_counts (conversation_id, digest, tokens, margin)
+    SELECT * FROM unnest(%s::uuid[], %s::uuid[], %s::int[], %s::float8[])
+    ON CONFLICT DO NOTHING
+    """
+
+_sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
+_ACTIVE: ContextVar[TokenCounts | None] = ContextVar("token_counts", default=None)
+
+
+class TokenCounts:
+    """What is known of one conversation's counts, and what was counted since.
+
+    A count is kept under a digest of 16 bytes, keyed with the conversation's id: equal texts of
+    two conversations have different ones. Kept are the counts of the plain encoding; an estimating
+    tokenizer's margin is added when they are read.
+    """
+
+    def __init__(
+        self,
+        conversation_id: UUID | None = None,
+        connection: AnyConnection | None = None,
+    ) -> None:
+        """Know nothing yet.
+
+        Args:
+            conversation_id: Whose counts they are; None for counts that are never stored.
+            connection: Where to look for what is not known; None if all that is asked for is new.
+        """
+        self._conversation_id = conversation_id
+        self._hashes: dict[str, blake2b] = {}
+        self._known: dict[bytes, Count] = {}
+        self._new: dict[bytes, Count] = {}
+        self._connection = connection
+        self._read_ahead = False
+
+    def look_in(self, connection: AnyConnection | None) -> None:
+        """Look there for what is not known, or take it for new."""
+        self._connection = connection
+
+    def go_on_in(self, connection: AnyConnection) -> None:
+        """Look there instead, in a later transaction, if there is something that is not known."""
+        if self._connection is not None:
+            self._connection = connection
+
+    def read_ahead(self) -> None:
+        """Read all the conversation's counts when one is first missed: for a fold of all of it."""
+        self._read_ahead = True
+
+    @property
+    def has_new(self) -> bool:
+        """Whether something was counted that is not written yet."""
+        return bool(self._new)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much was counted that it should be written before going on."""
+        return len(self._new) >= _MOST_KEPT
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Answer what is counted within the block, in this thread or task."""
+        token = _ACTIVE.set(self)
+        try:
+            yield
+        finally:
+            _ACTIVE.reset(token)
+
+    def count(self, message: Message, tokenizer: Tokenizer) -> Count:
+        """Return the tokens of one message within a request."""
+        return self._count(message, tokenizer, count_message)
+
+    def count_text(self, text: str, tokenizer: Tokenizer) -> Count:
+        """Return the tokens of a text alone."""
+        return self._count(text, tokenizer, _plain_text)
+
+    def recall(self, messages: Sequence[Message], tokenizer: Tokenizer) -> None:
+        """Look for the counts of many messages at once; those that follow need no query."""
+        self._look_for([self._digest(message, tokenizer) for message in messages])
+
+    def write(self, connection: AnyConnection) -> None:
+        """Write what is new, in the caller's transaction, and go on knowing it.
+
+        The caller holds the erasure's lock, and has read what was counted under it.
+        """
+        write_all(connection, [self])
+
+    def bind(self, dialect: SqlDialect) -> BoundCounts:
+        """Return what is new as it is written, before the transaction that writes."""
+        return BoundCounts.of(dialect, [self])
+
+    def _written(self) -> None:
+        if len(self._known) + len(self._new) <= _MOST_LOADED:
+            self._known |= self._new
+        self._new = {}
+
+    def _count(
+        self, content: Any, tokenizer: Tokenizer, counted: Callable[[Any, Tokenizer], Count]
+    ) -> Count:
+        digest = self._digest(content, tokenizer)
+        found = self._find(digest)
+        if found is None and self._connection is not None:
+            self._look_for([digest])
+            found = self._find(digest)
+        if found is None:
+            found = self._new[digest] = counted(content, tokenizer.plain)
+        return tokenizer.widen(found)
+
+    def _digest(self, content: Any, tokenizer: Tokenizer) -> bytes:
+        begun = self._hashes.get(tokenizer.name)
+        if begun is None:
+            begun = self._hashes[tokenizer.name] = blake2b(
+                digest_size=16,
+                key=b"" if self._conversation_id is None else self._conversation_id.bytes,
+                person=tokenizer.name.encode("ascii"),
+                salt=_VERSION,
+            )
+        digest = begun.copy()
+        digest.update(_canonical(content))
+        return digest.digest()
+
+    def _find(self, digest: bytes) -> Count | None:
+        return self._known.get(digest) or self._new.get(digest)
+
+    def _look_for(self, digests: Sequence[bytes]) -> None:
+        if self._connection is None:
+            return
+        if self._read_ahead:
+            self._read_ahead = False
+            found = self._read(self._connection, "LIMIT {}", [_MOST_LOADED])
+            if found < _MOST_LOADED:
+                # Everything is known now, so that what is missing is new.
+                self._connection = None
+                return
+        lacking = list({digest for digest in digests if self._find(digest) is None})
+        for start in range(0, len(lacking), _MOST_AT_ONCE):
+            sqlite = dialect_of(self._connection).is_sqlite
+            some = [_stored(each, sqlite) for each in lacking[start : start + _MOST_AT_ONCE]]
+            marks = ", ".join(["{}"] * len(some))
+            self._read(self._connection, f"AND digest IN ({marks})", some)
+
+    def _read(self, connection: AnyConnection, rest: str, values: Sequence[Any]) -> int:
+        """Read counts into what is known; in ``rest`` a pair of braces stands for each value."""
+        if self._conversation_id is None:
+            return 0
+        dialect, run = dialect_of(connection), cursor(connection)
+        query = (_OF_ONE + rest).replace("{}", "?" if dialect.is_sqlite else "%s")
+        run.execute(query, [dialect.from_id(self._conversation_id), *values])
+        rows = run.fetchall()
+        run.close()
+        for digest, tokens, margin in rows:
+            exact = margin is None
+            known = digest if dialect.is_sqlite else digest.bytes
+            self._known[known] = Count(tokens, exact, 0.0 if exact else margin)
+        return len(rows)
+
+
+_OF_ONE = "SELECT digest, tokens, margin FROM token_counts WHERE conversation_id = {} "
+
+
+def _stored(digest: bytes, sqlite: bool) -> bytes | UUID:
+    return digest if sqlite else UUID(bytes=digest)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCounts:
+    """What is new of several conversations, as the driver takes it."""
+
+    several: Sequence[TokenCounts]
+    _statement: Bound | None
+
+    @classmethod
+    def of(cls, dialect: SqlDialect, several: Sequence[TokenCounts]) -> BoundCounts:
+        """Bind what is new."""
+        rows = [
+            (
+                str(each._conversation_id),
+                digest,
+                count.tokens,
+                None if count.exact else count.margin,
+            )
+            for each in several
+            if each._conversation_id is not None
+            for digest, count in each._new.items()
+        ]
+        if not rows:
+            return cls(several, None)
+        # In one order everywhere, so that two writers cannot wait for each other.
+        rows.sort()
+        if dialect.is_sqlite:
+            return cls(several, Bound(_INSERT_SQLITE, rows))
+        return cls(several, Bound(_INSERT_POSTGRESQL, [_arrays(rows)]))
+
+    def write(self, connection: AnyConnection) -> None:
+        """Write them, as `TokenCounts.write` does."""
+        if self._statement is not None:
+            self._statement.run(connection)
+        for known in self.several:
+            known._written()
+
+
+def write_all(connection: AnyConnection, several: Sequence[TokenCounts]) -> None:
+    """Write what is new of several conversations at once; see `TokenCounts.write`."""
+    BoundCounts.of(dialect_of(connection), several).write(connection)
+
+
+def _arrays(rows: Sequence[tuple[str, bytes, int, float | None]]) -> list[str]:
+    columns = (
+        [owner for owner, _, _, _ in rows],
+        [digest.hex() for _, digest, _, _ in rows],
+        [str(tokens) for _, _, tokens, _ in rows],
+        ["NULL" if margin is None else repr(margin) for _, _, _, margin in rows],
+    )
+    return ["{" + ",".join(column) + "}" for column in columns]
+
+
+def count(message: Message, tokenizer: Tokenizer) -> Count:
+    """Return the tokens of a message; what is active remembers them."""
+    active = _ACTIVE.get()
+    return count_message(message, tokenizer) if active is None else active.count(message, tokenizer)
+
+
+def count_all(messages: Sequence[Message], tokenizer: Tokenizer) -> list[Count]:
+    """Return the tokens of each message; what is active looks for all of them in one query."""
+    if len(messages) > 1:
+        recall(messages, tokenizer)
+    return [count(message, tokenizer) for message in messages]
+
+
+def recall(messages: Sequence[Message], tokenizer: Tokenizer) -> None:
+    """Have what is active look for the counts of all these messages in one query."""
+    active = _ACTIVE.get()
+    if active is not None:
+        active.recall(messages, tokenizer)
+
+
+def count_text(text: str, tokenizer: Tokenizer) -> Count:
+    """Return the tokens of a text alone; what is active remembers them."""
+    active = _ACTIVE.get()
+    return tokenizer.count(text) if active is None else active.count_text(text, tokenizer)
+
+
+def create(connection: Connection) -> None:
+    """Create the table where it is missing, in the caller's transaction."""
+    TABLE.create(connection, checkfirst=True)
+
+
+def is_there(connection: AnyConnection) -> bool:
+    """Whether the table exists: a replica may follow a primary that has not made it."""
+    run = cursor(connection)
+    run.execute(_IS_THERE.on(dialect_of(connection)))
+    found = bool(run.fetchone()[0])
+    run.close()
+    return found
+
+
+def _canonical(content: Any) -> bytes:
+    """Return what a digest is made of: equal messages give equal bytes, and others do not.
+
+    Below a message's own keys the order counts: a parser and the database keep it.
+    """
+    try:
+        return to_json(sorted(content.items()) if isinstance(content, dict) else content)
+    except PydanticSerializationError:  # lone surrogates, or something that is no JSON
+        return _sorted(content).encode("ascii")
+
+
+def _plain_text(text: str, tokenizer: Tokenizer) -> Count:
+    return tokenizer.count(text)

@@ -1,0 +1,243 @@
+"""Counting the declarations of tools, which reach the model as TypeScript.
+
+The constants are those of OpenAI's cookbook ("How to count tokens with tiktoken", 2024). It covers
+flat parameters with a type, a description and perhaps string values to choose from; anything
+beyond that is counted in the same way, level by level, and marked inexact.
+
+Counting messages of OpenAI's chat format as they are billed.
+
+Plain messages follow OpenAI's cookbook ("How to count tokens with tiktoken", 2024): three tokens
+a message, the tokens of its fields, one more for a name, three for the reply. How tool calls in
+history are written out for the model is not published; they are counted as observed, and inexact.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from projections.tokens.text import Count, Tokenizer
+
+_FUNCTION = {"cl100k_base": 10, "o200k_base": 7}
+_PROPERTIES = 3
+_PROPERTY = 3
+_ENUM = -3
+_ENUM_ITEM = 3
+_ALL_FUNCTIONS = 12
+
+_MARGIN_BEYOND_COOKBOOK = 0.15
+_MARGIN_OF_BUILT_IN = 0.5
+_SCHEMAS = ("parameters", "input_schema", "inputSchema")  # OpenAI, Anthropic, MCP
+_DEEPEST = 32  # a schema may be of any depth; below this its JSON is counted as text
+
+
+def count_tools(tools: Iterable[Mapping[str, Any]], tokenizer: Tokenizer) -> Count:
+    """Return the tokens that the declarations of tools add to a request; none for no tools.
+
+    Args:
+        tools: Declarations of OpenAI's chat format (``{"type": "function", "function": {...}}``),
+            of its Responses format, where name and parameters stand at the top, or of Anthropic's
+            (``input_schema``). The same function costs the same in each. Anything else is a tool
+            of the provider's own, and an estimate.
+        tokenizer: What to count with; see ``tokenizer_for``.
+    """
+    counts = [_count_tool(tool, tokenizer.plain) for tool in tools]
+    if not counts:
+        return Count(0)
+    return tokenizer.widen(sum(counts, Count(_ALL_FUNCTIONS)))
+
+
+def _count_tool(tool: object, tokenizer: Tokenizer) -> Count:
+    function = _function(tool)
+    if function is None:
+        return _inexact(tokenizer.count(_json(tool)), _MARGIN_OF_BUILT_IN)
+    description = _described(function)
+    total = Count(_FUNCTION[tokenizer.name])
+    total += tokenizer.count(f"{function['name']}:{description or ''}")
+    if description is None:
+        total = _inexact(total)
+    parameters = next((function[key] for key in _SCHEMAS if function.get(key)), None)
+    if isinstance(parameters, Mapping):
+        total += _count_properties(parameters, tokenizer, depth=0)
+    return total
+
+
+def _function(tool: object) -> Mapping[str, Any] | None:
+    """Return where a declaration has name and parameters; None if it declares no function."""
+    if not isinstance(tool, Mapping):
+        return None
+    function = tool.get("function", tool)
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        return None
+    # Anthropic calls functions "custom", as OpenAI calls tools that take free text.
+    kind = tool.get("type") or "function"
+    return function if kind == "function" or "input_schema" in function else None
+
+
+def _count_properties(schema: Mapping[str, Any], tokenizer: Tokenizer, depth: int) -> Count:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping) or not properties:
+        return Count(0)
+    counts = (_count_property(k, v, tokenizer, depth) for k, v in properties.items())
+    return sum(counts, Count(_PROPERTIES))
+
+
+def _count_property(name: str, schema: object, tokenizer: Tokenizer, depth: int) -> Count:
+    if not isinstance(schema, Mapping) or depth == _DEEPEST:
+        return _inexact(Count(_PROPERTY) + tokenizer.count(f"{name}:{_json(schema)}"))
+    kind, description = schema.get("type"), _described(schema)
+    shown = kind if isinstance(kind, str) else _json(kind) if kind else ""
+    total = Count(_PROPERTY) + tokenizer.count(f"{name}:{shown}:{description or ''}")
+    total += _count_choices(schema.get("enum"), tokenizer)
+    total += _count_inner(schema, tokenizer, depth + 1)
+    covered = isinstance(kind, str) and description is not None and _only_strings(schema)
+    return total if covered else _inexact(total)
+
+
+def _count_choices(choices: object, tokenizer: Tokenizer) -> Count:
+    if not isinstance(choices, Sequence) or isinstance(choices, str):
+        return Count(0)
+    texts = [choice if isinstance(choice, str) else _json(choice) for choice in choices]
+    tokens = sum((tokenizer.count(text) for text in texts), Count(0))
+    return tokens + Count(_ENUM + _ENUM_ITEM * len(texts))
+
+
+def _count_inner(schema: Mapping[str, Any], tokenizer: Tokenizer, depth: int) -> Count:
+    """Count what the cookbook does not cover: nested objects, array items, alternatives."""
+    total = _count_properties(schema, tokenizer, depth)
+    inner = [schema["items"]] if schema.get("items") else []
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        alternatives = schema.get(keyword)
+        inner += alternatives if isinstance(alternatives, list) else []
+    for part in inner:
+        total += _count_property("", part, tokenizer, depth)
+    return _inexact(total) if total.tokens else total
+
+
+def _only_strings(schema: Mapping[str, Any]) -> bool:
+    return all(isinstance(choice, str) for choice in schema.get("enum") or ())
+
+
+def _described(schema: Mapping[str, Any]) -> str | None:
+    description = schema.get("description")
+    return description.removesuffix(".") if isinstance(description, str) else None
+
+
+def _inexact(count: Count, margin: float = _MARGIN_BEYOND_COOKBOOK) -> Count:
+    return Count(count.tokens, exact=False, margin=max(count.margin, margin))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
+_MESSAGE = 3
+_NAME = 1
+_REPLY = 3
+
+_ONE_CALL = 5  # the recipient that stands in the header of a message with a call
+_SLACK_OF_ONE_CALL = 3
+_SLACK_OF_PARALLEL_CALLS = 6
+
+# A part that is no text. For an image: 85 tokens at low detail, otherwise those of 1024 x 1024
+# pixels in the gpt-4o family (85 + 4 tiles of 170; the real span is 1 to 8 tiles). OpenAI's
+# "Images and vision" guide, 2024. The size of the picture is not looked at.
+_IMAGE_LOW = Count(85, exact=False, margin=0.9)
+_IMAGE = Count(765, exact=False, margin=0.9)
+_OTHER_PART = Count(1000, exact=False, margin=1.0)
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+
+def count_messages(messages: Iterable[Mapping[str, Any]], tokenizer: Tokenizer) -> Count:
+    """Return the prompt tokens of a list of messages, with the three that start the reply."""
+    counts = (count_message(message, tokenizer) for message in messages)
+    return sum(counts, tokenizer.widen(Count(_REPLY)))
+
+
+def count_message(message: Mapping[str, Any], tokenizer: Tokenizer) -> Count:
+    """Return the tokens of one message within a request.
+
+    Counted are role, content, refusal, name and tool calls. ``tool_call_id`` and the ids of calls
+    are not: the model is not shown them. Fields of the wrong type are counted as their JSON.
+
+    Args:
+        message: One message of OpenAI's chat format; content is a string, None, or parts.
+        tokenizer: What to count with; see ``tokenizer_for``.
+    """
+    plain = tokenizer.plain
+    total = Count(_MESSAGE) + _count_value(message.get("role"), plain)
+    total += _count_content(message.get("content"), plain)
+    total += _count_value(message.get("refusal"), plain)
+    if message.get("name"):
+        total += Count(_NAME) + _count_value(message["name"], plain)
+    total += _count_calls(_calls_of(message), plain)
+    return tokenizer.widen(total)
+
+
+def _count_value(value: object, tokenizer: Tokenizer) -> Count:
+    return Count(0) if value is None else tokenizer.count(_text_of(value))
+
+
+def _text_of(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _count_content(content: object, tokenizer: Tokenizer) -> Count:
+    if not isinstance(content, list):
+        return _count_value(content, tokenizer)
+    return sum((_count_part(part, tokenizer) for part in content), Count(0))
+
+
+def _count_part(part: object, tokenizer: Tokenizer) -> Count:
+    if not isinstance(part, Mapping):
+        return _count_value(part, tokenizer)
+    for field in ("text", "refusal"):
+        if isinstance(part.get(field), str):
+            return tokenizer.count(part[field])
+    if part.get("type") in ("image_url", "input_image", "image"):
+        image = part.get("image_url")
+        detail = image.get("detail") if isinstance(image, Mapping) else part.get("detail")
+        return _IMAGE_LOW if detail == "low" else _IMAGE
+    return _OTHER_PART
+
+
+def _calls_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return name and arguments of each call, also of the older single ``function_call``."""
+    calls = message.get("tool_calls")
+    listed = list(calls) if isinstance(calls, list | tuple) else []
+    if message.get("function_call"):
+        listed.append({"function": message["function_call"]})
+    return [_name_and_arguments(call) for call in listed]
+
+
+def _name_and_arguments(call: object) -> tuple[str, str]:
+    if not isinstance(call, Mapping):
+        return "", _text_of(call)
+    inner = call.get("function") or call.get("custom") or call
+    if not isinstance(inner, Mapping):
+        return "", _text_of(inner)
+    arguments = inner.get("arguments", inner.get("input"))
+    return _text_of(inner.get("name") or ""), "" if arguments is None else _text_of(arguments)
+
+
+def _count_calls(calls: list[tuple[str, str]], tokenizer: Tokenizer) -> Count:
+    if not calls:
+        return Count(0)
+    if len(calls) == 1:
+        name, arguments = calls[0]
+        counted = Count(_ONE_CALL) + tokenizer.count(name) + tokenizer.count(arguments)
+        return counted.loosened(_SLACK_OF_ONE_CALL)
+    # Several calls reach the model as one call of a wrapping tool, in JSON of ASCII only.
+    uses = ",".join(
+        f'{{"recipient_name":"functions.{name}","parameters":{_escaped(arguments)}}}'
+        for name, arguments in calls
+    )
+    counted = Count(_ONE_CALL) + tokenizer.count(f'{{"tool_uses":[{uses}]}}')
+    return counted.loosened(_SLACK_OF_PARALLEL_CALLS)
+
+
+def _escaped(text: str) -> str:
+    return _NOT_ASCII.sub(lambda run: json.dumps(run[0])[1:-1], text)
