@@ -2,7 +2,8 @@
 
 ::
 
-    from agent_eventstore import Conversation, EventStore
+    from agent_eventstore import errors
+from agent_eventstore import Conversation, EventStore
 
     store = EventStore.open("sqlite:///agent.db")
     with Conversation.start(store, user_id="ada") as conversation:
@@ -16,12 +17,13 @@ The rest of this package is what stands behind these names, as `eventstore` (the
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.clients import UnrecordedCall, record
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.recorder import LlmCall, Turn
-from agent_eventstore.recorder_aio import AsyncLlmCall, AsyncTurn
+from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.recovery import Recovery, recover, recover_all
 from agent_eventstore.requests import Request
 from agent_eventstore.runs import AsyncRun, Run
 from agent_eventstore.tool_call import AsyncToolCall, ToolCall
+from agent_eventstore.turn import Turn
+from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import (
     ANY,
     NO_STREAM,
@@ -31,7 +33,6 @@ from eventstore import (
     Meta,
     NewEvent,
     RecordedEvent,
-    errors,
     events,
     new_id,
     redact_secrets,

@@ -1,7 +1,7 @@
 """`AsyncConversation`: `Conversation` for event loops, with the same names.
 
 Starting and opening run the synchronous ones in a thread, since they happen once; what happens in
-every turn is in `agent_eventstore.recorder_aio`.
+every turn is in `agent_eventstore.turn_aio`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from agent_eventstore.artifacts import AsyncReadOutput, AsyncTools
 from agent_eventstore.conversation import Conversation, SessionMode
 from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.journal_aio import AsyncJournal
-from agent_eventstore.recorder_aio import AsyncTurn
 from agent_eventstore.recovery import Recovery
 from agent_eventstore.resuming import ResumedRun, resume
 from agent_eventstore.runs import AsyncRun
 from agent_eventstore.stops import left
+from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import Appended, AsyncEventStore, new_id
 from eventstore.events import Payload, RunNode, TokenUsage, ToolPolicy
 from eventstore.events.values import Mode

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from agent_eventstore.errors import UnknownAlias
 from eventstore import EventStore, RecordedEvent
 from eventstore.blobs import alias_of, is_json
-from eventstore.errors import BlobNotFound, UnknownAlias
+from eventstore.errors import BlobNotFound
 from eventstore.events import ToolResult
 from eventstore.events.codec import dumps
 from eventstore.state_files import outputs_directory

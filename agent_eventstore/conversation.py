@@ -21,12 +21,12 @@ from agent_eventstore.journal import Journal
 from agent_eventstore.machines import Answers, TurnScript, add_usage
 from agent_eventstore.machines.answers import milliseconds
 from agent_eventstore.machines.runs import RunScript
-from agent_eventstore.recorder import Turn
 from agent_eventstore.recovery import Recovery, first_events, next_turn, recover, session_start
 from agent_eventstore.requests import SystemTexts
 from agent_eventstore.resuming import ResumedRun, resume
 from agent_eventstore.runs import Run
 from agent_eventstore.stops import left
+from agent_eventstore.turn import Turn
 from agent_eventstore.unwritten import Acknowledged
 from agent_eventstore.upkeep import Upkeep, warm
 from eventstore import NO_STREAM, Appended, EventStore, NewEvent, new_id

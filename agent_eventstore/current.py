@@ -19,8 +19,8 @@ from contextvars import ContextVar
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 from uuid import UUID
 
+from agent_eventstore.errors import BlockNotOpen, TurnStillOpen
 from agent_eventstore.machines import CallFacts
-from eventstore.errors import BlockNotOpen, TurnStillOpen
 
 __all__ = ["Block", "CallBlock", "OneTurn", "OpenTurn", "current_turn", "is_open", "is_over"]
 

@@ -1,6 +1,6 @@
 """Run mode's recorder: a run of a workflow, and the steps through its nodes.
 
-Made by `Conversation.start_run` and `Conversation.resume_run`. As in `agent_eventstore.recorder`,
+Made by `Conversation.start_run` and `Conversation.resume_run`. As in `agent_eventstore.turn`,
 what a block is about to do is durable before the block runs; `AsyncRun` and `AsyncStep` are the
 same for event loops.
 """
@@ -16,9 +16,9 @@ from agent_eventstore.inputs import Said
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.machines.runs import RunScript, StepScript
-from agent_eventstore.recorder import Turn
-from agent_eventstore.recorder_aio import AsyncTurn
 from agent_eventstore.stops import told
+from agent_eventstore.turn import Turn
+from agent_eventstore.turn_aio import AsyncTurn
 from eventstore.events import Artifact, ToolPolicy
 
 __all__ = ["AsyncRun", "AsyncStep", "Run", "Step"]

@@ -1,4 +1,4 @@
-"""The execution of a tool call, recorded: part of `agent_eventstore.recorder`.
+"""The execution of a tool call, recorded: part of `agent_eventstore.turn`.
 
 A tool call that runs in an event loop, recorded; see `agent_eventstore.tool_call`.
 """
@@ -13,12 +13,12 @@ from typing import Any, Self
 
 from agent_eventstore.artifacts import ToolOutputs, checked_alias
 from agent_eventstore.current import Block
+from agent_eventstore.errors import ToolDenied
 from agent_eventstore.inputs import Content, content_of
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.machines import ToolScript
 from eventstore import Appended
-from eventstore.errors import ToolDenied
 from eventstore.events import Sections, Ui
 
 __all__ = ["AsyncToolCall", "ToolCall"]

@@ -37,12 +37,11 @@ from uuid import UUID
 
 from tenacity import RetryCallState, retry_if_exception_type, stop_after_delay, wait_exponential
 
+from agent_eventstore.errors import FactsNotWritten, ForkedWriter
 from eventstore import Anchor, Appended, NewEvent, RecordedEvent, redact_secrets
 from eventstore.errors import (
     CannotConnect,
     DatabaseBusy,
-    FactsNotWritten,
-    ForkedWriter,
     InvalidEvent,
     LogWentBack,
     RedactionFailed,

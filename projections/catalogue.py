@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args, overload
 
-from eventstore.errors import InvalidProjection, UnknownProjection
 from eventstore.sql.schema import SHARED_TABLES, metadata_for
 from projections.context import CONTEXT
 from projections.engine.projection import ColumnType, Projection
+from projections.errors import InvalidProjection, UnknownProjection
 from projections.models.directory import DIRECTORY
 from projections.models.open_work import LOOSE_ENDS
 from projections.models.runs import RUNS

@@ -28,17 +28,12 @@ from eventstore.sql.streams import get_stream
 from projections.engine import heads
 from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, catch_up, in_pieces
 from projections.engine.follower import catch_up_behind, late
-from projections.engine.generations import (
-    Generation,
-    GenerationGone,
-    find_all_live,
-    find_live,
-    gone,
-)
+from projections.engine.generations import Generation, find_all_live, find_live, gone
 from projections.engine.heads import Head
 from projections.engine.projection import Projection
 from projections.engine.set_aside import noted
 from projections.engine.setup import install_all
+from projections.errors import GenerationGone
 from projections.replica import Copy, as_of, in_memory, known_counts
 from projections.tokens.counts import TokenCounts
 

@@ -16,7 +16,6 @@ from uuid import UUID
 from sqlalchemy import Connection, create_engine, select
 from sqlalchemy.pool import StaticPool
 
-from eventstore.errors import ProjectionFailed
 from eventstore.log import get_logger
 from eventstore.sql.schema import metadata_for
 from projections.engine import tables
@@ -24,6 +23,7 @@ from projections.engine.catch_up import fold_anew, resume
 from projections.engine.folds import blamed
 from projections.engine.generations import IN_MEMORY, Generation
 from projections.engine.projection import Projection
+from projections.errors import ProjectionFailed
 from projections.tokens.counts import TokenCounts, is_there
 
 __all__ = ["Copy", "as_of", "in_memory", "known_counts"]

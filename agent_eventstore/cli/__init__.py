@@ -22,18 +22,10 @@ from agent_eventstore.cli import (
     torture,
     transfer,
 )
-from agent_eventstore.cli import (
-    db as doctor,
-)
-from agent_eventstore.cli import (
-    db as keys,
-)
-from agent_eventstore.cli import (
-    integrity as checkpoint,
-)
-from agent_eventstore.cli import (
-    transfer as exporting,
-)
+from agent_eventstore.cli import db as doctor
+from agent_eventstore.cli import db as keys
+from agent_eventstore.cli import integrity as checkpoint
+from agent_eventstore.cli import transfer as exporting
 from agent_eventstore.cli.options import (
     KEY_FILE_VARIABLE,
     KEYS_VARIABLE,

@@ -13,7 +13,16 @@ from functools import partial
 
 import click
 
-from agent_eventstore.cli.console import cell, fixed, flexible, grid, one_line, plural, say, stdout
+from agent_eventstore.cli.console import (
+    cell,
+    fixed,
+    flexible,
+    grid,
+    one_line,
+    plural,
+    say,
+    stdout,
+)
 from agent_eventstore.cli.options import Number, Target, common, json_option, with_target
 from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.cli.progress import print_document

@@ -34,7 +34,6 @@ from agent_eventstore.cli.options import Number, Target, common, json_option, wi
 from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.cli.progress import print_document, progress_bar
 from eventstore import EventStore
-from eventstore.errors import InvalidProjection
 from eventstore.sql.feed import held_back
 from projections import ProjectionSet
 from projections.engine import worker
@@ -44,6 +43,7 @@ from projections.engine.projection import Projection
 from projections.engine.rebuild import RebuildReport
 from projections.engine.rebuild import rebuild as rebuild_projections
 from projections.engine.set_aside import Failure
+from projections.errors import InvalidProjection
 
 __all__ = ["ENTRY_POINTS", "compared", "projections", "projections_option", "rebuilt"]
 

@@ -26,10 +26,10 @@ from agent_eventstore.cli.options import (
 )
 from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.cli.progress import Meter, print_document, progress_bar, write_json
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import ImportReport, Transcript, load, read_transcripts, size_of
 from agent_eventstore.formats.project import json_text
 from eventstore import EventStore, redact_secrets
-from eventstore.errors import ImportFailed
 from eventstore.events.codec import dumps
 
 __all__ = ["export", "import_files"]

@@ -13,11 +13,12 @@ from agent_eventstore.clients.asked import Asked
 from agent_eventstore.clients.raw import AsyncTap, Tap, answer_in
 from agent_eventstore.clients.unrecorded import GOES_ON, UNKNOWN, Guard, remember
 from agent_eventstore.current import is_over
+from agent_eventstore.errors import UnknownResponse
+from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.machines import CLOSED
-from agent_eventstore.recorder import LlmCall, Turn
-from agent_eventstore.recorder_aio import AsyncLlmCall, AsyncTurn
 from agent_eventstore.stops import left
-from eventstore.errors import UnknownResponse
+from agent_eventstore.turn import Turn
+from agent_eventstore.turn_aio import AsyncTurn
 
 __all__ = [
     "AsyncRecordedManager",

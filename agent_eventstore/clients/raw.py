@@ -16,9 +16,10 @@ from typing import Any
 from agent_eventstore.clients.asked import Body
 from agent_eventstore.clients.unrecorded import GOES_ON, UNKNOWN, Guard
 from agent_eventstore.current import is_over
-from agent_eventstore.recorder import LlmCall, Turn
-from agent_eventstore.recorder_aio import AsyncLlmCall, AsyncTurn
-from eventstore.errors import UnknownResponse
+from agent_eventstore.errors import UnknownResponse
+from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
+from agent_eventstore.turn import Turn
+from agent_eventstore.turn_aio import AsyncTurn
 
 __all__ = ["AsyncTap", "Tap", "answer_in", "body_of"]
 

@@ -16,9 +16,8 @@ import weakref
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from agent_eventstore.recorder import LlmCall
-from agent_eventstore.recorder_aio import AsyncLlmCall
-from eventstore.errors import CallNotRecorded
+from agent_eventstore.errors import CallNotRecorded
+from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from eventstore.log import get_logger
 
 __all__ = [

@@ -19,8 +19,9 @@ from agent_eventstore.demo.model import (
     Workspace,
     text_of,
 )
+from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import RequestedCall
-from agent_eventstore.recorder import LlmCall, Turn
+from agent_eventstore.turn import Turn
 
 __all__ = ["Agent", "Listener"]
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import (
     chat_jsonl,
     openai_messages,
@@ -33,7 +34,6 @@ from agent_eventstore.formats.project_messages import export_messages_json, expo
 from agent_eventstore.formats.session_export import export_session_jsonl
 from agent_eventstore.formats.source import Source
 from agent_eventstore.formats.transcript import Transcript
-from eventstore.errors import ImportFailed
 
 __all__ = [
     "FORMATS",

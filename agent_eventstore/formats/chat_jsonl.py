@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.extras import Extras
 from agent_eventstore.formats.openai_wire import payload_of
 from agent_eventstore.formats.source import Record, Source
@@ -22,7 +23,6 @@ from agent_eventstore.formats.transcript import (
     mode_of,
     moment_of,
 )
-from eventstore.errors import ImportFailed
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,

@@ -13,12 +13,12 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.transcript import Transcript
 from eventstore import NO_STREAM, EventStore, RecordedEvent
 from eventstore.errors import (
     ConversationNotFound,
     EventIdConflict,
-    ImportFailed,
     InvalidEvent,
     OwnerMismatch,
     WriterFenced,

@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.extras import facts_of
 from agent_eventstore.formats.openai_wire import message_of, payload_of, restored
 from agent_eventstore.formats.project_messages import ORIGINAL
@@ -31,7 +32,6 @@ from agent_eventstore.formats.transcript import (
     moment_of,
 )
 from eventstore import EventStore
-from eventstore.errors import ImportFailed
 from eventstore.events import ConversationStart, Meta
 from eventstore.events.records import EventData
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.source import Source
 from agent_eventstore.formats.transcript import explicit_id
-from eventstore.errors import ImportFailed
 
 __all__ = ["INDEX", "Entry", "entries_in", "entry_of", "name_of"]
 

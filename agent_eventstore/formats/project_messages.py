@@ -23,9 +23,15 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import chat_jsonl
 from agent_eventstore.formats.extras import NAMES, Extras, facts_of, left_out
-from agent_eventstore.formats.openai_wire import message_of, payload_of, restored, text_with_heading
+from agent_eventstore.formats.openai_wire import (
+    message_of,
+    payload_of,
+    restored,
+    text_with_heading,
+)
 from agent_eventstore.formats.project_index import Entry, entry_of, name_of
 from agent_eventstore.formats.session_export_lines import known, moment
 from agent_eventstore.formats.source import Parsed, Record, Source
@@ -39,7 +45,6 @@ from agent_eventstore.formats.transcript import (
     moment_of,
 )
 from eventstore import EventStore, RecordedEvent
-from eventstore.errors import ImportFailed
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import session_import_lines as lines
 from agent_eventstore.formats.extras import ui_of
 from agent_eventstore.formats.openai_wire import payload_of, request_of
 from agent_eventstore.formats.session_import_lines import ORIGINAL, about
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import Draft, Transcript, anchored
-from eventstore.errors import ImportFailed
 from eventstore.events import (
     AssistantMessage,
     Retraction,

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from eventstore.errors import ImportFailed
+from agent_eventstore.errors import ImportFailed
 
 __all__ = ["Parsed", "Record", "Source", "depth_of"]
 

@@ -6,7 +6,8 @@ the store answered. So both record the same, and neither holds a rule of its own
 """
 
 from agent_eventstore.machines.answers import Answers, RequestedCall
-from agent_eventstore.machines.calls import CLOSED, AnswerText, CallFacts, CallScript
+from agent_eventstore.machines.call_facts import AnswerText, CallFacts
+from agent_eventstore.machines.calls import CLOSED, CallScript
 from agent_eventstore.machines.tools import Executable, ToolScript
 from agent_eventstore.machines.turns import TurnScript, add_usage
 

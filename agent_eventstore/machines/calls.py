@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, TypeVar
 
 from agent_eventstore.batching import Batcher
+from agent_eventstore.errors import UnknownResponse
 from agent_eventstore.machines.answers import Answers, RequestedCall, milliseconds
 from agent_eventstore.providers import (
     ByHand,
@@ -22,7 +22,7 @@ from agent_eventstore.providers.base import as_chunk
 from agent_eventstore.requests import Request, SentCall, SentResult, SystemTexts, estimated_usage
 from agent_eventstore.stops import BY_SOMEBODY, failed, left, stopped
 from eventstore import Appended, NewEvent, new_id
-from eventstore.errors import InvalidEvent, UnknownResponse
+from eventstore.errors import InvalidEvent
 from eventstore.events import (
     AssistantMessage,
     Invocation,
@@ -30,14 +30,13 @@ from eventstore.events import (
     LlmRequest,
     Meta,
     Payload,
-    TextPart,
     TokenUsage,
     ToolResult,
     Ui,
 )
 from eventstore.log import get_logger
 
-__all__ = ["CLOSED", "AnswerText", "CallFacts", "CallScript", "UnknownChunk"]
+__all__ = ["CLOSED", "CallScript", "UnknownChunk"]
 
 _log = get_logger("agent_eventstore")
 
@@ -338,68 +337,3 @@ class CallScript:
 
     def _event(self, payload: Payload) -> NewEvent:
         return NewEvent(payload, new_id(), self.meta)
-
-
-class CallFacts:
-    """What a product may ask of a model call; shared by both recorders."""
-
-    _script: CallScript
-
-    @property
-    def script(self) -> CallScript:
-        """What is recorded of the call, and how."""
-        return self._script
-
-    @property
-    def id(self) -> str:
-        """The call's own id, which its events carry."""
-        return self._script.llm_call_id
-
-    @property
-    def meta(self) -> Meta:
-        """Where the call belongs: turn, step, session."""
-        return self._script.meta
-
-    def show(self, ui: Ui) -> None:
-        """Say how a user interface shows the answer, while the call is going on."""
-        self._script.ui = ui
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt this is, from 1."""
-        return self._script.attempt
-
-    @property
-    def answer(self) -> AssistantMessage | None:
-        """The message, once the call has ended well."""
-        return self._script.message
-
-    @property
-    def error(self) -> LlmError | None:
-        """The error, once the call has failed."""
-        return self._script.error
-
-    @property
-    def tool_calls(self) -> tuple[RequestedCall, ...]:
-        """The tool calls that the model asks for, once the call has ended well."""
-        return self._script.tool_calls
-
-    def _said(self) -> str:
-        parts = self.answer.parts if self.answer else ()
-        return "".join(part.text for part in parts if isinstance(part, TextPart))
-
-
-class AnswerText(str, Generic[T]):
-    """The text of a model's answer; called with a text, it tells the recorder the answer."""
-
-    _tell: Callable[[str], T]
-
-    def __new__(cls, text: str, tell: Callable[[str], T]) -> Self:
-        """Make one of what was said, and of what takes what is to be said."""
-        said = super().__new__(cls, text)
-        said._tell = tell
-        return said
-
-    def __call__(self, text: str) -> T:
-        """Record a text as the whole answer."""
-        return self._tell(text)

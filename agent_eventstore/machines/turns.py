@@ -9,7 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from agent_eventstore.machines.answers import Answers, RequestedCall, milliseconds
-from agent_eventstore.machines.calls import CallFacts, CallScript
+from agent_eventstore.machines.call_facts import CallFacts
+from agent_eventstore.machines.calls import CallScript
 from agent_eventstore.machines.tools import Executable, ToolScript
 from agent_eventstore.providers.base import plain
 from agent_eventstore.requests import Request, SystemTexts, digest_of, sent_in

@@ -9,11 +9,11 @@ import json
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from agent_eventstore.errors import UnknownResponse
 from agent_eventstore.providers.answer import Answer
 from agent_eventstore.providers.base import Delta, plain
 from agent_eventstore.providers.parser import ChunkParser, text
 from agent_eventstore.providers.usage import any_usage
-from eventstore.errors import UnknownResponse
 from eventstore.events import TokenUsage, ToolCallRequest
 from eventstore.events.base import JsonObject
 

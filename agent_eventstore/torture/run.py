@@ -22,7 +22,15 @@ from sqlalchemy import text
 
 from agent_eventstore.torture.checking import COUNTS, Findings, Report, check
 from agent_eventstore.torture.crew import READER, REBUILDER, WRITER, Crew, Role
-from agent_eventstore.torture.plan import NOTES, PATIENCE_S, TENANT, Plan, Tally, deliveries, recall
+from agent_eventstore.torture.plan import (
+    NOTES,
+    PATIENCE_S,
+    TENANT,
+    Plan,
+    Tally,
+    deliveries,
+    recall,
+)
 from agent_eventstore.torture.sessions import converse, fork_writers
 from agent_eventstore.torture.setbacks import Copied, Dumped, FailedOver, Setback
 from agent_eventstore.torture.writing import fold, hold, rebuild_again, tail, write

@@ -32,6 +32,7 @@ from eventstore.errors import (
     ForkedStore,
     LogWentBack,
     StoreUnavailable,
+    WriterFenced,
     WrongExpectedVersion,
 )
 from eventstore.ids import derived_id
@@ -105,6 +106,10 @@ class _Session:
                 return
             except LogWentBack as error:
                 self._went_back(error)
+            except WriterFenced as error:
+                if error.current_epoch > error.epoch:
+                    raise
+                self._journal = None  # The log was set back behind the opening.
             except StoreUnavailable:
                 if time.monotonic() > until:
                     raise

@@ -20,7 +20,7 @@ from benchmarks.context.transcripts import (
     request_tokens,
     said,
 )
-from eventstore.errors import BudgetInfeasible
+from projections.errors import BudgetInfeasible
 
 __all__ = ["CACHE_SHARE", "SHARES", "Cache", "Grounding", "cache", "grounding", "shared_tokens"]
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import Transcript as Imported
 from agent_eventstore.formats import load, read_transcripts
 from benchmarks.context.candidates import Candidate, Reader, stateless
@@ -24,7 +25,6 @@ from benchmarks.context.transcripts import (
     tokenizer,
 )
 from eventstore import EventStore, new_id
-from eventstore.errors import ImportFailed
 from projections import Views
 from projections.context.compression import (
     Item,

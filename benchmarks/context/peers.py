@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.context.candidates import Candidate, stateless
 from benchmarks.context.transcripts import Message, message_tokens, request_tokens
-from eventstore.errors import BudgetInfeasible
+from projections.errors import BudgetInfeasible
 
 __all__ = [
     "CLEARED",

@@ -18,7 +18,18 @@ from secrets import randbits
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Double, Select, cast, delete, func, insert, select, text, update
+from sqlalchemy import (
+    Connection,
+    Double,
+    Select,
+    cast,
+    delete,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
 
 from eventstore.errors import ConversationDamaged, ConversationNotFound
 from eventstore.integrity import Problem

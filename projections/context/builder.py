@@ -13,7 +13,6 @@ from functools import lru_cache
 from operator import is_not
 from typing import Any
 
-from eventstore.errors import BudgetInfeasible
 from projections.context import detail
 from projections.context.compression.llm_summary import LlmSummary, SummaryRequest
 from projections.context.compression.monitor import ContextUsage, usage_of
@@ -31,6 +30,7 @@ from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import ContextHead, RowSource
 from projections.context.system_part import Injection
 from projections.context.view import Account, ContextView, digest_row
+from projections.errors import BudgetInfeasible
 from projections.tokens import Count, Tokenizer, count_messages, count_tools, tokenizer_for
 from projections.tokens import counts as token_counts
 

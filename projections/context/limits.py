@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from eventstore.errors import BudgetInfeasible
 from projections.context.plans import Budget, Group
+from projections.errors import BudgetInfeasible
 
 __all__ = ["Window", "chars_of", "within"]
 

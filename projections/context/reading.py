@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 
 from eventstore import EventStore
 from eventstore.erasure import erasure_count, erasure_lock
-from eventstore.errors import DatabaseBusy, EmbeddingFailed
+from eventstore.errors import DatabaseBusy
 from eventstore.events import ToolPolicy
 from eventstore.events.values import Mode
 from eventstore.sql.dialect import AnyConnection
@@ -49,9 +49,10 @@ from projections.context.source import SqlRowSource
 from projections.context.state import CONTEXT_ACTIVE, Active, AskedMode, read_active
 from projections.context.system_part import permitted
 from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, in_pieces
-from projections.engine.generations import Generation, GenerationGone, find_live, gone
+from projections.engine.generations import Generation, find_live, gone
 from projections.engine.heads import Head
 from projections.engine.projection import Projection
+from projections.errors import EmbeddingFailed, GenerationGone
 from projections.models.run_mode import injections, read_run_state
 from projections.models.runs import RUNS
 from projections.reading import read_current, read_on_driver, read_past

@@ -11,11 +11,11 @@ from typing import Any
 from uuid import UUID
 
 from eventstore import EventStore
-from eventstore.errors import RequestNotReproducible
 from eventstore.events import LlmRequest
 from projections.context.settings import ContextSettings
 from projections.context.system_part import Injection
 from projections.context.view import ContextView
+from projections.errors import RequestNotReproducible
 
 __all__ = ["RecordedRequest", "recorded_request"]
 

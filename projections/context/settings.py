@@ -30,8 +30,8 @@ from pydantic import (
     model_validator,
 )
 
-from eventstore.errors import InvalidPrompt, InvalidSettings
 from projections.context.compression.monitor import Thresholds
+from projections.errors import InvalidPrompt, InvalidSettings
 from projections.tokens import tokenizer_for
 
 __all__ = [

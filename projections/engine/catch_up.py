@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.erasure import erasure_count, erasure_lock
-from eventstore.errors import BlobDamaged, ProjectionFailed, StatementRefused
+from eventstore.errors import BlobDamaged, StatementRefused
 from eventstore.events import RecordedEvent
 from eventstore.sql.dialect import AnyConnection, DriverConnection, dialect_of
 from eventstore.sql.read import END, chain_at, read_page
@@ -30,6 +30,7 @@ from projections.engine.folds import BoundFolds, Fold, begin, go_on, is_own_faul
 from projections.engine.generations import IN_MEMORY, Generation
 from projections.engine.heads import Head
 from projections.engine.projection import Projection
+from projections.errors import ProjectionFailed
 from projections.tokens.counts import BoundCounts, TokenCounts
 
 __all__ = [

@@ -26,7 +26,7 @@ from uuid import UUID
 
 from sqlalchemy import Table
 
-from eventstore.errors import KeyUnavailable, ProjectionFailed
+from eventstore.errors import KeyUnavailable
 from eventstore.events import RecordedEvent
 from eventstore.sql.dialect import AnyConnection, Bound, Dialect, dialect_of
 from eventstore.sql.failures import is_away
@@ -36,6 +36,7 @@ from projections.engine.generations import Generation, is_gone
 from projections.engine.heads import Head
 from projections.engine.projection import Change, Patch, Projection, Put, ReadTable, State
 from projections.engine.tables import stored
+from projections.errors import ProjectionFailed
 
 __all__ = [
     "BoundFolds",

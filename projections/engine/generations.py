@@ -19,17 +19,17 @@ import psycopg
 from sqlalchemy import Connection, Table, delete, exists, insert, not_, select, update
 from sqlalchemy.exc import DBAPIError
 
-from eventstore.errors import EventStoreError, StatementRefused
+from eventstore.errors import StatementRefused
 from eventstore.events.codec import dumps, loads
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.schema import metadata_for
 from projections.engine import tables
 from projections.engine.projection import Projection
+from projections.errors import GenerationGone
 
 __all__ = [
     "IN_MEMORY",
     "Generation",
-    "GenerationGone",
     "LiveRow",
     "Status",
     "building",
@@ -56,13 +56,6 @@ LiveRow = tuple[str | None, int, int, str | None]
 """Name, version, generation and cursor of a live generation."""
 
 _LIVE = Statement("SELECT name, version, generation, cursor FROM projections WHERE status = 'live'")
-
-
-class GenerationGone(EventStoreError):
-    """A cut-over has replaced the generation that was in use: look again."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"a rebuild has replaced the tables in use: read again ({reason})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from eventstore.errors import InvalidEvent, ProjectionFailed
+from eventstore.errors import InvalidEvent
 from eventstore.events.codec import dumps, dumps_json, loads_json
 from eventstore.sql.dialect import AnyConnection, Bound, Dialect, Statement, cursor, dialect_of
 from projections.engine.generations import Generation, LiveRow, newest
 from projections.engine.projection import Projection, State
+from projections.errors import ProjectionFailed
 
 __all__ = [
     "BoundHead",

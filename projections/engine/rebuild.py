@@ -21,7 +21,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, sele
 
 from eventstore import EventStore
 from eventstore.erasure import erasure_count, erasure_lock
-from eventstore.errors import ConversationDamaged, DatabaseBusy, ProjectionFailed
+from eventstore.errors import ConversationDamaged, DatabaseBusy
 from eventstore.log import get_logger
 from eventstore.sql import feed
 from eventstore.sql.dialect import dialect_of
@@ -35,9 +35,16 @@ from projections.engine import set_aside as failures
 from projections.engine.catch_up import Begin, CatchUp, fold_anew, in_pieces
 from projections.engine.folds import is_own_fault
 from projections.engine.generations import Generation
-from projections.engine.rebuild_pages import AlreadyFolded, Done, FoldedPage, Pending, in_processes
+from projections.engine.rebuild_pages import (
+    AlreadyFolded,
+    Done,
+    FoldedPage,
+    Pending,
+    in_processes,
+)
 from projections.engine.set_aside import Failure
 from projections.engine.setup import install_all
+from projections.errors import ProjectionFailed
 from projections.tokens.counts import TokenCounts, write_all
 
 __all__ = ["RebuildReport", "rebuild"]

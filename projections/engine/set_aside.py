@@ -32,7 +32,6 @@ from sqlalchemy import (
 )
 
 from eventstore.erasure import erasure_count, erasure_lock
-from eventstore.errors import ProjectionFailed
 from eventstore.log import get_logger
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.traces import without_statistics
@@ -41,6 +40,7 @@ from projections.engine import heads
 from projections.engine.catch_up import Begin, CatchUp, in_pieces
 from projections.engine.folds import is_own_fault
 from projections.engine.generations import Generation
+from projections.errors import ProjectionFailed
 
 __all__ = ["TABLE", "Failure", "catch_up_or_set_aside", "create", "forget", "is_there", "noted"]
 

@@ -31,9 +31,10 @@ from eventstore.sql.watch import Watch
 from eventstore.telemetry import observing
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.engine.follower import catch_up_behind, retry_set_aside
-from projections.engine.generations import GenerationGone, gone
+from projections.engine.generations import gone
 from projections.engine.lag import measure
 from projections.engine.setup import install_all
+from projections.errors import GenerationGone
 
 __all__ = ["run"]
 

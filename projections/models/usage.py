@@ -21,7 +21,6 @@ from decimal import Decimal
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eventstore.errors import EncodingNotBundled
 from eventstore.events import (
     AssistantChunk,
     AssistantMessage,
@@ -34,6 +33,7 @@ from eventstore.events import (
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, Draft, Row
 from projections.engine.projection import Change, ReadTable, State
+from projections.errors import EncodingNotBundled
 from projections.tokens import counts
 
 __all__ = ["USAGE", "UsageProjection", "UsageRow", "cost_usd", "estimated_tokens"]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from tiktoken.model import MODEL_PREFIX_TO_ENCODING, MODEL_TO_ENCODING, encoding_name_for_model
 
-from eventstore.errors import EncodingNotBundled
+from projections.errors import EncodingNotBundled
 from projections.tokens.ranks import BUNDLED, encoding
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from uuid import UUID
 
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import Executable
-from agent_eventstore.recorder import LlmCall, Turn
 from agent_eventstore.requests import Request
 from agent_eventstore.runs import Run
+from agent_eventstore.turn import Turn
 from eventstore import EventStore
 from eventstore.events import RunNode
 from tests.checkers import check_openai_messages

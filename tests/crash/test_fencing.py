@@ -10,8 +10,8 @@ import pytest
 
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.recorder import LlmCall, Turn
-from agent_eventstore.recorder_aio import AsyncLlmCall
+from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
+from agent_eventstore.turn import Turn
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import WriterFenced
 from tests.cli.program import run

@@ -13,7 +13,7 @@ import pytest
 from agent_eventstore import unwritten as waiting
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.recorder import LlmCall
+from agent_eventstore.llm_call import LlmCall
 from eventstore import AsyncEventStore, EventStore
 from eventstore.errors import CannotConnect
 from eventstore.events import AssistantMessage, UserMessage

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.providers import parser_for
-from agent_eventstore.recorder import LlmCall
 from agent_eventstore.recovery import Recovery, recover
 from eventstore import EventStore
 from eventstore.events import AssistantChunk, AssistantMessage

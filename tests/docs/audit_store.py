@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import load, read_transcripts
 from agent_eventstore.formats.transcript import Transcript, canonical
 from eventstore import EventStore, Meta, NewEvent, events
-from eventstore.errors import ImportFailed
 from eventstore.events import (
     Artifact,
     AssistantMessage,

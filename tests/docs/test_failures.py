@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from eventstore import errors
+from agent_eventstore import errors
 from tests.docs.document import ROOT
 
 PAGE = (ROOT / "docs" / "failures.md").read_text("utf-8")

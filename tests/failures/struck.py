@@ -9,12 +9,8 @@ from typing import Any
 import psycopg
 from sqlalchemy.exc import SQLAlchemyError
 
-from eventstore.errors import (
-    EventStoreError,
-    ProjectionFailed,
-    StatementRefused,
-    StoreUnavailable,
-)
+from eventstore.errors import EventStoreError, StatementRefused, StoreUnavailable
+from projections.errors import ProjectionFailed
 from tests.failures.injected import ERRORS, Fault, Faults
 
 __all__ = ["public", "strike"]

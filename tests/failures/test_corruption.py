@@ -14,17 +14,12 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, new_id
-from eventstore.errors import (
-    BlobDamaged,
-    ConversationDamaged,
-    EventDamaged,
-    NotADatabase,
-    ProjectionFailed,
-)
+from eventstore.errors import BlobDamaged, ConversationDamaged, EventDamaged, NotADatabase
 from eventstore.events import ToolResult, UserMessage
 from projections import Views
 from projections.engine import worker
 from projections.engine.rebuild import rebuild
+from projections.errors import ProjectionFailed
 from projections.models.timeline import TIMELINE
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient

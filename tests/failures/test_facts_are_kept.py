@@ -13,8 +13,9 @@ import pytest
 from sqlalchemy import make_url, text
 
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.errors import FactsNotWritten
 from eventstore import EventStore
-from eventstore.errors import FactsNotWritten, NotWritable, WriterFenced
+from eventstore.errors import NotWritable, WriterFenced
 from projections import Views
 from tests.crash.stand_in import answer
 from tests.integration.recording import Recorder, ask, ask_for_tool, recorder

@@ -22,10 +22,10 @@ from sqlalchemy import make_url
 
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.recorder import LlmCall
-from agent_eventstore.recorder_aio import AsyncLlmCall
+from agent_eventstore.errors import FactsNotWritten
+from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from eventstore import AsyncEventStore, EventStore, new_id
-from eventstore.errors import DatabaseBusy, FactsNotWritten
+from eventstore.errors import DatabaseBusy
 from eventstore.events import AssistantChunk
 from tests.contract.facade import say, texts
 from tests.crash.stand_in import answer

@@ -14,8 +14,8 @@ import click
 
 from agent_eventstore.cli import cli
 from agent_eventstore.cli.options import InputFile
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import FORMATS, Transcript, load, read_transcripts
-from eventstore.errors import ImportFailed
 from tests.cli.program import run
 from tests.fuzz.api import OPERATIONS
 from tests.fuzz.mutation import Mutator

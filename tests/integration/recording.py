@@ -15,9 +15,10 @@ from typing import Any, Literal, cast
 
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.machines import RequestedCall
-from agent_eventstore.recorder import LlmCall, Turn
-from agent_eventstore.recorder_aio import AsyncLlmCall, AsyncToolCall, AsyncTurn
+from agent_eventstore.turn import Turn
+from agent_eventstore.turn_aio import AsyncToolCall, AsyncTurn
 from eventstore import AsyncEventStore, EventStore, RecordedEvent
 from tests.crash.stand_in import Wanted, answer
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from agent_eventstore.errors import BlockNotOpen, UnknownResponse
 from eventstore import events as e
-from eventstore.errors import BlockNotOpen, InvalidEvent, UnknownResponse
+from eventstore.errors import InvalidEvent
 from tests.integration.recording import Recorder
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eventstore.errors import BlockNotOpen, TurnStillOpen
+from agent_eventstore.errors import BlockNotOpen, TurnStillOpen
 from tests.crash.stand_in import answer
 from tests.integration.recording import Recorder, ask, ask_for_tool, data_of
 

@@ -23,9 +23,10 @@ from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.clients import UnrecordedCall, record
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.current import current_turn
+from agent_eventstore.errors import CallNotRecorded
 from eventstore import AsyncEventStore, EventStore
 from eventstore import events as e
-from eventstore.errors import CallNotRecorded, EventStoreError
+from eventstore.errors import EventStoreError
 from tests.integration.chatting import CHAT, MESSAGES, answer, ask, payloads
 from tests.integration.products import TLS
 from tests.integration.replay_server import ReplayServer, Streamed

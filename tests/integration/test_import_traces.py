@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.formats import ImportReport, Transcript, export_openai, load, read_transcripts
+from agent_eventstore.formats import (
+    ImportReport,
+    Transcript,
+    export_openai,
+    load,
+    read_transcripts,
+)
 from eventstore import EventStore
 from eventstore.sql.schema import metadata_for
 

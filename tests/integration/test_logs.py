@@ -11,10 +11,11 @@ from sqlalchemy import make_url
 from agent_eventstore import Conversation
 from agent_eventstore.recovery import recover
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, events, new_id
-from eventstore.errors import EventStoreError, ProjectionFailed
+from eventstore.errors import EventStoreError
 from projections import Views
 from projections.engine import worker
 from projections.engine.rebuild import rebuild
+from projections.errors import ProjectionFailed
 from tests.contract.plain import PlainClient
 
 SECRET = "hunter2-of-the-user"

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import (
     ImportReport,
     Transcript,
@@ -22,7 +23,7 @@ from agent_eventstore.formats import (
 )
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
-from eventstore.errors import ConversationNotFound, ImportFailed
+from eventstore.errors import ConversationNotFound
 from projections import Views
 from tests.integration.test_import import TAU_BENCH, _recorded
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.recorder import Turn
-from eventstore.errors import UnknownAlias
+from agent_eventstore.errors import UnknownAlias
+from agent_eventstore.turn import Turn
 from eventstore.events import Artifact, RunEnd, RunStart, RunStepEnd, RunStepStart, ToolPolicy
 from tests.integration.recording import Recorder, ask, ask_for_tool, data_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.recorder import Turn
+from agent_eventstore.turn import Turn
 from eventstore import new_id
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import ImagePart, TextPart, UserMessage

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from agent_eventstore.errors import UnknownAlias
 from eventstore.blobs import preview_of
-from eventstore.errors import UnknownAlias
 from eventstore.events import Ui, UserMessage
 from projections import Views
 from tests.checkers import check_openai_messages

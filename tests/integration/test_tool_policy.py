@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.errors import ToolDenied
 from eventstore import EventStore
-from eventstore.errors import ToolDenied
 from eventstore.events import ToolPolicy
 from projections import Views
 from tests.integration.recording import Recorder, ask, ask_for_tool, data_of

@@ -9,12 +9,13 @@ import pytest
 from agent_eventstore.cli.program import FOUND
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from eventstore.errors import BlobDamaged, ProjectionFailed
+from eventstore.errors import BlobDamaged
 from projections import PROJECTIONS, Views
 from projections.engine import lag, worker
 from projections.engine.follower import catch_up_behind
 from projections.engine.rebuild import rebuild
 from projections.engine.set_aside import Failure
+from projections.errors import ProjectionFailed
 from tests.cli.program import run
 from tests.projections.support import converse, everything, expected, stored
 from tests.projections.toys import OURS, OURS_PLACE, Marked, Notes

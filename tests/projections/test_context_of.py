@@ -10,11 +10,12 @@ import pytest
 
 from eventstore import EventStore
 from eventstore import events as e
-from eventstore.errors import ConversationNotFound, RequestNotReproducible, UnknownStrategy
+from eventstore.errors import ConversationNotFound
 from projections import Views
 from projections.context import ContextSettings, ContextView, ListRowSource, build
 from projections.context.compression import KeyMessages, LlmSummary, strategies
 from projections.context.formats import FORMATS
+from projections.errors import RequestNotReproducible, UnknownStrategy
 from tests.projections.support import converse, turn
 from tests.run_story import story
 from tests.unit.context.log import Log

@@ -16,12 +16,12 @@ import pytest
 from agent_eventstore.cli.program import FOUND
 from eventstore import EventStore
 from eventstore import events as e
-from eventstore.errors import ProjectionFailed
 from projections import Views
 from projections.engine import lag, worker
 from projections.engine import rows as row_statements
 from projections.engine.rebuild import rebuild
 from projections.engine.set_aside import Failure
+from projections.errors import ProjectionFailed
 from tests.cli.program import run
 from tests.planting import plant
 from tests.projections.support import converse, expected, read_all_views, stored

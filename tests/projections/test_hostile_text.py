@@ -10,17 +10,12 @@ import pytest
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from eventstore.errors import (
-    BlobNotFound,
-    InvalidCursor,
-    InvalidEvent,
-    UnknownProjection,
-    UnknownStrategy,
-)
+from eventstore.errors import BlobNotFound, InvalidCursor, InvalidEvent
 from projections import Views
 from projections.engine import worker
 from projections.engine.diff import compare
 from projections.engine.rebuild import rebuild
+from projections.errors import UnknownProjection, UnknownStrategy
 from tests.projections.support import everything, expected, stored
 from tests.settling import settled
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from eventstore.errors import BudgetInfeasible
 from eventstore.events import NewEvent
 from projections import Views
 from projections.context import CONTEXT
@@ -20,6 +19,7 @@ from projections.context.row_cache import Memory, RecentRows
 from projections.context.rows import ContextRow
 from projections.context.source import SqlRowSource
 from projections.engine.rebuild import rebuild
+from projections.errors import BudgetInfeasible
 from tests.projections.support import converse
 from tests.properties.dense import dense_histories
 

@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from eventstore import EventStore, RecordedEvent, new_id
 from eventstore import events as e
-from eventstore.errors import ProjectionFailed
 from eventstore.events import Meta, NewEvent, Payload, UserMessage
 from projections import ProjectionSet, Views
 from projections.engine import catch_up as engine_module
@@ -25,6 +24,7 @@ from projections.engine.diff import compare
 from projections.engine.follower import catch_up_behind
 from projections.engine.projection import Change, State
 from projections.engine.rebuild import rebuild
+from projections.errors import ProjectionFailed
 from tests.projections.support import expected, live_of, read_all_views, stored, turn
 from tests.projections.toys import Notes, Poison
 from tests.properties.histories import metas, payloads

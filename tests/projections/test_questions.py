@@ -13,7 +13,6 @@ from sqlalchemy import inspect, text
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from eventstore.errors import BudgetInfeasible
 from eventstore.events import Meta, NewEvent, Payload, RecordedEvent
 from projections import Views
 from projections.catalogue import PROJECTIONS
@@ -21,6 +20,7 @@ from projections.context import CONTEXT, build
 from projections.context.rows import ContextRow
 from projections.context.source import ListRowSource, RowSource, SqlRowSource
 from projections.context.view import ContextView
+from projections.errors import BudgetInfeasible
 from projections.models.timeline import TIMELINE
 from tests.projections.support import converse, expected, live_of, turn
 from tests.properties.histories import histories, metas, payloads

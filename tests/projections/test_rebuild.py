@@ -12,7 +12,6 @@ from sqlalchemy import text
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from eventstore.errors import ProjectionFailed, UnknownProjection
 from projections import ProjectionSet, Views, reading
 from projections.catalogue import PROJECTIONS
 from projections.engine import catch_up as engine
@@ -23,6 +22,7 @@ from projections.engine.diff import compare
 from projections.engine.follower import catch_up_behind
 from projections.engine.lag import status
 from projections.engine.rebuild import rebuild as rebuild_all
+from projections.errors import ProjectionFailed, UnknownProjection
 from projections.models.timeline import TIMELINE
 from tests.projections.support import converse, everything, expected, live_of, stored, turn
 from tests.projections.toys import Poisoned

@@ -11,7 +11,6 @@ from sqlalchemy import Connection, inspect, make_url
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from eventstore.errors import EmbeddingFailed
 from projections import Views
 from projections.context import CONTEXT, ContextSettings, search_index, search_tables
 from projections.context.compression import Embedding, Hybrid, Retrieval, VectorSearch
@@ -20,6 +19,7 @@ from projections.context.reading import bring_up
 from projections.context.search import SearchableRows, SearchBehind, SqlSearch, StoredVectors
 from projections.context.search_tables import item_to_search, search_in_memory
 from projections.context.source import SqlRowSource
+from projections.errors import EmbeddingFailed
 from tests.projections.support import everything, in_thread, live_of, turn
 
 Key = tuple[int, int]

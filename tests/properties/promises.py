@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from eventstore.errors import BudgetInfeasible
 from projections.context import ContextRow, ContextSettings, ContextView, ListRowSource, build
 from projections.context.compression import strategies, strategy_of
 from projections.context.formats import FORMATS
 from projections.context.prompts import DIGEST_HEADER
+from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages, tokenizer_for
 from tests.checkers import CHECKERS
 

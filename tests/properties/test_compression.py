@@ -9,7 +9,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from eventstore.errors import BudgetInfeasible
 from projections.context.compression import (
     Item,
     MemorySearch,
@@ -23,6 +22,7 @@ from projections.context.compression import (
 from projections.context.compression.items import LEVELS
 from projections.context.compression.pipeline import assemble
 from projections.context.compression.reduction import digest_text
+from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages, tokenizer_for
 
 TOKENIZER = tokenizer_for("gpt-4o")

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventstore.errors import BudgetInfeasible
 from eventstore.events import (
     AssistantMessage,
     NewEvent,
@@ -30,6 +29,7 @@ from eventstore.events import (
     UserMessage,
 )
 from projections.context import ContextSettings, ContextView
+from projections.errors import BudgetInfeasible
 from tests.properties.dense import dense_histories
 from tests.properties.histories import histories
 from tests.properties.promises import (

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import FORMATS, Transcript, detect, load, read_transcripts
 from eventstore import EventStore
 from eventstore.blobs import THRESHOLD_BYTES
-from eventstore.errors import ImportFailed, InvalidEvent
+from eventstore.errors import InvalidEvent
 from eventstore.events.codec import decode, encode
 from eventstore.sql.requests import prepare
 from tests.properties.hostile import HOSTILE, changed_bytes, changed_json, jsons

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eventstore.errors import BudgetInfeasible
 from eventstore.events import (
     AssistantMessage,
     LlmError,
@@ -29,6 +28,7 @@ from eventstore.events import (
 from projections.context import ContextRow, ContextSettings, ContextView
 from projections.context.compression import strategies
 from projections.context.plans import groups_of
+from projections.errors import BudgetInfeasible
 from tests.unit.context.log import Log
 
 CALL = ToolCallRequest(name="find", arguments_text="{}")

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore.errors import BudgetInfeasible
 from eventstore.events import AssistantMessage, Erasure, NewEvent, ToolResult, UserMessage
 from projections.context import ListRowSource, build
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent, touch
+from projections.errors import BudgetInfeasible
 from tests.properties.dense import dense_histories
 from tests.unit.context.log import Log
 

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore.errors import BudgetInfeasible
 from eventstore.events import AssistantMessage, LlmError, NewEvent, UserMessage
 from projections.context import ContextView
+from projections.errors import BudgetInfeasible
 from projections.tokens import text as tokens_text
 from projections.tokens.counts import TokenCounts
 from tests.properties.dense import dense_histories

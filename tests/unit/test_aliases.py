@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_eventstore.artifacts import ToolOutputs, call_of_alias
+from agent_eventstore.errors import UnknownAlias
 from eventstore.blobs import alias_of
-from eventstore.errors import UnknownAlias
 
 PREFIX = "@state/logs/tool-results/"
 CID = UUID(int=7)

@@ -22,8 +22,8 @@ from benchmarks.context.transcripts import (
     said,
     tool_uses,
 )
-from eventstore.errors import BudgetInfeasible
 from projections.context.compression import compress, strategies, strategy_of
+from projections.errors import BudgetInfeasible
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 

@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from eventstore import errors
+from agent_eventstore import errors
 from eventstore.errors import (
     CannotConnect,
     EventStoreError,
-    ProjectionFailed,
     StatementRefused,
     WrongExpectedVersion,
 )
+from projections.errors import ProjectionFailed
 
 CID = UUID(int=1)
 
@@ -51,8 +51,7 @@ def test_every_class_can_be_pickled() -> None:
 
 
 def test_the_tree_is_listed() -> None:
-    """What is raised can be imported from `eventstore.errors`."""
+    """What is raised can be imported from `agent_eventstore.errors`."""
     listed = {getattr(errors, name) for name in errors.__all__}
-    assert {
-        kind for kind in tree(EventStoreError) if kind.__module__.startswith("eventstore.")
-    } <= listed
+    own = ("eventstore.", "projections.", "agent_eventstore.")
+    assert {kind for kind in tree(EventStoreError) if kind.__module__.startswith(own)} <= listed

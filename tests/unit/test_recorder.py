@@ -15,9 +15,10 @@ import pytest
 from agent_eventstore.artifacts import ToolOutputs, call_of_alias
 from agent_eventstore.batching import Stalls
 from agent_eventstore.conversation import Conversation
+from agent_eventstore.errors import UnknownAlias
 from agent_eventstore.journal import Journal
 from eventstore import Appended, EventStore, NewEvent, new_id
-from eventstore.errors import CannotConnect, InvalidEvent, UnknownAlias
+from eventstore.errors import CannotConnect, InvalidEvent
 from eventstore.events import UserMessage
 from tests.crash.stand_in import answer
 

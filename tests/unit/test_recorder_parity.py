@@ -9,8 +9,9 @@ import pytest
 
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.recorder import LlmCall, ToolCall, Turn
-from agent_eventstore.recorder_aio import AsyncLlmCall, AsyncToolCall, AsyncTurn
+from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
+from agent_eventstore.turn import ToolCall, Turn
+from agent_eventstore.turn_aio import AsyncToolCall, AsyncTurn
 
 TWINS: list[tuple[type[Any], type[Any]]] = [
     (Conversation, AsyncConversation),

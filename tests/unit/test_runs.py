@@ -10,9 +10,9 @@ from agent_eventstore.machines.runs import RunScript
 from agent_eventstore.resuming import LeftCall, next_node
 from eventstore import Meta, NewEvent
 from eventstore import events as e
-from eventstore.errors import BudgetInfeasible
 from eventstore.events import RunEnd, RunStepEnd, SystemInstruction, UserMessage
 from projections.context import Injection
+from projections.errors import BudgetInfeasible
 from projections.models.open_items import OpenToolCall
 from projections.models.run_mode import injections
 from projections.models.runs import RUNS, NodeRow, RunState

@@ -10,7 +10,7 @@ from importlib import resources
 
 import pytest
 
-from eventstore.errors import EncodingNotBundled
+from projections.errors import EncodingNotBundled
 from projections.tokens import Count, Tokenizer, count_text, ranks, text, tokenizer_for
 
 CL100K = Tokenizer("cl100k_base")

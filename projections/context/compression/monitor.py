@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
-from eventstore.errors import InvalidSettings
+from projections.errors import InvalidSettings
 
 __all__ = ["ContextUsage", "Status", "Thresholds", "usage_of"]
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eventstore.errors import BudgetInfeasible
 from projections.context.compression.items import LEVELS, Item, Level
 from projections.context.compression.strategy import Reduction
+from projections.errors import BudgetInfeasible
 from projections.tokens import Tokenizer, tokenizer_for
 
 __all__ = ["DIGEST_HEADER", "Reduced", "digest_line", "digest_text", "header_tokens", "reduce"]

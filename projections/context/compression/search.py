@@ -25,8 +25,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from eventstore.errors import EmbeddingFailed
 from projections.context.compression.items import Item
+from projections.errors import EmbeddingFailed
 
 __all__ = [
     "DECIMALS",

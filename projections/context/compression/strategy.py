@@ -25,8 +25,8 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from eventstore.errors import InvalidSettings, UnknownStrategy
 from projections.context.compression.items import Item, Level
+from projections.errors import InvalidSettings, UnknownStrategy
 
 __all__ = [
     "ENTRY_POINTS",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eventstore.errors import InvalidSettings
 from projections.context.compression import ContextUsage, Thresholds, usage_of
+from projections.errors import InvalidSettings
 
 
 @pytest.mark.parametrize(

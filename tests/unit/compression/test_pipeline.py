@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from eventstore.errors import BudgetInfeasible
 from projections.context.compression import MemorySearch, Retrieval, Thresholds, compress
+from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages
 from tests.unit.compression.example import RETAIL_ORDER, TOKENIZER, called, said, user
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from eventstore.errors import BudgetInfeasible
 from projections.context.compression import Item, Level, LevelOfDetail, Reduced, Reduction, reduce
 from projections.context.compression.pipeline import assemble
 from projections.context.compression.reduction import DIGEST_HEADER, digest_text
+from projections.errors import BudgetInfeasible
 from tests.unit.compression.example import TOKENIZER, identifiers, item, said
 
 

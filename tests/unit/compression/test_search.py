@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from eventstore.errors import EmbeddingFailed
 from projections.context.compression import (
     FusedSearch,
     MemorySearch,
@@ -15,6 +14,7 @@ from projections.context.compression import (
     with_relevance,
 )
 from projections.context.compression.search import terms
+from projections.errors import EmbeddingFailed
 from tests.unit.compression.example import item, items, said, user
 
 

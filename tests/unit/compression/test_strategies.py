@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from eventstore.errors import UnknownStrategy
 from projections.context.compression import (
     Hybrid,
     Item,
@@ -23,6 +22,7 @@ from projections.context.compression import (
 )
 from projections.context.compression import strategy as registry
 from projections.context.compression.scoring import last_rounds
+from projections.errors import UnknownStrategy
 from tests.unit.compression.example import called, identifiers, item, items, said, user
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from eventstore.errors import BudgetInfeasible
 from eventstore.events import (
     AssistantMessage,
     SystemInstruction,
@@ -15,6 +14,7 @@ from eventstore.events import (
     UserMessage,
 )
 from projections.context import ContextRow, ContextView, ListRowSource, build
+from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages, tokenizer_for
 from tests.unit.context.log import Log
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from eventstore.errors import BudgetInfeasible
 from eventstore.events import AssistantMessage, LlmError, Summary, UserMessage, VersionRange
 from projections.context import ContextSettings, ContextView
 from projections.context.compression import strategies
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
+from projections.errors import BudgetInfeasible
 from tests.unit.context.log import Log
 
 PARTIAL = "The chapter goes on and on. " * 200  # 5,600 characters

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from eventstore.errors import BudgetInfeasible, InvalidSettings
 from eventstore.events import (
     AssistantMessage,
     Meta,
@@ -23,6 +22,7 @@ from eventstore.events import (
 from projections.context import ContextSettings, ContextView
 from projections.context.compression import KeyMessages
 from projections.context.planning import HORIZON
+from projections.errors import BudgetInfeasible, InvalidSettings
 from projections.tokens import count_messages, count_tools, tokenizer_for
 from tests.unit.context.log import Log
 

@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, new_id
-from eventstore.errors import RequestNotReproducible
 from eventstore.events import LlmRequest, UserMessage
 from projections.context import ContextSettings
 from projections.context.requests import RecordedRequest, recorded_request
 from projections.context.system_part import Injection
+from projections.errors import RequestNotReproducible
 from tests.unit.context.log import Log
 
 CID = UUID(int=1)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from eventstore.errors import EncodingNotBundled, InvalidSettings
 from projections.context.settings import ContextSettings
+from projections.errors import EncodingNotBundled, InvalidSettings
 
 
 class TestDefaults:

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 from pydantic import ValidationError
 
-from eventstore.errors import InvalidPrompt
 from eventstore.events.values import Mode
 from projections.context import prompts
 from projections.context.settings import (
@@ -22,6 +21,7 @@ from projections.context.settings import (
     persona_name,
 )
 from projections.context.system_part import Injection, compose
+from projections.errors import InvalidPrompt
 
 TOOLS = [{"type": "function", "function": {"name": "search"}}]
 RUNS = (Injection("run directive", "RUN_DIRECTIVE\n- run: r", (3,)),)

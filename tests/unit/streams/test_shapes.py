@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_eventstore.errors import UnknownResponse
 from agent_eventstore.machines.calls import CallScript, UnknownChunk
 from agent_eventstore.requests import digest_of
-from eventstore.errors import UnknownResponse
 from eventstore.events import AssistantMessage, LlmError, Meta, TextPart
 
 CALL = {"name": "weather", "arguments": {"city": "Rome"}}

@@ -2,7 +2,7 @@
 
 What a block is about to do is durable before the block runs, and what came of it is durable when
 the block is left, however it is left. Made by `Conversation.turn`; the same names stand in
-`agent_eventstore.recorder_aio` for event loops.
+`agent_eventstore.turn_aio` for event loops.
 
 While the server cannot be reached, entering a block raises and the block does not run; entering
 the same object again is safe. What has happened is kept, and written once the server is back.
@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from agent_eventstore.artifacts import ToolOutputs
-from agent_eventstore.batching import Stalls
-from agent_eventstore.current import CallBlock, OneTurn, OpenTurn
+from agent_eventstore.current import OneTurn, OpenTurn
 from agent_eventstore.journal import INTERRUPTIONS, Journal
-from agent_eventstore.machines import CLOSED, AnswerText, CallScript, Executable, TurnScript
+from agent_eventstore.llm_call import LlmCall
+from agent_eventstore.machines import CLOSED, CallScript, Executable, TurnScript
 from agent_eventstore.requests import (
     Request,
     failed_summary,
@@ -30,7 +30,7 @@ from agent_eventstore.requests import (
 from agent_eventstore.stops import left
 from agent_eventstore.tool_call import ToolCall
 from agent_eventstore.upkeep import Upkeep, earlier_calls
-from eventstore import Appended, NewEvent
+from eventstore import Appended
 from eventstore.events import TokenUsage, UserMessage
 from projections import Views
 from projections.context import ContextSettings, ContextView
@@ -38,7 +38,7 @@ from projections.context.compression import LlmSummary, Strategy
 from projections.context.state import AskedMode
 from projections.context.system_part import permitted
 
-__all__ = ["LlmCall", "ToolCall", "Turn"]
+__all__ = ["ToolCall", "Turn"]
 
 
 class Turn(OpenTurn["LlmCall"]):
@@ -280,155 +280,3 @@ class Turn(OpenTurn["LlmCall"]):
         self._within("turn.skip" if status == "skipped" else "turn.deny")
         script = self._script.tool(call, self._journal.conversation_id)
         self._journal.record(script.refuse(status, reason))
-
-
-class LlmCall(CallBlock):
-    """A call of a model: its request, what streams back, its message or its error.
-
-    Entering writes the request. Leaving writes the message, or the error with all that had
-    arrived: an exception is classified and goes on to the caller, and a stream that ended before
-    the provider said so is a ``network`` error.
-    """
-
-    form = "with turn.llm_call(...) as call:"
-
-    def __init__(
-        self,
-        journal: Journal,
-        script: CallScript,
-        ended: Callable[[TokenUsage | None], None],
-        prepare: Callable[[CallScript], None],
-        inside: Callable[[str], None],
-    ) -> None:
-        self._journal = journal
-        self._script = script
-        self._ended = ended
-        self._prepare = prepare
-        self._inside = inside
-        self._stalls = Stalls(self._flush)
-        self._counted = False
-
-    def __enter__(self) -> Self:
-        """Write the request, and ahead of it the results of tools that it is the first to tell."""
-        self._enter_once()
-        self._inside("turn.llm_call")
-        self._prepare(self._script)
-        try:
-            done = self._journal.write(self._script.begin())
-            self._script.begun(done, time.monotonic())
-            self._state = "open"
-            return self
-        except INTERRUPTIONS as error:
-            self._state = "over"
-            self._journal.abandon(self._script.begin(), self._script.abandoned(error))
-            raise
-
-    def feed(self, chunk: Any) -> None:
-        """Take a chunk of the stream, as the provider's SDK yields it or as a dict.
-
-        Most chunks cost no write: see `agent_eventstore.batching`. A stream of a shape that nobody
-        knows is warned about (`UnknownChunk`), and ends as an error.
-
-        Raises:
-            WriterFenced: A newer writer has opened the conversation.
-        """
-        self._taking("call.feed")
-        with self._stalls.lock:
-            self._stalls.check()
-            self._write(self._script.feed(chunk, time.monotonic()))
-            self._stalls.watch(self._script.due_at)
-
-    def delta(self, text: str = "", *, reasoning: str = "") -> None:
-        """Take a piece of an answer of any SDK, in words; leaving the block ends the answer.
-
-        Raises:
-            UnknownResponse: It is no text.
-            InvalidEvent: The call was fed a provider's chunks.
-        """
-        self._taking("call.delta")
-        with self._stalls.lock:
-            self._stalls.check()
-            self._write(self._script.say(text, reasoning, time.monotonic()))
-            self._stalls.watch(self._script.due_at)
-
-    def response(self, response: Any) -> None:
-        """Take a whole response that was not streamed, an SDK's object or a dict.
-
-        Raises:
-            UnknownResponse: Nobody knows its shape, or it holds no answer; nothing is recorded.
-        """
-        self._taking("call.response")
-        with self._stalls.lock:
-            self._write(self._script.respond(response, time.monotonic()))
-
-    @property
-    def text(self) -> AnswerText[None]:
-        """The message's text, once the call has ended well; ``call.text("...")`` tells it."""
-        return AnswerText(self._said(), self.message)
-
-    def message(
-        self,
-        text: str | None = None,
-        *,
-        reasoning: str | None = None,
-        tool_calls: Sequence[Any] = (),
-        usage: TokenUsage | dict[str, Any] | None = None,
-        finish_reason: str | None = None,
-    ) -> None:
-        """Take the whole answer of any SDK, in words; `answer` then is what was recorded.
-
-        Args:
-            text: What the model said; by default what `delta` has brought.
-            reasoning: What it thought; likewise.
-            tool_calls: The calls that it asks for: ``{"name", "arguments", "id"}``, or a provider's
-                own objects.
-            usage: The tokens, as a provider tells them: ``{"prompt_tokens", "completion_tokens"}``.
-            finish_reason: Why the answer ended.
-
-        Raises:
-            UnknownResponse: One of them is not what it should be; nothing is recorded.
-            InvalidEvent: The call was fed a provider's chunks.
-        """
-        self._taking("call.message")
-        with self._stalls.lock:
-            events = self._script.tell(
-                time.monotonic(),
-                said=text,
-                reasoning=reasoning,
-                tool_calls=tool_calls,
-                usage=usage,
-                finish_reason=finish_reason,
-            )
-            self._write(events)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Write the message or the error."""
-        self._state = "over"
-        self._end(error)
-
-    def cancel(self, why: str = CLOSED) -> None:
-        """Record that no more of the stream is wanted; an answer that is whole stands as it is."""
-        self._end(None, cancelled=why)
-
-    def _end(self, error: BaseException | None, *, cancelled: str | None = None) -> None:
-        with self._stalls.lock:
-            self._stalls.stop()
-            events = self._script.end(time.monotonic(), error, cancelled=cancelled)
-            if not self._counted:
-                self._counted = True
-                self._ended(self._script.usage)
-            self._write(events)
-        if error is None:
-            self._stalls.check()
-
-    def _flush(self) -> bool:
-        return self._journal.offer(self._script.flush(time.monotonic()), self._script.recorded)
-
-    def _write(self, events: list[NewEvent]) -> None:
-        if events:
-            self._journal.record(events, self._script.recorded)

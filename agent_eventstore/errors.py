@@ -1,0 +1,299 @@
+"""Every error that this project raises on purpose, in one tree.
+
+::
+
+    EventStoreError
+    ├── WrongExpectedVersion      the stream is at another version than the writer thought
+    ├── WriterFenced              another writer has opened the conversation
+    ├── LogWentBack               what was acknowledged is no longer in the log
+    ├── EventIdConflict           some of the event ids are already elsewhere in the stream
+    ├── OwnerMismatch             the conversation belongs to another tenant or user
+    ├── InvalidEvent              what was handed in cannot be stored       (also ValueError)
+    │   └── RedactionFailed       the redactor raised, so nobody knows what may be stored
+    ├── InvalidCursor             a feed cursor that this log does not hold (also ValueError)
+    ├── ConversationNotFound      (also LookupError)
+    ├── BlobNotFound              (also LookupError)
+    ├── BlobDamaged               the bytes of a blob cannot be unpacked
+    ├── KeyUnavailable            what is sealed cannot be opened, or a key not made or destroyed
+    ├── EventDamaged              a stored event's row cannot be read       (also ValueError)
+    ├── ConversationDamaged       a conversation's own row cannot be read   (also ValueError)
+    ├── RowDamaged                any other row, or its JSON, cannot be read (also ValueError)
+    ├── CheckpointRefused         altered, not signed, or of another store  (also ValueError)
+    ├── KeyRefused                a key for signatures cannot be used       (also ValueError)
+    ├── BlockNotOpen              a turn or call is used outside its block  (also RuntimeError)
+    ├── TurnStillOpen             a turn is entered within another one      (also RuntimeError)
+    ├── UnknownAlias              no tool result has this alias             (also LookupError)
+    ├── ToolDenied                the tool policy does not let a tool run
+    ├── UnknownResponse           a model's answer in a shape that nobody knows (also ValueError)
+    ├── InvalidProjection         a product's own cannot be made            (also ValueError)
+    ├── UnknownProjection         no projection has this name               (also LookupError)
+    ├── EncodingNotBundled        a tokenizer that is not carried along     (also LookupError)
+    ├── UnknownStrategy           no compression strategy of this name      (also LookupError)
+    ├── EmbeddingFailed           a product's embedding callable raised, or gave other vectors
+    ├── RequestNotReproducible    the log no longer gives the messages that were sent
+    ├── BudgetInfeasible          the mandatory messages alone exceed the budget
+    ├── InvalidSettings           unknown or contradictory settings         (also ValueError)
+    ├── InvalidPrompt             a product's prompt text cannot be used    (also ValueError)
+    ├── ForkedWriter              a parent's conversation, used by its child (also RuntimeError)
+    ├── UnsafeTransaction         of one's own, which does not make events durable (RuntimeError)
+    ├── FactsNotWritten           a conversation was closed, and what has happened is not written
+    ├── CallNotRecorded           a recorded client was called with no turn (also RuntimeError)
+    ├── ProjectionFailed          a fold raised, at a conversation and version
+    ├── GenerationGone            a rebuild has replaced the tables in use
+    ├── ImportFailed              a record of a foreign file cannot be read (also ValueError)
+    ├── StatementRefused          the database refuses a statement, however often it is tried
+    └── StoreUnavailable          the database cannot be opened or used
+        ├── InvalidUrl            (also ValueError)
+        ├── CannotConnect         no server, wrong password, no such database
+        ├── NotWritable           the file or its directory cannot be written
+        ├── NotADatabase          the file is something else, or damaged
+        ├── DatabaseReplaced      the file was deleted or replaced while the store was open
+        ├── ForkedStore           a child holds its parent's connections of SQLite
+        ├── DatabaseBusy          another writer held the lock beyond the timeout
+        ├── SchemaOutdated        the schema is older than the code, and upgrading was declined
+        ├── SchemaTooNew          the schema is newer than the code
+        └── TablesTaken           a product's own tables have the names of the store's
+
+The driver's error, where there is one, is the ``__cause__``. Data stand in attributes; the message
+says what to do next. Each error is defined on the floor that raises it: see `eventstore.errors`,
+`projections.errors` and this module, which has all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from eventstore.errors import (
+    BlobDamaged,
+    BlobNotFound,
+    CannotConnect,
+    CheckpointRefused,
+    ConversationDamaged,
+    ConversationNotFound,
+    DatabaseBusy,
+    DatabaseReplaced,
+    EventDamaged,
+    EventIdConflict,
+    EventStoreError,
+    ForkedStore,
+    InvalidCursor,
+    InvalidEvent,
+    InvalidUrl,
+    KeyRefused,
+    KeyUnavailable,
+    LogWentBack,
+    NotADatabase,
+    NotWritable,
+    OwnerMismatch,
+    RedactionFailed,
+    RowDamaged,
+    SchemaOutdated,
+    SchemaTooNew,
+    StatementRefused,
+    StoreUnavailable,
+    TablesTaken,
+    UnsafeTransaction,
+    WriterFenced,
+    WrongExpectedVersion,
+)
+from projections.errors import (
+    BudgetInfeasible,
+    EmbeddingFailed,
+    EncodingNotBundled,
+    GenerationGone,
+    InvalidProjection,
+    InvalidPrompt,
+    InvalidSettings,
+    ProjectionFailed,
+    RequestNotReproducible,
+    UnknownProjection,
+    UnknownStrategy,
+)
+
+if TYPE_CHECKING:
+    from eventstore.events.records import NewEvent
+
+
+__all__ = [
+    "BlobDamaged",
+    "BlobNotFound",
+    "BlockNotOpen",
+    "BudgetInfeasible",
+    "CallNotRecorded",
+    "CannotConnect",
+    "CheckpointRefused",
+    "ConversationDamaged",
+    "ConversationNotFound",
+    "DatabaseBusy",
+    "DatabaseReplaced",
+    "EmbeddingFailed",
+    "EncodingNotBundled",
+    "EventDamaged",
+    "EventIdConflict",
+    "EventStoreError",
+    "FactsNotWritten",
+    "ForkedStore",
+    "ForkedWriter",
+    "GenerationGone",
+    "ImportFailed",
+    "InvalidCursor",
+    "InvalidEvent",
+    "InvalidProjection",
+    "InvalidPrompt",
+    "InvalidSettings",
+    "InvalidUrl",
+    "KeyRefused",
+    "KeyUnavailable",
+    "LogWentBack",
+    "NotADatabase",
+    "NotWritable",
+    "OwnerMismatch",
+    "ProjectionFailed",
+    "RedactionFailed",
+    "RequestNotReproducible",
+    "RowDamaged",
+    "SchemaOutdated",
+    "SchemaTooNew",
+    "StatementRefused",
+    "StoreUnavailable",
+    "TablesTaken",
+    "ToolDenied",
+    "TurnStillOpen",
+    "UnknownAlias",
+    "UnknownProjection",
+    "UnknownResponse",
+    "UnknownStrategy",
+    "UnsafeTransaction",
+    "WriterFenced",
+    "WrongExpectedVersion",
+]
+
+
+INSTEAD = {
+    "response": (
+        "hand in the whole answer of OpenAI, Anthropic, Gemini, Ollama or Bedrock, as an object or "
+        "a dict, and the chunks of a stream to call.feed(chunk) one by one; of any other SDK say "
+        "call.text('...'), or call.message(text=..., tool_calls=..., usage=..., finish_reason=...)"
+    ),
+    "chunk": (
+        "hand in the chunks of OpenAI, Anthropic, Gemini, Ollama or Bedrock one by one, as objects "
+        "or dicts; of any other SDK say call.delta('...') for each piece of text"
+    ),
+    "tool call": "say {'name': ..., 'arguments': ..., 'id': ...}",
+    "usage": "say {'prompt_tokens': ..., 'completion_tokens': ...}",
+}
+_NAMED = 8
+
+
+def seen(value: Any) -> str:
+    """Return the type of a value, and of a dictionary the names of its fields."""
+    kind = type(value)
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    if not issubclass(kind, dict):  # an object of a caller's may refuse to tell its class
+        return name
+    fields = [repr(key)[:40] for key in list(value)[:_NAMED]]
+    return f"a dict with {', '.join(fields)}" if fields else "an empty dict"
+
+
+class BlockNotOpen(EventStoreError, RuntimeError):
+    """A turn, a model call or a tool call is used before it is entered or after it was left."""
+
+
+class TurnStillOpen(EventStoreError, RuntimeError):
+    """A turn is entered while another one of the conversation is open."""
+
+    def __init__(self, conversation_id: UUID, open_turn: int, turn: int) -> None:
+        self.conversation_id = conversation_id
+        self.open_turn = open_turn
+        self.turn = turn
+        super().__init__(
+            f"turn {open_turn} of conversation {conversation_id} is still open: leave its block "
+            f"before turn {turn} is entered, or open the conversation again if nobody will"
+        )
+
+
+class UnknownAlias(EventStoreError, LookupError):
+    """The path names no tool result and no artifact of this conversation."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        super().__init__(
+            f"{alias!r} names no output: aliases read @state/logs/tool-results/<call id>.txt or "
+            ".json, or @project/artifacts/<path>"
+        )
+
+
+class ToolDenied(EventStoreError):
+    """The tool policy does not let a tool run; the call was recorded as ``denied``."""
+
+    def __init__(self, call_id: str, tool: str, reason: str) -> None:
+        self.call_id = call_id
+        self.tool = tool
+        self.reason = reason
+        super().__init__(
+            f"call {call_id} of {tool!r} was recorded as denied, and must not run: {reason}"
+        )
+
+
+class UnknownResponse(EventStoreError, ValueError):
+    """What was handed in as a model's answer has a shape that nobody knows; nothing was recorded.
+
+    Attributes:
+        seen: Its type, with the names of its fields where it has some.
+        what: What it was handed in as: ``response``, ``chunk``, ``tool call``, ``usage`` ...
+    """
+
+    def __init__(self, value: Any, what: str = "response") -> None:
+        self.seen, self.what = seen(value), what
+        known = INSTEAD.get(what, "a text is wanted")
+        super().__init__(f"{self.seen} is no {what} that is known: {known}")
+
+
+class CallNotRecorded(EventStoreError, RuntimeError):
+    """A recorded client was called where no turn is open, and the product wants that refused."""
+
+    def __init__(self, method: str, reason: str) -> None:
+        self.method = method
+        super().__init__(reason)
+
+
+class FactsNotWritten(EventStoreError):
+    """A conversation is closed, and what has happened in it could not be written.
+
+    It is kept in memory: closing again tries again. ``events`` are what is kept, in order; the
+    cause is why the last try failed.
+    """
+
+    def __init__(
+        self, conversation_id: UUID, events: tuple[NewEvent, ...], kinds: dict[str, int], why: str
+    ) -> None:
+        self.conversation_id = conversation_id
+        self.events = events
+        named = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        super().__init__(
+            f"conversation {conversation_id} is closed, and {len(events)} of its events are not "
+            f"written ({named}): {why}. Close it again to try again"
+        )
+
+
+class ForkedWriter(EventStoreError, RuntimeError):
+    """A conversation that was opened before a fork is its parent's; nothing was written."""
+
+    def __init__(self, conversation_id: UUID) -> None:
+        self.conversation_id = conversation_id
+        super().__init__(
+            f"conversation {conversation_id} was opened by the process that forked this one: open "
+            "it in this process, which fences the other, or leave it to that one"
+        )
+
+
+class ImportFailed(EventStoreError, ValueError):
+    """A record of a foreign file cannot be read; ``line`` counts from 1, None if unknown."""
+
+    def __init__(self, file: str, line: int | None, reason: str) -> None:
+        self.file = file
+        self.line = line
+        self.reason = reason
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(f"{place}: {reason}")
