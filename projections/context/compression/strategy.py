@@ -46,9 +46,9 @@ ENTRY_POINTS = "eventstore.compression"
 _OWN = {
     "level_of_detail": "level_of_detail:LevelOfDetail",
     "key_messages": "key_messages:KeyMessages",
-    "sliding_window": "sliding_window:SlidingWindow",
+    "sliding_window": "level_of_detail:SlidingWindow",
     "retrieval": "retrieval:Retrieval",
-    "hybrid": "hybrid:Hybrid",
+    "hybrid": "retrieval:Hybrid",
     "llm_summary": "llm_summary:LlmSummary",
 }
 
