@@ -1,4 +1,6 @@
-"""Which of a stream's deltas go into one event, decided by time and size.
+"""Which deltas go into one event, by time and size, and writing what a stalled stream holds.
+
+Which of a stream's deltas go into one event, decided by time and size.
 
 The first delta is written at once, so that a crash right after it still shows that the model had
 begun; what follows is gathered for 100 ms or 512 characters, whichever comes first. So a kill loses

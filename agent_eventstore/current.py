@@ -1,4 +1,6 @@
-"""What may be done when: a turn, a model call and a tool call are used within their block.
+"""The turn that is open where a model is called, and the blocks that may be used only while open.
+
+What may be done when: a turn, a model call and a tool call are used within their block.
 
 What is done outside of it would be recorded in the wrong place or not at all, so it is refused,
 where it is done and before anything is sent or executed.

@@ -1,4 +1,6 @@
-"""Work that is done to its end though its caller is cancelled, without spinning meanwhile.
+"""The journal for event loops: what it has begun to write is written, whoever is cancelled.
+
+Work that is done to its end though its caller is cancelled, without spinning meanwhile.
 
 Cancelling an asyncio task wakes it once. A cancelled scope of anyio, and so of the web frameworks
 built on it, cancels its tasks anew in every round of the event loop until they have left: whoever

@@ -1,4 +1,6 @@
-"""How a conversation and a session begin: the first events, and the number of the next turn.
+"""Opening a conversation: how it begins, and sealing what a dead process left open.
+
+How a conversation and a session begin: the first events, and the number of the next turn.
 
 Recovery: what a process left open when it died is ended, truthfully, so that it can go on.
 

@@ -1,4 +1,6 @@
-"""A request to a model: the messages that are sent, and what the log keeps of how they came.
+"""A request to a model: messages, versions, digest, results of tools, estimates of its tokens.
+
+A request to a model: the messages that are sent, and what the log keeps of how they came.
 
 The tool calls and tool results that a request's messages hold, in the order in which they stand.
 

@@ -1,4 +1,6 @@
-"""How long a journal waits for a server that is away, or for a lock that somebody else holds.
+"""What a journal keeps in memory: facts not written yet, and what it wrote should the log lose it.
+
+How long a journal waits for a server that is away, or for a lock that somebody else holds.
 
 What a journal remembers of the events that it has written, should the log lose them.
 

@@ -1,5 +1,7 @@
 """Keeping a long conversation quick to open, whoever reads its views or does not.
 
+Keeping a long conversation quick to open, whoever reads its views or does not.
+
 Opening folds what is new since recovery's views were last read. A product whose process lives for
 thousands of events without reading them would pay for all at once, just when it comes back from a
 crash; so the recorder has them caught up now and then, at the end of a turn.

@@ -1,4 +1,6 @@
-"""Ed25519 signatures of checkpoints: keys in PEM, by the extra ``checkpoints`` (`cryptography`).
+"""Checkpoints: what every chain has come to, signed, kept outside, and compared with the log later.
+
+Ed25519 signatures of checkpoints: keys in PEM, by the extra ``checkpoints`` (`cryptography`).
 
 The package is imported where it is needed, so that checkpoints without a signature need no extra.
 

@@ -1,4 +1,6 @@
-"""Structured logging through the standard library's loggers.
+"""Structured logging, and what of a URL may be shown in it.
+
+Structured logging through the standard library's loggers.
 
 A library must not print: events go to the logger of this name, rendered as ``key=value``, and are
 seen where the product configures logging. Messages carry ids, versions and durations, and never

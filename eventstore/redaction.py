@@ -1,4 +1,6 @@
-"""What must not be stored, taken out of payloads before they are encoded.
+"""What must not be stored, taken out before encoding: a redactor, and one for known secrets.
+
+What must not be stored, taken out of payloads before they are encoded.
 
 A `Redactor` is asked about each text and each JSON value of a payload, from the outside in, and
 returns what is stored in its place. Ids, names, numbers and statuses of the catalogue are not asked

@@ -1,4 +1,6 @@
-"""Rows of read models that hold what no fold has written, since somebody has altered them.
+"""What views ask of the read models' tables: one query a view, in the caller's transaction.
+
+Rows of read models that hold what no fold has written, since somebody has altered them.
 
 What views ask of the read models' tables: one query a view, in the caller's transaction.
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from projections.tokens.ranks import BUNDLED, pack, unpack
 
-DATA = Path(__file__).resolve().parent.parent / "eventstore" / "tokens" / "data"
+DATA = Path(__file__).resolve().parent.parent / "projections" / "tokens" / "data"
 _ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 
 

@@ -1,4 +1,6 @@
-"""``eventstore db``: the schema of the database.
+"""``eventstore db``, ``doctor`` and ``keys``: the schema, checks of a database, keys for signing.
+
+``eventstore db``: the schema of the database.
 
 ``eventstore doctor``: whether a database is well, what is wrong with it, and what to do.
 

@@ -1,4 +1,6 @@
-"""The demo's screen: what an agent does, as it does it, and the headings between.
+"""The part of the demo in which the agent's process is killed, and the conversation goes on.
+
+The demo's screen: what an agent does, as it does it, and the headings between.
 
 The part of the demo in which the agent's process is killed, and the conversation goes on.
 """

@@ -1,4 +1,6 @@
-"""``eventstore checkpoint``: what every chain has come to, signed, to be kept outside.
+"""``eventstore verify`` and ``eventstore checkpoint``: nothing was altered, and nothing cut off.
+
+``eventstore checkpoint``: what every chain has come to, signed, to be kept outside.
 
 ``eventstore verify``: proof that nothing changed.
 """

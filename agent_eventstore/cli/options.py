@@ -1,4 +1,6 @@
-"""Types of arguments that take no value which would end in an error of Python or a driver.
+"""Options that commands share, and types of arguments that refuse what would fail later.
+
+Types of arguments that take no value which would end in an error of Python or a driver.
 
 What commands share: which database, how a conversation is named, and the common options.
 """

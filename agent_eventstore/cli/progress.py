@@ -1,4 +1,6 @@
-"""The ``--json`` side of every command: one JSON document on stdout, and nothing else.
+"""Progress on stderr, and the ``--json`` side of every command: one JSON document on stdout.
+
+The ``--json`` side of every command: one JSON document on stdout, and nothing else.
 
 Names are those of the library's own classes. Times are ISO 8601 in UTC, ids whole, digests in hex.
 On a terminal, characters that could steer it or be overlooked are written as JSON's escapes; a file

@@ -1,4 +1,6 @@
-"""``--projections``: a product's own projections, for the commands that fold.
+"""``eventstore projections``: rebuild, diff, status and worker, with a product's own projections.
+
+``--projections``: a product's own projections, for the commands that fold.
 
 ``eventstore projections``: how the read models stand, rebuilding them, keeping them warm.
 """

@@ -1,4 +1,6 @@
-"""One line for any event, for the list of a conversation's events.
+"""Events and views as tables for people: one line for any event, its cells, its colours.
+
+One line for any event, for the list of a conversation's events.
 
 The tables of the command line: what the library returns, for people to read.
 """

@@ -1,4 +1,6 @@
-"""``eventstore import``: foreign files, and whole projects, to events.
+"""``eventstore import`` and ``eventstore export``: foreign files to events, conversations to files.
+
+``eventstore import``: foreign files, and whole projects, to events.
 
 ``eventstore export``: conversations to foreign files, one or a whole project of them.
 """

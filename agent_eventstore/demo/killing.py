@@ -1,4 +1,6 @@
-"""The agent in a process of its own, which stops where it is to be killed.
+"""The agent in a process of its own, killed where it is told to stop.
+
+The agent in a process of its own, which stops where it is to be killed.
 
 Started by `killing`. Its order comes on stdin, as one line of JSON, so that no password shows in a
 list of processes; what a user would see on the screen goes to stdout, a line of JSON each. It never

@@ -1,4 +1,6 @@
-"""The demo's tools: real ones, on a folder of their own that they cannot leave.
+"""The demo's scripted model, and its tools: real ones, on a folder that they cannot leave.
+
+The demo's tools: real ones, on a folder of their own that they cannot leave.
 
 A stand-in for a model: recorded replies, streamed as OpenAI's chat-completion chunks.
 

@@ -1,4 +1,6 @@
-"""Failed model calls in transcripts that keep them as assistant messages (document 000, 4.3).
+"""What transcripts hold beside messages: failed calls, facts without an event, fields of their own.
+
+Failed model calls in transcripts that keep them as assistant messages (document 000, 4.3).
 
 Such a message holds the partial text and an ``LLM_ERROR`` block, as messages[] renders it. One in
 exactly that form becomes an `LlmError` again; anything else stays what an assistant said.

@@ -1,4 +1,6 @@
-"""The SUMMARY class of system messages: recognised by its heading, which is kept apart.
+"""One message in the wire format of OpenAI, read and written: parts, calls, headings.
+
+The SUMMARY class of system messages: recognised by its heading, which is kept apart.
 
 A system message that begins with ``SUMMARY`` or ``CONVERSATION_SUMMARY`` stands for what came
 before (document 000, 4.3). messages[] gives every summary a heading of its own, so the payload has

@@ -1,4 +1,6 @@
-"""Which tool call a result answers, in transcripts whose call ids are not unique.
+"""A transcript on its way to events: drafts, their ids and times, and which call a result answers.
+
+Which tool call a result answers, in transcripts whose call ids are not unique.
 
 Calls get our own id, ``<version of the assistant message>.<index>``; a foreign result is paired
 with the earliest open call of the latest assistant message that fits, then with the latest open

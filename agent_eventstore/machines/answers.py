@@ -1,4 +1,6 @@
-"""Durations in milliseconds.
+"""What of a request tells the results of tools, and how a result is recorded.
+
+Durations in milliseconds.
 
 A tool call that a model asked for, under our own id.
 

@@ -1,4 +1,6 @@
-"""Whether the text of a tool call's arguments, which arrives in pieces, is a whole JSON object.
+"""An answer as it grows: text, reasoning, tool calls, and whether their arguments are whole.
+
+Whether the text of a tool call's arguments, which arrives in pieces, is a whole JSON object.
 
 What a model has said so far, and what the last chunk added to it.
 

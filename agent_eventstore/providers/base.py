@@ -1,4 +1,6 @@
-"""Who sells a model, where its name alone tells.
+"""What every parser stands on: plain values of SDK objects, deltas, merging, who sells a model.
+
+Who sells a model, where its name alone tells.
 
 Prices depend on the seller, and many servers offer the same models, so a name that several of them
 use tells nothing: no seller is better than a wrong one.

@@ -1,4 +1,6 @@
-"""Which tool call a piece of a chat-completion stream belongs to.
+"""OpenAI's chat completions: chunks and whole answers, and which call a piece belongs to.
+
+Which tool call a piece of a chat-completion stream belongs to.
 
 OpenAI numbers the calls and says id and name once, in the first piece. Compatible servers leave
 out the number, the id or both, give every call the number 0, repeat id and name with each piece,

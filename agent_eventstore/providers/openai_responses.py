@@ -1,4 +1,6 @@
-"""The output items of one Responses stream, and what of each has been streamed.
+"""OpenAI's Responses: the events of a stream, whole answers, and their output items.
+
+The output items of one Responses stream, and what of each has been streamed.
 
 A ``done`` event repeats in full what the deltas said piece by piece; what is missing then is added
 as one more piece, so that a stream which skips deltas, or has none, still gives the whole text.

@@ -1,4 +1,6 @@
-"""What one run of the torture kit is to do, as every process of it is told.
+"""What one run is to do, as every process is told, and the notes in which each keeps what it did.
+
+What one run of the torture kit is to do, as every process of it is told.
 
 The conversations of a run belong to a user of the run's own, and their events name the run, so that
 readers and the final check can tell them from all others.

@@ -1,4 +1,6 @@
-"""What can be done to a database and to those that use it: the scenarios, by name.
+"""A run of the torture kit: its scenarios, who is started, what befalls them, and for how long.
+
+What can be done to a database and to those that use it: the scenarios, by name.
 
 A scenario says who takes part and what befalls them; `agent_eventstore.torture.run` runs it. Those
 that put a database back to an older state make one of their own, on whose loss nothing hangs.

@@ -1,4 +1,6 @@
-"""Writers that are recorders: each goes on in its conversations while the database goes back.
+"""Writers that are recorders, and writers that fork, while the database goes back or goes on.
+
+Writers that are recorders: each goes on in its conversations while the database goes back.
 
 Where a journal says that what it has written is lost, its writer notes what, and either has it
 written again or opens the conversation anew without it, as a product would. So the notes tell

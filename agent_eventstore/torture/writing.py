@@ -1,4 +1,6 @@
-"""The processes that follow the writers: tailing readers, projection workers, and rebuilds.
+"""The processes of a run: writers, tailing readers, projection workers, and rebuilds.
+
+The processes that follow the writers: tailing readers, projection workers, and rebuilds.
 
 A cut connection is no end for any of them: each goes on where it was, as a product's would. A
 reader remembers its cursor only; what it was handed stands in its notes, in that order.

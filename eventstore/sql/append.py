@@ -1,4 +1,6 @@
-"""The short way to append: from the heads that a store remembers, many streams at once.
+"""Appending to one stream, the plain way, or on from a head that the store remembers.
+
+The short way to append: from the heads that a store remembers, many streams at once.
 
 What the database would be asked first is taken from memory: an append that would go on from the
 remembered head is written at once, and the database refuses it if the stream has moved. Everything

@@ -1,4 +1,6 @@
-"""The feed's epochs on PostgreSQL: one for each cluster that the log has lived in.
+"""Engines: how a connection begins, its sync level and locks, and the epoch of its cluster.
+
+The feed's epochs on PostgreSQL: one for each cluster that the log has lived in.
 
 Transaction ids, by which the feed is ordered, begin anew in another cluster. Whichever connection
 is the first to find the log in one, after a dump and restore, begins an epoch before anything can

@@ -1,4 +1,6 @@
-"""Rows of `events` to recorded events, a page at a time.
+"""Reading one stream in order of version: rows to recorded events, a page at a time.
+
+Rows of `events` to recorded events, a page at a time.
 
 Every read and every fold comes through here once an event, so that what pages have in common is
 made once, and events and ids are put together without their classes' own initialisers.

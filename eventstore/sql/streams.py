@@ -1,4 +1,6 @@
-"""The rows of `conversations`: looking streams up, listing them, and fencing their writers.
+"""Rows of `conversations`: looking up, listing, fencing, marking; and the sources of imports.
+
+The rows of `conversations`: looking streams up, listing them, and fencing their writers.
 
 Which conversation an imported source became, for sources that state no id of their own.
 

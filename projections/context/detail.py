@@ -1,4 +1,6 @@
-"""The tokens of stored rows for a model: the row's own count, or one kept beside the rows.
+"""A row's lower levels of detail, and its tokens for a model.
+
+The tokens of stored rows for a model: the row's own count, or one kept beside the rows.
 
 Rows carry the count of one encoding. For another one the counts are kept in ``token_counts``: what
 is active there (see `projections.tokens.counts`) answers for many rows in one query, and what it

@@ -1,4 +1,6 @@
-"""What a plan is: of each group of the history, at what level of detail a request holds it.
+"""Budget, groups and plans: what a request may hold, of what history, at what level of detail.
+
+What a plan is: of each group of the history, at what level of detail a request holds it.
 
 What a request may hold, and the groups that it is filled with.
 

@@ -1,4 +1,6 @@
-"""Reads that search: tried as they are, and once more when the index has been brought up.
+"""Reading the messages[] view: in one snapshot, from kept rows, with search where a strategy asks.
+
+Reads that search: tried as they are, and once more when the index has been brought up.
 
 A read must not write, and an embedding may take seconds: so a read that finds the index behind
 gives up, the index is brought up in short transactions with the embedding between them, and the

@@ -1,4 +1,6 @@
-"""Searching rows that were read: for lists of them, and for databases that cannot keep an index.
+"""The search index's tables and terms, and searching rows that were read.
+
+Searching rows that were read: for lists of them, and for databases that cannot keep an index.
 
 What of a group of messages is searched: its text, its words, and a fingerprint of both.
 

@@ -1,4 +1,6 @@
-"""The texts of the system part: the product's own where it has them, the defaults elsewhere.
+"""All settings of a messages[] view, and the texts of its system part.
+
+The texts of the system part: the product's own where it has them, the defaults elsewhere.
 
 Products keep them in a directory under the names of document 000 (section 4.3), or hand them over
 directly. A file is read again only when its modification time, size or inode changes. Line ends

@@ -1,4 +1,6 @@
-"""Where the builder gets its rows from: a protocol, so that building needs no database.
+"""Where the builder gets its rows from: the protocol, lists of rows, and SQL.
+
+Where the builder gets its rows from: a protocol, so that building needs no database.
 
 An implementation over SQL reads the newest rows in pages and single rows by kind; it never reads
 what no window can hold. `ListRowSource` serves the rows of a list.

@@ -1,4 +1,6 @@
-"""What a request takes from its conversation unless it is told otherwise: mode and tool policy.
+"""What the fold of messages[] remembers: open calls, the conversation's mode and tool policy.
+
+What a request takes from its conversation unless it is told otherwise: mode and tool policy.
 
 Kept in the table ``context_active``, one row for each conversation that has either of them, beside
 the rows of its messages, so that both are read in one snapshot.

@@ -1,4 +1,6 @@
-"""What a request is told beside its history: made for one request, and stored nowhere.
+"""What stands in front of the history: composed for one request, and stored nowhere.
+
+What a request is told beside its history: made for one request, and stored nowhere.
 
 Declarations of tools: what each is called, and which of them a tool policy lets through.
 

@@ -1,4 +1,6 @@
-"""The message that holds the gists: what earlier messages named, a line for each.
+"""`ContextView`: the messages of a request, their ledger and account, the digest of what is left.
+
+The message that holds the gists: what earlier messages named, a line for each.
 
 The account of a request: what became of each message, why, and where the whole of it is.
 

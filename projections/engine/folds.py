@@ -1,4 +1,6 @@
-"""Patches of many rows in memory: each costs what it matches, not what there is.
+"""A generation's fold of one conversation: events in, merged row changes, statements out.
+
+Patches of many rows in memory: each costs what it matches, not what there is.
 
 A conversation may be retracted or summarised thousands of times. A patch looks at the values of one
 column, so the rows stand by those values; without, every patch would look at every row.

@@ -1,4 +1,6 @@
-"""A page of a rebuild: conversations that were folded anew, written together.
+"""Pages of a rebuild: many conversations folded anew and written together, in processes.
+
+A page of a rebuild: conversations that were folded anew, written together.
 
 A reader catches up one conversation, row by row; a rebuild has thousands. Their rows and heads are
 bound before the transaction begins, since only one process can write to SQLite, and then go in

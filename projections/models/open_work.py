@@ -1,4 +1,6 @@
-"""Loose ends of models and tools: which events begin them, add to them, and end them.
+"""Open work: model calls, tool calls, turns and runs that have begun and not ended.
+
+Loose ends of models and tools: which events begin them, add to them, and end them.
 
 The rules stand in `projections.models.open_work`, which puts these handlers beside its own.
 

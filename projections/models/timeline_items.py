@@ -1,4 +1,6 @@
-"""The texts of timeline items, of which the table keeps no copy where the event itself has one.
+"""The timeline's items: their table, their texts, and those of models and tools.
+
+The texts of timeline items, of which the table keeps no copy where the event itself has one.
 
 Most items show the text of one event as it stands there. If it is longer than its preview, the row
 quotes the event (see `projections.engine.quoting`). A text that is streaming, was put together, or

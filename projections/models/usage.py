@@ -1,4 +1,6 @@
-"""What a model call cost, by the price list of `genai_prices`, which is carried along.
+"""Usage: one row a model call, with its tokens, latency, and cost by the price list.
+
+What a model call cost, by the price list of `genai_prices`, which is carried along.
 
 Most models cost a fixed sum for each token of a kind. Those sums are asked of the list once, as
 the price of a million tokens, since its own arithmetic takes longer than all folds of an event

@@ -1,4 +1,6 @@
-"""Counting the declarations of tools, which reach the model as TypeScript.
+"""Counting whole requests: messages in a provider's framing, and declarations of tools.
+
+Counting the declarations of tools, which reach the model as TypeScript.
 
 The constants are those of OpenAI's cookbook ("How to count tokens with tiktoken", 2024). It covers
 flat parameters with a type, a description and perhaps string values to choose from; anything

@@ -1,4 +1,6 @@
-"""The result of counting: how many tokens, and how far that number may be trusted.
+"""Counting texts for a model: how many tokens, and how far that number may be trusted.
+
+The result of counting: how many tokens, and how far that number may be trusted.
 
 From the name of a model to an encoding, and to the error of the count if that is a guess.
 

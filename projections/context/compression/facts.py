@@ -1,4 +1,6 @@
-"""Reading messages of OpenAI's chat format that nobody has checked: what is odd in them is skipped.
+"""Facts that a message states: names, numbers, paths; each found by a plain rule.
+
+Reading messages of OpenAI's chat format that nobody has checked: what is odd in them is skipped.
 
 Tool calls may be of functions, of custom tools, or in the older single form.
 

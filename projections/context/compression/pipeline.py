@@ -1,4 +1,6 @@
-"""Putting reduced items together again: what is sent, in the order of the conversation.
+"""`compress`: a list of messages made smaller by a strategy, without a store.
+
+Putting reduced items together again: what is sent, in the order of the conversation.
 
 Compression on its own: plain messages in, messages that fit out, with an account of each.
 

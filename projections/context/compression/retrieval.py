@@ -1,4 +1,6 @@
-"""Keeps what answers the current intent, however old it is.
+"""Strategies that keep what answers the current intent, however old it is.
+
+Keeps what answers the current intent, however old it is.
 
 Relevance comes from a `Search`, through `with_relevance`; without one, all groups are alike and
 the older go first. What matters least loses detail first, as by the default strategy: shortened,

@@ -1,4 +1,6 @@
-"""Finding the items that answer an intent, among all of a conversation.
+"""Finding the items that answer an intent: by words, by vectors, or by both.
+
+Finding the items that answer an intent, among all of a conversation.
 
 A strategy that retrieves is given items whose ``relevance`` is set. Where it comes from is a
 `Search`: in memory over the items themselves, or in the database over the whole conversation

@@ -1,4 +1,6 @@
-"""Parts of chat messages as Anthropic's content blocks.
+"""Rows as messages of Anthropic's API: content blocks, and what it demands of their order.
+
+Parts of chat messages as Anthropic's content blocks.
 
 Rules: Anthropic's guides "Vision" and "PDF support", and the API reference "Create a Message" (all
 2025): texts hold more than blanks; images are JPEG, PNG, GIF or WebP, as base64 or behind an

@@ -1,4 +1,6 @@
-"""Ids of tool calls that are unique within a request, as every provider demands.
+"""What the formats share: rows to messages, unique ids of tool calls, words for what has no place.
+
+Ids of tool calls that are unique within a request, as every provider demands.
 
 Providers do not make call ids unique: here each call gets an id of its own, and its result the
 same one. A provider's id is kept where that is possible, so that what was sent once is sent again

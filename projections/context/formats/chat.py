@@ -1,4 +1,6 @@
-"""What a provider needs back verbatim, and OpenAI's chat format cannot carry.
+"""Rows as messages of OpenAI's chat completions, with what providers need back verbatim.
+
+What a provider needs back verbatim, and OpenAI's chat format cannot carry.
 
 Of assistant messages: Anthropic's thinking with its signatures (and the order of all blocks around
 it), OpenAI's reasoning items with what is encrypted in them, ``phase`` of its messages, DeepSeek's
