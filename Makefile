@@ -6,6 +6,11 @@ READY := $(VENV)/.ready
 BENCH := $(VENV)/.bench
 AUDIT := $(VENV)/audit
 DOCS := $(VENV)/docs
+LOWEST := $(VENV)/lowest
+# Of each thing that a dependency does for this project, the tests that would notice.
+LOWEST_TESTS := tests/unit tests/migrations tests/contract tests/cli/test_program.py tests/cli/test_reading.py \
+  tests/integration/test_clients.py tests/integration/test_recorder.py tests/integration/test_recovery.py \
+  --ignore tests/unit/test_floors.py
 # Of the dependencies, as their packages name them. LGPL: psycopg, which is imported as it is.
 LICENCES := MIT;BSD;Apache;ISC;PSF-2.0;MPL-2.0;Mozilla Public License 2.0;LGPL-3.0-only
 TEST_WORKERS ?= 3
@@ -14,7 +19,7 @@ FUZZ_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz audit sbom requirements docs lint format bench bench-quick bench-context peers clean
+.PHONY: help demo test fuzz audit sbom requirements docs dist test-lowest lint format bench bench-quick bench-context peers clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,11 +49,20 @@ $(DOCS)/.ready: docs.txt $(READY)
 	@$(DOCS)/bin/pip install --quiet --no-input --disable-pip-version-check -r docs.txt
 	@touch $@
 
+$(LOWEST)/.ready: lowest.txt $(READY)
+	@$(PYTHON) -m venv --clear $(LOWEST)
+	@$(LOWEST)/bin/pip install --quiet --no-input --disable-pip-version-check -r lowest.txt
+	@$(LOWEST)/bin/pip install --quiet --no-input --disable-pip-version-check --no-deps -e .
+	@touch $@
+
 demo: $(READY) ## Hold a scripted conversation on SQLite and show what can be read from it
 	@$(BIN)/eventstore demo
 
 test: $(READY) ## Run all tests, on SQLite and on PostgreSQL
 	$(BIN)/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
+
+test-lowest: $(LOWEST)/.ready ## Run the tests that dependencies could fail, with the least versions allowed
+	$(LOWEST)/bin/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS) $(LOWEST_TESTS)
 
 fuzz: $(READY) ## Let 100,000 seeded mutants loose on importers, API and commands: 20 minutes
 	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
@@ -61,6 +75,12 @@ sbom: $(AUDIT)/.ready ## Write what is installed, as a CycloneDX bill of materia
 	@mkdir -p dist
 	$(AUDIT)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	  --output-file dist/sbom.json $(BIN)/python
+
+dist: $(AUDIT)/.ready ## Build what a package index gets, and try it in an environment of its own: dist
+	@rm -rf dist/*.whl dist/*.tar.gz
+	$(AUDIT)/bin/python -m build --outdir dist . > /dev/null
+	$(AUDIT)/bin/twine check --strict dist/*.whl dist/*.tar.gz
+	$(PYTHON) scripts/smoke.py dist
 
 requirements: $(AUDIT)/.ready ## Write the hashes of what make installs anew, from constraints.txt
 	$(AUDIT)/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url \

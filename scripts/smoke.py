@@ -1,0 +1,68 @@
+"""Checks what `make dist` has built as its user meets it: installed, outside of the checkout.
+
+``python scripts/smoke.py DIRECTORY`` installs the one wheel of the directory in a new environment,
+and runs a few commands there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMANDS = [
+    "eventstore --version",
+    "eventstore demo",
+    "eventstore --db sqlite:///eventstore-demo.db verify",
+    "eventstore --db sqlite:///own.db db upgrade",
+    "eventstore --db sqlite:///own.db db current",
+]
+_RELATIVE = re.compile(r"\]\((?!\w+:|#)[^)\s]+\)")
+
+
+def main() -> None:
+    """Check the wheel of a directory, and end with an error if anything is wrong."""
+    [wheel] = Path(sys.argv[1]).resolve().glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        [name] = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        description = files.read(name).decode("utf-8")
+    prose = re.sub(r"^```.*?^```", "", description, flags=re.MULTILINE | re.DOTALL)
+    if relative := _RELATIVE.findall(prose):
+        raise SystemExit(f"links that lead nowhere on a package index: {', '.join(relative)}")
+    with tempfile.TemporaryDirectory() as directory:
+        _try(wheel, Path(directory))
+    sys.stdout.write(f"{wheel.name} works where it is installed\n")
+
+
+def _try(wheel: Path, directory: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EVENTSTORE")}
+    kept.pop("PYTHONPATH", None)
+    environment = {**kept, "PATH": f"{directory / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            command, cwd=directory, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    venv.create(directory, with_pip=True)
+    python = str(directory / "bin" / "python")
+    constraints = str(ROOT / "constraints.txt")
+    run(python, "-m", "pip", "install", "--quiet", "--no-input", "-c", constraints, str(wheel))
+    where = run(python, "-c", "import agent_eventstore; print(agent_eventstore.__file__)")
+    if not where.startswith(str(directory)):
+        raise SystemExit(f"{where.strip()} is not what was installed")
+    for command in COMMANDS:
+        run(*command.split())
+
+
+if __name__ == "__main__":
+    main()
