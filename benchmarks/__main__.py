@@ -18,6 +18,7 @@ from benchmarks.checkpoints import checkpoints
 from benchmarks.group import concurrent_appends
 from benchmarks.growth import appends_by_size
 from benchmarks.machine import machine
+from benchmarks.neighbours import locked_neighbours
 from benchmarks.read import catch_up_reads
 from benchmarks.rebuild import rebuilds
 from benchmarks.recording import recordings
@@ -49,6 +50,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "storage": stored_sizes,
     "worker": worker_latency_and_load,
     "recording": recordings,
+    "neighbours": locked_neighbours,
     "replay": run_state_replay,
 }
 _RESULTS = Path(__file__).with_name("results.md")

@@ -88,7 +88,7 @@ def _record(store: EventStore) -> float:
         return time.monotonic() + ahead
 
     with (
-        patch("agent_eventstore.turn.time", SimpleNamespace(monotonic=now)),
+        patch("agent_eventstore.llm_call.time", SimpleNamespace(monotonic=now)),
         Conversation.start(store) as conversation,
         conversation.turn("write") as turn,
     ):
