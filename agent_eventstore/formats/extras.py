@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, get_args
 from uuid import UUID
 
@@ -44,7 +45,17 @@ from projections.context.prompts import llm_error
 from projections.engine.folding import retracted
 from projections.engine.folds import RowBuffer
 
-__all__ = ["NAMES", "Extras", "error_in", "facts_of", "left_out", "ui_of"]
+__all__ = [
+    "NAMES",
+    "PROJECT_MESSAGE",
+    "Extras",
+    "error_in",
+    "facts_of",
+    "known",
+    "left_out",
+    "moment",
+    "ui_of",
+]
 
 
 _BLOCK = re.compile(
@@ -83,6 +94,8 @@ def error_in(text: str) -> LlmError | None:
     return error if again == text else None
 
 
+PROJECT_MESSAGE = "project_message"
+"""The key under which `raw` keeps a message of a project's `messages.json`."""
 NAMES = {"part_type": "partType", "collapsed": "isCollapsed", "widget": "widget"}
 """What the fields of `Ui` are called in a project's message."""
 
@@ -219,3 +232,13 @@ def _whole(store: EventStore, conversation_id: UUID, data: EventData) -> EventDa
         return data
     text = store.blob(conversation_id, data.blob.digest).decode("utf-8", "surrogatepass")
     return data.model_copy(update={"content": text})
+
+
+def known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that have a value."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def moment(value: datetime) -> str:
+    """Return a time in UTC as document 001 writes it."""
+    return value.isoformat().replace("+00:00", "Z")

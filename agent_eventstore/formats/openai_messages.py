@@ -20,9 +20,8 @@ from typing import Any
 from uuid import UUID
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.extras import facts_of
+from agent_eventstore.formats.extras import PROJECT_MESSAGE, facts_of
 from agent_eventstore.formats.openai_wire import message_of, payload_of, restored
-from agent_eventstore.formats.project_messages import ORIGINAL
 from agent_eventstore.formats.source import Parsed, Record, Source
 from agent_eventstore.formats.transcript import (
     Draft,
@@ -151,7 +150,7 @@ def export_openai(store: EventStore, conversation_id: UUID) -> list[dict[str, An
 
 def _message(data: EventData, version: int) -> dict[str, Any] | None:
     raw = getattr(data, "raw", None)
-    kept = raw.get(ORIGINAL) if isinstance(raw, dict) else None
+    kept = raw.get(PROJECT_MESSAGE) if isinstance(raw, dict) else None
     message = message_of(data, version)
     if not isinstance(kept, dict):
         return message

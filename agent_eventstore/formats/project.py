@@ -21,9 +21,9 @@ from typing import Any
 from uuid import UUID
 
 from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.extras import known, moment
 from agent_eventstore.formats.project_index import INDEX, Entry, entries_in, name_of
 from agent_eventstore.formats.project_messages import export_messages_json, read_entry
-from agent_eventstore.formats.session_export_lines import known, moment
 from agent_eventstore.formats.source import Source
 from agent_eventstore.formats.transcript import Transcript
 from eventstore import EventStore

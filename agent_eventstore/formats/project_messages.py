@@ -25,7 +25,15 @@ from uuid import UUID
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import chat_jsonl
-from agent_eventstore.formats.extras import NAMES, Extras, facts_of, left_out
+from agent_eventstore.formats.extras import (
+    NAMES,
+    PROJECT_MESSAGE,
+    Extras,
+    facts_of,
+    known,
+    left_out,
+    moment,
+)
 from agent_eventstore.formats.openai_wire import (
     message_of,
     payload_of,
@@ -33,7 +41,6 @@ from agent_eventstore.formats.openai_wire import (
     text_with_heading,
 )
 from agent_eventstore.formats.project_index import Entry, entry_of, name_of
-from agent_eventstore.formats.session_export_lines import known, moment
 from agent_eventstore.formats.source import Parsed, Record, Source
 from agent_eventstore.formats.transcript import (
     Draft,
@@ -62,7 +69,6 @@ from projections.context import content
 
 __all__ = [
     "FORMAT",
-    "ORIGINAL",
     "export_messages_json",
     "export_messages_jsonl",
     "read",
@@ -72,7 +78,6 @@ __all__ = [
 
 
 FORMAT = "messages-json"
-ORIGINAL = "project_message"
 """The key in ``raw`` under which the message stands as it came, but for a text content."""
 
 _OWN_FIELDS = {"createdAt", "partType", "isCollapsed", "includeInContext", "toolName"}
@@ -151,7 +156,7 @@ def _transcript(source: Source, messages: list[Record], entry: Entry) -> Transcr
     extras = Extras()
     for record in messages:
         message = record.value
-        data = extras.payload(message, _payload(message, draft), ORIGINAL)
+        data = extras.payload(message, _payload(message, draft), PROJECT_MESSAGE)
         meta = draft.place(data, **extras.told(message, draft.next_version))
         ours = message.get("instruction") is True
         draft.add(data, meta, as_told=ours)
@@ -182,7 +187,7 @@ def export_messages_json(store: EventStore, conversation_id: UUID) -> list[Messa
     Raises:
         ConversationNotFound: There is no such conversation.
     """
-    return _Export(store, conversation_id, ORIGINAL).messages()
+    return _Export(store, conversation_id, PROJECT_MESSAGE).messages()
 
 
 def export_messages_jsonl(store: EventStore, conversation_id: UUID) -> Iterator[Message]:

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from agent_eventstore.formats import session_export_lines as lines
-from agent_eventstore.formats.extras import facts_of
+from agent_eventstore.formats.extras import facts_of, known, moment
 from agent_eventstore.formats.openai_wire import message_of, restored
 from agent_eventstore.formats.session_import_lines import kept
 from eventstore import EventStore, RecordedEvent
@@ -191,8 +191,8 @@ class _Export:
 
     def _observation(self, event: RecordedEvent, data: ToolResult) -> Line:
         message = message_of(data, event.version) or {}
-        known = {"role": "tool", "tool_call_id": data.provider_id, "name": data.name}
-        content, told = lines.content_and_message(message, lines.known(known))
+        fields = {"role": "tool", "tool_call_id": data.provider_id, "name": data.name}
+        content, told = lines.content_and_message(message, known(fields))
         meta = {**lines.execution(data), **told, "ui": lines.ui(data) or None}
         return self._line(event, "observation", None, content, meta)
 
@@ -231,15 +231,15 @@ class _Export:
             "event": further or None,
         }
         in_turn = kind not in ("session_start", "session_end")
-        return lines.known(
+        return known(
             {
-                "ts": lines.moment(event.occurred_at),
+                "ts": moment(event.occurred_at),
                 "session_id": self._session_id,
                 "turn": event.meta.turn if in_turn else None,
                 "step": event.meta.step if in_turn and kind != "turn_end" else None,
                 "type": kind,
                 "role": role,
                 "content": content,
-                "meta": lines.known(told) or None,
+                "meta": known(told) or None,
             }
         )

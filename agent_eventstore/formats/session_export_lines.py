@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
-from agent_eventstore.formats.extras import NAMES
+from agent_eventstore.formats.extras import NAMES, known
 from agent_eventstore.formats.openai_wire import text_of
 from agent_eventstore.formats.transcript import canonical
 from eventstore.events import (
@@ -30,9 +29,7 @@ __all__ = [
     "content_and_message",
     "execution",
     "further",
-    "known",
     "model_call",
-    "moment",
     "plain",
     "session_end",
     "tokens",
@@ -71,16 +68,6 @@ class Tally:
 
     def _add(self, kind: str, count: int) -> None:
         self._tokens[kind] = self._tokens.get(kind, 0) + count
-
-
-def known(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that have a value."""
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def moment(value: datetime) -> str:
-    """Return a time in UTC as document 001 writes it."""
-    return value.isoformat().replace("+00:00", "Z")
 
 
 def plain(data: EventData) -> Any:
