@@ -33,7 +33,13 @@ __all__ = [
 
 
 class UserMessage(Payload):
-    """What a person (or the product on a person's behalf) said."""
+    """What a person (or the product on a person's behalf) said.
+
+    Attributes:
+        parts: What was said, in order.
+        name: Who said it, where several people speak.
+        mentions: The participants that the message names.
+    """
 
     type: ClassVar[str] = "user_message"
     schema_version: ClassVar[int] = 2
@@ -56,6 +62,13 @@ class ToolCall(Payload):
 
     ``call_id`` is our own (``<version of the assistant_message>.<index>``). The tool gets the
     ``idempotency_key``, so that it can recognise a second execution of the same call.
+
+    Attributes:
+        call_id: Our own id of the call, by which its result names it.
+        name: The tool.
+        arguments: What the tool is called with; null if the model's text was no JSON object.
+        idempotency_key: What a tool can recognise a second execution by.
+        idempotent: Whether the call may be executed again after a crash.
     """
 
     type: ClassVar[str] = "tool_call"
@@ -74,6 +87,15 @@ class ToolResult(Payload):
     ``content`` is a text or a list of parts. Text over the store's threshold is moved to a blob
     on append: then ``content`` is None, ``blob`` names the bytes, ``preview`` holds the start of
     the text and ``alias`` the path under which a model may ask for the whole.
+
+    Attributes:
+        call_id: The call that it answers.
+        status: What came of it; only ``success`` and ``failed`` tell that it ran.
+        name: The tool.
+        content: What the tool returned; null if it is in the blob.
+        blob: Where a large result is kept.
+        preview: How a large result begins.
+        alias: The path under which a model may ask for the whole.
     """
 
     type: ClassVar[str] = "tool_result"
@@ -95,7 +117,15 @@ class ToolResult(Payload):
 
 
 class Summary(Payload):
-    """A text that stands in the context for the events of ``versions``; the events stay."""
+    """A text that stands in the context for the events of ``versions``; the events stay.
+
+    Attributes:
+        text: The summary.
+        versions: The events that it stands for.
+        strategy: The compression strategy that made it.
+        strategy_version: The version of that strategy.
+        llm_call_id: The model call that wrote it, if one did.
+    """
 
     type: ClassVar[str] = "summary"
     schema_version: ClassVar[int] = 2
@@ -114,6 +144,12 @@ class SystemInstruction(Payload):
 
     One that ``continues`` stands behind those before it, instead of replacing them. One that is
     not in the context (`Meta.in_context`) is no instruction: it is what a transcript once said.
+
+    Attributes:
+        text: The instruction.
+        role: The role that it is sent with.
+        name: The name that it is sent with.
+        continues: Whether it stands behind those before it, instead of replacing them.
     """
 
     type: ClassVar[str] = "system_instruction"
@@ -128,7 +164,12 @@ class SystemInstruction(Payload):
 
 
 class Notebook(Payload):
-    """The agent's notebook as it now reads; a newer one replaces it."""
+    """The agent's notebook as it now reads; a newer one replaces it.
+
+    Attributes:
+        text: The whole notebook.
+        name: Which notebook it is.
+    """
 
     type: ClassVar[str] = "notebook"
 
@@ -137,7 +178,11 @@ class Notebook(Payload):
 
 
 class Retraction(Payload):
-    """Versions withdrawn from the context (undo, rewind, pop); the facts stay in the log."""
+    """Versions withdrawn from the context (undo, rewind, pop); the facts stay in the log.
+
+    Attributes:
+        versions: The events withdrawn.
+    """
 
     type: ClassVar[str] = "retraction"
 

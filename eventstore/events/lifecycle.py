@@ -130,7 +130,18 @@ def _common(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple
 
 
 class ConversationStart(Payload):
-    """A conversation begins; the parent is set when it was opened or forked from another."""
+    """A conversation begins; the parent is set when it was opened or forked from another.
+
+    Attributes:
+        title: What lists show.
+        mode: The mode that it begins in.
+        base_instructions: The instructions of the product.
+        user_instructions: Those of its user.
+        tool_policy: Which tools may be used.
+        participants: Who takes part, as the product describes them.
+        parent_conversation_id: The conversation that it was opened or forked from.
+        parent_version: The version of the parent at that moment.
+    """
 
     type: ClassVar[str] = "conversation_start"
 
@@ -147,7 +158,12 @@ class ConversationStart(Payload):
 
 
 class ConversationEnd(Payload):
-    """A conversation is over: put away, or destroyed by a user or a tool."""
+    """A conversation is over: put away, or destroyed by a user or a tool.
+
+    Attributes:
+        reason: What became of it.
+        message: Why, in words.
+    """
 
     type: ClassVar[str] = "conversation_end"
 
@@ -159,6 +175,9 @@ class SessionStart(Payload):
     """A process opens the conversation.
 
     ``config`` holds model, temperature, working directory, tools, tokenizer.
+
+    Attributes:
+        mode: Whether a person talks, or one task is done.
     """
 
     type: ClassVar[str] = "session_start"
@@ -169,7 +188,12 @@ class SessionStart(Payload):
 
 
 class SessionEnd(Payload):
-    """The process closes the conversation, with the tokens of all the session's turns."""
+    """The process closes the conversation, with the tokens of all the session's turns.
+
+    Attributes:
+        turn_count: Turns begun in the session.
+        tokens: Tokens of the session's turns, added up.
+    """
 
     type: ClassVar[str] = "session_end"
 
@@ -181,7 +205,12 @@ class SessionEnd(Payload):
 
 
 class ModeSwitch(Payload):
-    """The conversation's mode changes; its history does not."""
+    """The conversation's mode changes; its history does not.
+
+    Attributes:
+        mode: The mode from here on.
+        previous: The mode before.
+    """
 
     type: ClassVar[str] = "mode_switch"
 
@@ -191,7 +220,12 @@ class ModeSwitch(Payload):
 
 
 class TurnStart(Payload):
-    """A turn begins, from one input to the final answer; ``input`` is the raw input, if given."""
+    """A turn begins, from one input to the final answer; ``input`` is the raw input, if given.
+
+    Attributes:
+        input: The input as it came.
+        tokens: Tokens of the input, if the source counted them.
+    """
 
     type: ClassVar[str] = "turn_start"
 
@@ -201,7 +235,13 @@ class TurnStart(Payload):
 
 
 class TurnEnd(Payload):
-    """A turn ends. ``reason`` goes with ``aborted``: replaced by another task, or interrupted."""
+    """A turn ends. ``reason`` goes with ``aborted``: replaced by another task, or interrupted.
+
+    Attributes:
+        reason: Why it was aborted.
+        step_count: Model calls that were steps of the turn.
+        tokens: Tokens of the turn's model calls, added up.
+    """
 
     type: ClassVar[str] = "turn_end"
 
@@ -215,7 +255,16 @@ class TurnEnd(Payload):
 
 
 class TaskEnqueue(Payload):
-    """A task is queued; ``closes_call_id`` is the tool call whose result it will bring."""
+    """A task is queued; ``closes_call_id`` is the tool call whose result it will bring.
+
+    Attributes:
+        target_conversation_id: The conversation that the task is for.
+        items: What the task says.
+        base_instructions_override: Instructions in place of the conversation's.
+        closes_call_id: The tool call whose result it will bring.
+        closes_tool_name: The tool of that call.
+        depth: How many tasks have enqueued one another down to this one.
+    """
 
     type: ClassVar[str] = "task_enqueue"
 
@@ -237,7 +286,12 @@ class TaskStart(Payload):
 
 
 class TaskEnd(Payload):
-    """A task is over, with the last assistant message that it brought."""
+    """A task is over, with the last assistant message that it brought.
+
+    Attributes:
+        reason: Why it was aborted.
+        last_assistant_message: The last answer that it brought.
+    """
 
     type: ClassVar[str] = "task_end"
 
@@ -253,6 +307,16 @@ class Erasure(Payload):
     It names no blob, since a digest lets whoever guesses the text be sure of it. ``derived`` are
     those of ``versions`` that were taken along, as they held the words of others; ``quoted_by``
     hold such words still.
+
+    Attributes:
+        erasure_id: The id of the row in ``erasures``.
+        versions: The events whose data is gone.
+        event_count: How many events those are.
+        blob_count: Blobs deleted.
+        blob_bytes: Their size in bytes.
+        requested_by: Who asked for it.
+        derived: Those taken along, as they held the words of others.
+        quoted_by: Those that hold such words still.
     """
 
     type: ClassVar[str] = "erasure"
@@ -270,7 +334,14 @@ class Erasure(Payload):
 
 
 class RunStart(Payload):
-    """A run of a workflow begins; several runs may live in one conversation, told apart by id."""
+    """A run of a workflow begins; several runs may live in one conversation, told apart by id.
+
+    Attributes:
+        workflow_id: The workflow, by the product's id.
+        directive: What the model is told of the whole run.
+        nodes: The nodes of the workflow.
+        post_run_protocol: What the model is told once the run is completed.
+    """
 
     type: ClassVar[str] = "run_start"
 
@@ -283,7 +354,11 @@ class RunStart(Payload):
 
 
 class RunEnd(Payload):
-    """A run is over; a completed one goes on under its post-run protocol."""
+    """A run is over; a completed one goes on under its post-run protocol.
+
+    Attributes:
+        post_run_protocol: In place of the one that the start named.
+    """
 
     type: ClassVar[str] = "run_end"
 
@@ -294,7 +369,12 @@ class RunEnd(Payload):
 
 
 class RunStepStart(Payload):
-    """A node becomes active; ``brief`` and ``context`` are what the model is told of it."""
+    """A node becomes active; ``brief`` and ``context`` are what the model is told of it.
+
+    Attributes:
+        brief: What the model is told that the node is for.
+        context: What it is told besides.
+    """
 
     type: ClassVar[str] = "run_step_start"
 
@@ -305,7 +385,11 @@ class RunStepStart(Payload):
 
 
 class RunStepEnd(Payload):
-    """A node is done, with what it produced."""
+    """A node is done, with what it produced.
+
+    Attributes:
+        artifacts: What the node produced.
+    """
 
     type: ClassVar[str] = "run_step_end"
 

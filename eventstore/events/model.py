@@ -32,6 +32,17 @@ class LlmRequest(Payload):
     """A model call is about to be made, with what is needed to give back its exact bytes.
 
     ``retry_of`` names the failed call that this one repeats; ``attempt`` counts from 1.
+
+    Attributes:
+        versions: The events that the messages were rendered from.
+        policy: How they were chosen: budget, settings, strategy and what else rendering needs.
+        digest: SHA-256 of the messages as they were sent, to prove that they are given back.
+        tools: The declarations of the tools, as they were sent.
+        parameters: Temperature and the like, as they were sent.
+        counted_tokens: Tokens of the request, as counted before it was sent.
+        counted_exactly: Whether the count is exact for this model.
+        attempt: Which attempt this is; 1 is the first.
+        retry_of: The failed call that this one repeats.
     """
 
     type: ClassVar[str] = "llm_request"
@@ -50,7 +61,16 @@ class LlmRequest(Payload):
 
 
 class AssistantChunk(Payload):
-    """A batch of what a model streamed; ``index`` counts the batches of the call from 0."""
+    """A batch of what a model streamed; ``index`` counts the batches of the call from 0.
+
+    Attributes:
+        index: Which batch of the call this is; 0 is the first.
+        text: Pieces of text, joined.
+        reasoning: Pieces of reasoning, joined.
+        refusal: Pieces of a refusal, joined.
+        tool_calls: Pieces of tool calls.
+        raw: The provider's chunks, verbatim, where they are kept.
+    """
 
     type: ClassVar[str] = "assistant_chunk"
 
@@ -68,6 +88,17 @@ class AssistantMessage(Payload):
 
     The own call id of ``tool_calls[i]`` is ``<version of this event>.<i>``. ``tools_elsewhere``
     says that nobody tells the recorder when these calls run: one without a result may have run.
+
+    Attributes:
+        parts: What the model said, in order.
+        tool_calls: The tool calls that it wants.
+        finish_reason: Why it ended, in the provider's word.
+        usage: Tokens of the call.
+        first_token_ms: Milliseconds from the request to the first piece.
+        final: Whether it ends its turn, as it wants no tool.
+        name: Which participant answered.
+        response_id: The provider's own id of the response.
+        tools_elsewhere: Whether a framework runs the calls, and nobody tells when.
     """
 
     type: ClassVar[str] = "assistant_message"
@@ -98,6 +129,17 @@ class LlmError(Payload):
     """A model call failed; what had arrived by then is kept, so that it can be continued.
 
     ``usage`` is what the provider had reported so far; ``attempt`` counts from 1.
+
+    Attributes:
+        kind: What sort of failure it was.
+        message: What went wrong, in words.
+        retryable: Whether the same request may succeed if it is made again.
+        partial_text: The text that had arrived.
+        partial_reasoning: The reasoning that had arrived.
+        partial_tool_calls: Tool calls that had begun to arrive.
+        attempt: Which attempt failed; 1 is the first.
+        usage: Tokens, as far as the provider had reported them.
+        status_code: The status of the HTTP response, if there was one.
     """
 
     type: ClassVar[str] = "llm_error"

@@ -24,6 +24,20 @@ class Meta(Value):
     ``occurred_at`` is the source's own clock for facts that are recorded later than they
     happened, such as imported ones; without it the event's ``recorded_at`` tells the time.
     ``in_context`` false keeps the event out of messages[] views.
+
+    Attributes:
+        session_id: The session that the event belongs to.
+        turn: The turn, counted from 1 within the conversation.
+        step: The step, counted from 0 within the turn.
+        mode: The mode at that moment.
+        run_id: The run, if it belongs to one.
+        workflow_id: The workflow of that run.
+        agent_id: The agent that acts, where there are several.
+        actor: Who wrote it: a user's id, ``recovery``, or what the product calls it.
+        causation_id: What caused it, by the product's id.
+        correlation_id: What it belongs with, by the product's id.
+        in_context: Whether messages[] views may show it.
+        occurred_at: When it happened by the source's clock, if that is known.
     """
 
     session_id: Name | None = None

@@ -49,14 +49,24 @@ LlmErrorKind = Literal[
 
 
 class TextPart(Value):
-    """Plain text."""
+    """Plain text.
+
+    Attributes:
+        text: The text.
+    """
 
     kind: Literal["text"] = "text"
     text: str
 
 
 class ImagePart(Value):
-    """An image by URL (``https:`` or ``data:``)."""
+    """An image by URL (``https:`` or ``data:``).
+
+    Attributes:
+        url: Where it is, or its data.
+        detail: The resolution that a provider is asked for.
+        media_type: Its MIME type.
+    """
 
     kind: Literal["image"] = "image"
     url: str
@@ -65,7 +75,15 @@ class ImagePart(Value):
 
 
 class FilePart(Value):
-    """A file by its path, its provider id or its data as a ``data:`` URL."""
+    """A file by its path, its provider id or its data as a ``data:`` URL.
+
+    Attributes:
+        name: Its name.
+        path: Where it lies, for the product.
+        file_id: The provider's id of it.
+        url: Where it is, or its data.
+        media_type: Its MIME type.
+    """
 
     kind: Literal["file"] = "file"
     name: str | None = None
@@ -76,7 +94,12 @@ class FilePart(Value):
 
 
 class ReasoningPart(Value):
-    """What the model thought, with the signature that some providers demand back unchanged."""
+    """What the model thought, with the signature that some providers demand back unchanged.
+
+    Attributes:
+        text: What was thought.
+        signature: What some providers demand back unchanged.
+    """
 
     kind: Literal["reasoning"] = "reasoning"
     text: str
@@ -85,7 +108,11 @@ class ReasoningPart(Value):
 
 
 class RefusalPart(Value):
-    """The model's own words for refusing."""
+    """The model's own words for refusing.
+
+    Attributes:
+        text: The refusal.
+    """
 
     kind: Literal["refusal"] = "refusal"
     text: str
@@ -105,7 +132,13 @@ ContentPart = Annotated[
 
 
 class Mention(Value):
-    """A participant that a user message names (``@reviewer``), and where it stands."""
+    """A participant that a user message names (``@reviewer``), and where it stands.
+
+    Attributes:
+        participant: Who is meant, by id.
+        text: The words that name them.
+        start: Where they begin in the text, in characters.
+    """
 
     participant: Name
     text: str
@@ -113,7 +146,12 @@ class Mention(Value):
 
 
 class Section(Value):
-    """A titled piece of text; an empty key means no title."""
+    """A titled piece of text; an empty key means no title.
+
+    Attributes:
+        key: The title.
+        text: What it says.
+    """
 
     key: str = ""
     text: str
@@ -123,6 +161,11 @@ class Sections(Value):
     """The same content at three levels of detail, each an ordered list of sections.
 
     ``None`` means that the level was not written; an empty tuple, that it is empty.
+
+    Attributes:
+        live: The whole.
+        summary: A shorter form.
+        gist: The shortest form.
     """
 
     live: tuple[Section, ...]
@@ -131,7 +174,13 @@ class Sections(Value):
 
 
 class BlobRef(Value):
-    """Where a payload over the threshold is kept: SHA-256 of the bytes, and their count."""
+    """Where a payload over the threshold is kept: SHA-256 of the bytes, and their count.
+
+    Attributes:
+        digest: SHA-256 of the bytes.
+        size_bytes: How many bytes those are.
+        media_type: Their MIME type.
+    """
 
     digest: Name
     size_bytes: Size
@@ -139,7 +188,13 @@ class BlobRef(Value):
 
 
 class Invocation(Value):
-    """Which model was called: the provider, the API specification it speaks, the model."""
+    """Which model was called: the provider, the API specification it speaks, the model.
+
+    Attributes:
+        provider: Who was asked, such as ``openai``.
+        specification: The API that was spoken, such as ``chat_completions``.
+        model: The model's name.
+    """
 
     provider: Name | None = None
     specification: Name | None = None
@@ -151,6 +206,15 @@ class TokenUsage(Value):
 
     ``prompt_tokens`` includes ``cached_prompt_tokens``; ``completion_tokens`` includes
     ``reasoning_tokens``.
+
+    Attributes:
+        prompt_tokens: Tokens of the request.
+        completion_tokens: Tokens of the answer.
+        total_tokens: Both, as the provider added them up.
+        cached_prompt_tokens: Those of the request that came from the provider's cache.
+        cache_write_tokens: Those that were written to it.
+        reasoning_tokens: Those of the answer that nobody was shown.
+        reported: Whether the provider said so; otherwise it is an estimate.
     """
 
     prompt_tokens: Count = 0
@@ -168,6 +232,12 @@ class ToolCallRequest(Value):
 
     ``arguments_text`` is the model's text, always kept. ``arguments`` is its parsed form, or
     ``parse_error`` says why there is none. ``provider_id`` is not unique within a conversation.
+
+    Attributes:
+        name: The tool.
+        arguments_text: The arguments as the model wrote them.
+        arguments: The same, parsed.
+        parse_error: Why they could not be.
     """
 
     name: Name
@@ -179,7 +249,13 @@ class ToolCallRequest(Value):
 
 
 class ToolCallDelta(Value):
-    """A piece of a streamed tool call; ``index`` is its place among the message's calls."""
+    """A piece of a streamed tool call; ``index`` is its place among the message's calls.
+
+    Attributes:
+        index: Which of the message's calls it is a piece of, from 0.
+        name: The tool, in the first piece.
+        arguments: A piece of the text of the arguments.
+    """
 
     index: Count
     provider_id: Handle | None = None
@@ -188,7 +264,13 @@ class ToolCallDelta(Value):
 
 
 class PartialToolCall(Value):
-    """A tool call that a broken stream left unfinished; it was never executed."""
+    """A tool call that a broken stream left unfinished; it was never executed.
+
+    Attributes:
+        index: Which of the message's calls it was, from 0.
+        name: The tool, if it had arrived.
+        arguments_text: What had arrived of the arguments.
+    """
 
     index: Count
     provider_id: Handle | None = None
@@ -197,7 +279,14 @@ class PartialToolCall(Value):
 
 
 class Artifact(Value):
-    """A thing that a run produced, by path or by value."""
+    """A thing that a run produced, by path or by value.
+
+    Attributes:
+        name: What it is called in its run.
+        path: Where it lies, for the product.
+        media_type: Its MIME type.
+        content: The thing itself, if it is kept here.
+    """
 
     name: Name
     path: str | None = None
@@ -206,7 +295,14 @@ class Artifact(Value):
 
 
 class RunNode(Value):
-    """A node of a workflow; ``brief`` tells the model what the node is for."""
+    """A node of a workflow; ``brief`` tells the model what the node is for.
+
+    Attributes:
+        node_id: The node, by its id in the workflow.
+        title: What people are shown.
+        brief: What the model is told that it is for.
+        depends_on: The nodes that come before it.
+    """
 
     node_id: Name
     title: str | None = None
@@ -234,6 +330,11 @@ class Ui(Value):
     ``collapsed`` overrules what the timeline folds by default. A collapsed answer whose
     ``part_type`` is neither ``text`` nor ``error`` is an event of the user interface alone: it
     is sent to models only if the settings say ``include_collapsed_ui_events``.
+
+    Attributes:
+        part_type: What the product's user interface shows it as.
+        collapsed: Whether it is folded; null leaves that to the timeline.
+        widget: An element of the user interface, of at most 32,768 bytes as JSON.
     """
 
     part_type: str | None = Field(default=None, max_length=64)
@@ -242,7 +343,12 @@ class Ui(Value):
 
 
 class VersionRange(Value):
-    """Versions from ``first`` to ``last``, both included."""
+    """Versions from ``first`` to ``last``, both included.
+
+    Attributes:
+        first: The first version.
+        last: The last one, which belongs to it.
+    """
 
     first: Ordinal
     last: Ordinal
@@ -253,6 +359,10 @@ class Quoting(Value):
 
     ``input``, ``answer``, ``call``, ``task``, ``summary`` and ``request`` are the recorder's own
     copies; a ``quotation`` repeats a text.
+
+    Attributes:
+        what: What they are.
+        versions: Which they are.
     """
 
     what: Name
