@@ -18,7 +18,7 @@ each_page = pytest.mark.parametrize(
 _LINK = re.compile(r"\[[^\]]+\]\((?!https?://)([^)\s]+)\)")
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(
-    r"`((?:conversations|eventstore|projections|migrations|tests|docs|examples|benchmarks)"
+    r"`((?:agent_eventstore|eventstore|projections|migrations|tests|docs|scripts|examples|benchmarks)"
     r"/[\w./-]+)`"
 )
 
