@@ -8,6 +8,8 @@
     ├── LogWentBack               what was acknowledged is no longer in the log
     ├── EventIdConflict           some of the event ids are already elsewhere in the stream
     ├── OwnerMismatch             the conversation belongs to another tenant or user
+    ├── ForkRefused               a conversation cannot be forked there     (also ValueError)
+    ├── EventsShared              a parent's events are erased in the parent (also ValueError)
     ├── InvalidEvent              what was handed in cannot be stored       (also ValueError)
     │   └── RedactionFailed       the redactor raised, so nobody knows what may be stored
     ├── InvalidCursor             a feed cursor that this log does not hold (also ValueError)
@@ -75,8 +77,10 @@ from eventstore.errors import (
     DatabaseReplaced,
     EventDamaged,
     EventIdConflict,
+    EventsShared,
     EventStoreError,
     ForkedStore,
+    ForkRefused,
     InvalidCursor,
     InvalidEvent,
     InvalidUrl,
@@ -132,7 +136,9 @@ __all__ = [
     "EventDamaged",
     "EventIdConflict",
     "EventStoreError",
+    "EventsShared",
     "FactsNotWritten",
+    "ForkRefused",
     "ForkedStore",
     "ForkedWriter",
     "GenerationGone",

@@ -141,6 +141,35 @@ class AsyncEventStore:
         telemetry.appended(where, conversation_id, len(events), outcome, started)
         return outcome
 
+    async def fork(
+        self,
+        source: StreamId,
+        *,
+        before: int | None = None,
+        conversation_id: StreamId | None = None,
+        title: str | None = None,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        new_user_id: str | None = None,
+        events: Sequence[NewEvent | EventData] = (),
+        meta: Meta | None = None,
+    ) -> Appended:
+        """Begin a conversation that shares another's events; see `EventStore.fork`."""
+        return await self._run(
+            partial(
+                self.store.fork,
+                source,
+                before=before,
+                conversation_id=conversation_id,
+                title=title,
+                tenant_id=tenant_id,
+                user_id=user_id,
+                new_user_id=new_user_id,
+                events=events,
+                meta=meta,
+            )
+        )
+
     def _append_within(self, connection: Connection, request: Callable[[], Append]) -> Appended:
         return append_within(self.store.engine, connection, request(), self.store.clock())
 

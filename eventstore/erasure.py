@@ -20,18 +20,19 @@ from sqlalchemy import Connection, column, delete, insert, inspect, select, tabl
 from sqlalchemy import Table as SqlTable
 
 from eventstore.blobs import stub_of
-from eventstore.errors import ConversationNotFound, InvalidEvent, KeyUnavailable
+from eventstore.errors import ConversationNotFound, EventsShared, InvalidEvent, KeyUnavailable
 from eventstore.events import Erasure, ToolResult
 from eventstore.events.codec import decode
 from eventstore.events.records import NewEvent
 from eventstore.events.values import Quoting
 from eventstore.ids import new_id
 from eventstore.integrity import unwrapped
-from eventstore.quoting import Outdated, Survey, ranges, survey, told
+from eventstore.quoting import Outdated, Survey, copies_in, ranges, survey, told
 from eventstore.retired_keys import retire
 from eventstore.sealing import DATA, SEALED, Keyring, key_of, keys_of, opened
 from eventstore.sql.append import append
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
+from eventstore.sql.lineage import descendants, fork_point
 from eventstore.sql.migrate import schema_stays
 from eventstore.sql.requests import ANY, Append, prepare
 from eventstore.sql.schema import SHARED_TABLES, metadata_for
@@ -156,7 +157,8 @@ def erase(
 ) -> ErasureReceipt:
     """Erase payloads of a conversation, all or those of ``versions``, in the caller's transaction.
 
-    Earlier receipts are kept. Erasing again finds nothing and leaves another receipt. With
+    Earlier receipts are kept. Erasing again finds nothing and leaves another receipt. Forks lose
+    what they share, and what of their own copies it, for which they get a receipt of theirs. With
     ``versions``, what copies them goes along, unless ``derived`` is false; ``found`` is what an
     earlier transaction has found of it, without which it is looked for here.
 
@@ -164,6 +166,7 @@ def erase(
         Outdated: The conversation has moved on since then; nothing was written.
         ConversationNotFound: There is none of this id.
         InvalidEvent: No reason was given.
+        EventsShared: A version is one that the conversation shares with the one it was forked from.
         KeyUnavailable: The conversation is sealed, and there are no keys.
     """
     if not reason.strip():
@@ -179,6 +182,7 @@ def erase(
     ).first()
     if locked is None:
         raise ConversationNotFound(conversation_id)
+    _require_own(connection, conversation_id, versions)
     if locked.key_id is not None and keys_of(connection) is None:
         raise KeyUnavailable(conversation_id, "the store was opened without keys")
     erasures = erasure_count(connection, [conversation_id])
@@ -188,22 +192,30 @@ def erase(
         raise Outdated
     if versions is None and locked.key_id is not None:
         retire(connection, conversation_id, locked.key_id, now)
+    erased = tuple(sorted({*found.chosen, *found.copies}))
+    forks = _copies_in_forks(connection, conversation_id, erased, derived)
     erasure_id = new_id()
+    asked = {"erased_at": now, "reason": reason, "requested_by": requested_by}
     connection.execute(
         insert(tables["erasures"]).values(
-            conversation_id=conversation_id,
-            erasure_id=erasure_id,
-            erased_at=now,
-            reason=reason,
-            requested_by=requested_by,
+            conversation_id=conversation_id, erasure_id=erasure_id, **asked
         )
     )
-    erased = tuple(sorted({*found.chosen, *found.copies}))
     _name(connection, tables["erased_versions"], conversation_id, erasure_id, erased)
     _erase_events(connection, tables["events"], conversation_id, erased)
     sizes = _erase_blobs(connection, tables, conversation_id)
     forget(connection, conversation_id)
     _erase_projected(connection, tables, conversation_id)
+    for fork, copies in forks.items():
+        erase(
+            connection,
+            fork,
+            reason=reason,
+            now=now,
+            versions=copies,
+            requested_by=requested_by,
+            derived=derived,
+        )
     clear_statistics(connection, tables_with_content(connection))
     receipt = Erasure(
         erasure_id=str(erasure_id),
@@ -230,6 +242,35 @@ def erase(
         receipt.derived,
         receipt.quoted_by,
     )
+
+
+def _require_own(
+    connection: Connection, conversation_id: UUID, versions: Collection[int] | None
+) -> None:
+    parent = None if versions is None else fork_point(connection, conversation_id)
+    if parent is not None and min(versions or (), default=parent.version + 1) <= parent.version:
+        raise EventsShared(conversation_id, *parent)
+
+
+def _copies_in_forks(
+    connection: Connection, conversation_id: UUID, erased: Sequence[int], derived: bool
+) -> dict[UUID, list[int]]:
+    """Return the forks that share some of these versions, each with what of its own copies them.
+
+    They cannot be projected from now on until the transaction ends; nobody makes another one, as
+    the conversation's row is locked.
+    """
+    found: dict[UUID, list[int]] = {}
+    for fork, version in descendants(connection, conversation_id):
+        shared = [each for each in erased if each <= version]
+        if not shared:
+            continue
+        erasure_lock(connection, fork, exclusive=True)
+        copies = copies_in(connection, fork, shared) if derived else []
+        point = fork_point(connection, fork)
+        least = point.version if point else 0
+        found[fork] = [each for each in copies if each > least]
+    return found
 
 
 def _name(

@@ -25,6 +25,8 @@ __all__ = [
     "EventDamaged",
     "EventIdConflict",
     "EventStoreError",
+    "EventsShared",
+    "ForkRefused",
     "ForkedStore",
     "InvalidCursor",
     "InvalidEvent",
@@ -188,6 +190,34 @@ class EventIdConflict(EventStoreError):
             f"conversation {conversation_id} already holds {len(versions)} of these event ids, at "
             f"versions {sorted(versions.values())}: a retry must repeat the same events, "
             "all of them and in order; new facts need new ids"
+        )
+
+
+class ForkRefused(EventStoreError, ValueError):
+    """A conversation cannot be forked at this version; ``reason`` says why."""
+
+    def __init__(self, conversation_id: UUID, reason: str) -> None:
+        self.conversation_id = conversation_id
+        self.reason = reason
+        super().__init__(f"conversation {conversation_id} cannot be forked: {reason}")
+
+
+class EventsShared(EventStoreError, ValueError):
+    """Events are to be erased in a fork that are its parent's; nothing was erased.
+
+    Attributes:
+        conversation_id: The fork.
+        parent: The conversation to erase them in, which takes them from the fork as well.
+        version: The last version that they share.
+    """
+
+    def __init__(self, conversation_id: UUID, parent: UUID, version: int) -> None:
+        self.conversation_id = conversation_id
+        self.parent = parent
+        self.version = version
+        super().__init__(
+            f"conversation {conversation_id} shares its versions up to {version} with {parent}: "
+            f"erase them in conversation {parent}, which takes them from its forks as well"
         )
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "chain_start",
     "chain_step",
     "commit_to",
+    "fork_start",
     "microseconds_of",
     "unwrapped",
     "wrapped",
@@ -90,6 +91,14 @@ def chain_start(
     owner = [tenant_id, user_id, None if parent is None else str(parent), parent_version]
     start = b"agent-eventstore chain 2" + conversation_id.bytes
     return sha256(start + json.dumps(owner).encode()).digest()
+
+
+def fork_start(start: bytes, parent_chain: bytes) -> bytes:
+    """Return the chain value before a fork's first event: its `chain_start`, and what it shares.
+
+    ``parent_chain`` is the parent's at the version up to which they share their events.
+    """
+    return sha256(b"agent-eventstore fork 1" + start + parent_chain).digest()
 
 
 def commit_to(salt: bytes, data: str) -> bytes:

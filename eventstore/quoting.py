@@ -43,10 +43,20 @@ from eventstore.events import (
 from eventstore.events.codec import dumps, encode
 from eventstore.events.records import EventData, RecordedEvent
 from eventstore.events.values import Quoting, VersionRange
+from eventstore.sql.lineage import fork_point
 from eventstore.sql.read import read_page
 from eventstore.sql.schema import metadata_for
 
-__all__ = ["Outdated", "Survey", "copies_of", "quotations_of", "ranges", "survey", "told"]
+__all__ = [
+    "Outdated",
+    "Survey",
+    "copies_in",
+    "copies_of",
+    "quotations_of",
+    "ranges",
+    "survey",
+    "told",
+]
 
 
 _LEAST = 20  # characters of a text that nobody says twice by chance
@@ -275,7 +285,17 @@ def survey(
     if versions is None:
         return Survey(version or 0, erasures, present)
     copies, quoting = _quoting(connection, conversation_id, present, derived)
+    if copies and (parent := fork_point(connection, conversation_id)) is not None:
+        # What a fork shares is not its own to erase.
+        stays = {each: what for each, what in copies.items() if each <= parent.version}
+        copies = {each: what for each, what in copies.items() if each not in stays}
+        quoting = quoting | stays
     return Survey(version or 0, erasures, present, copies, quoting)
+
+
+def copies_in(connection: Connection, fork: UUID, shared: Collection[int]) -> list[int]:
+    """Return what copies these versions in a fork, which shares them, as `survey` tells it."""
+    return [*_quoting(connection, fork, shared, derived=True)[0]]
 
 
 def _chosen(
@@ -300,6 +320,8 @@ def _quoting(
     connection: Connection, conversation_id: UUID, asked: Collection[int], derived: bool
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Return what goes along with these versions, and what then holds their words still."""
+    if not asked:
+        return {}, {}
     events: list[RecordedEvent] = []
     while page := read_page(connection, conversation_id, after=events[-1].version if events else 0):
         events += page

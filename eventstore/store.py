@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from logging import INFO
 from os import PathLike
@@ -20,10 +21,11 @@ from sqlalchemy import URL, Connection, Engine
 
 from eventstore import blobs, erasure, telemetry
 from eventstore.checkpoints import Checkpoint, save_checkpoint, verify_against, write_checkpoint
-from eventstore.errors import KeyUnavailable
+from eventstore.errors import BlobNotFound, KeyUnavailable
 from eventstore.events.base import Clock, utc_now
-from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
-from eventstore.ids import to_owner, to_uuid
+from eventstore.events.lifecycle import ConversationFork
+from eventstore.events.records import NO_META, EventData, Meta, NewEvent, RecordedEvent
+from eventstore.ids import derived_id, new_id, to_owner, to_uuid
 from eventstore.integrity import Verification
 from eventstore.log import get_logger
 from eventstore.redaction import Redactor
@@ -31,9 +33,11 @@ from eventstore.retired_keys import destroy_retired
 from eventstore.sealing import OPTION, KeyProvider, Keyring
 from eventstore.sql import feed, migrate, streams, traces
 from eventstore.sql.appending import Appending
+from eventstore.sql.conversation_fork import fork, locate
 from eventstore.sql.driver import transaction
 from eventstore.sql.engines import Synchronous, open_engine
 from eventstore.sql.failures import translated
+from eventstore.sql.lineage import lineage
 from eventstore.sql.read import END, read_page
 from eventstore.sql.requests import (
     ANY,
@@ -235,6 +239,65 @@ class EventStore(Transactions):
             raise outcome
         return outcome
 
+    def fork(
+        self,
+        source: StreamId,
+        *,
+        before: int | None = None,
+        conversation_id: StreamId | None = None,
+        title: str | None = None,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        new_user_id: str | None = None,
+        events: Sequence[NewEvent | EventData] = (),
+        meta: Meta | None = None,
+    ) -> Appended:
+        """Begin a conversation that shares another's events up to a version; none is copied.
+
+        One transaction, as long as an append: the fork's first event is a ``conversation_fork``
+        with the version ``before``. Its events are numbered on, and may be appended to both from
+        then on. Reads and views of the fork show what is shared, usage counts it for the parent
+        alone, and erasing it there takes it from the fork as well.
+
+        Args:
+            source: The conversation to go on from.
+            before: The first version that is not shared; by default all events are.
+            conversation_id: The fork's id; by default a new one.
+            title: What a list of conversations shows; by default the source's.
+            tenant_id: The source must be this tenant's.
+            user_id: The source must be this user's.
+            new_user_id: Whose the fork is to be; by default the source's user's.
+            events: Further events to begin with.
+            meta: For events that bring none of their own.
+
+        Raises:
+            ConversationNotFound: There is no such source.
+            OwnerMismatch: It belongs to another tenant or user.
+            ForkRefused: It has no event before that version, or is the hundredth fork of a fork.
+            WrongExpectedVersion: There is another conversation of this id.
+        """
+        parent = to_uuid(source)
+        stream = new_id() if conversation_id is None else to_uuid(conversation_id)
+        asked = to_owner("tenant_id", tenant_id), to_owner("user_id", user_id)
+        begun = transaction(self._at_hand, write=True)
+        with translated(self.url), begun as connection:
+            point = locate(connection, parent, before, *asked)
+            forked = ConversationFork(
+                parent_conversation_id=str(parent), parent_version=point.version, title=title
+            )
+            first = NewEvent(forked, derived_id(stream, "fork", point.version), meta or NO_META)
+            request = self.request(
+                stream,
+                [first, *events],
+                point.version,
+                meta,
+                point.tenant_id,
+                point.user_id if new_user_id is None else new_user_id,
+                (parent, point.version),
+                None,
+            )
+            return fork(connection, point, request, self.clock())
+
     def request(
         self,
         conversation_id: StreamId,
@@ -383,8 +446,15 @@ class EventStore(Transactions):
         Raises:
             BlobNotFound: There is none, or it has been erased.
         """
+        stream = to_uuid(conversation_id)
         with self.reading() as connection:
-            return blobs.read_blob(connection, to_uuid(conversation_id), digest)
+            try:
+                return blobs.read_blob(connection, stream, digest)
+            except BlobNotFound:
+                for holder, _ in lineage(connection, stream):
+                    with suppress(BlobNotFound):
+                        return blobs.read_blob(connection, holder, digest)
+                raise
 
     @property
     def is_writing_here(self) -> bool:

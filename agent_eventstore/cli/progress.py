@@ -62,6 +62,8 @@ def event_document(event: RecordedEvent) -> dict[str, Any]:
     """Return an event with its whole envelope; ``data`` is None once it was erased."""
     document = _plain(event)
     del document["quotable"]  # of the row that it was read from
+    if not event.inherited:
+        del document["inherited"]
     document["data"] = None if event.data is None else json.loads(encode(event.data))
     document["meta"] = event.meta.model_dump(mode="json", exclude_none=True)
     return {**document, "occurred_at": event.occurred_at, "erased": event.erased}

@@ -16,6 +16,7 @@ from eventstore.events.content import (
 )
 from eventstore.events.lifecycle import (
     ConversationEnd,
+    ConversationFork,
     ConversationStart,
     Erasure,
     ModeSwitch,
@@ -67,6 +68,7 @@ __all__ = [
     "BlobRef",
     "ContentPart",
     "ConversationEnd",
+    "ConversationFork",
     "ConversationStart",
     "Erasure",
     "FilePart",

@@ -17,11 +17,12 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from eventstore.events.base import JsonObject, Payload, Value
-from eventstore.events.bounds import Count, Name, Size, Whole
+from eventstore.events.bounds import Count, Name, Ordinal, Size, Whole
 from eventstore.events.values import Artifact, ContentPart, Mode, Quoting, RunNode, TokenUsage
 
 __all__ = [
     "ConversationEnd",
+    "ConversationFork",
     "ConversationStart",
     "Erasure",
     "ModeSwitch",
@@ -155,6 +156,19 @@ class ConversationStart(Payload):
     parent_conversation_id: Name | None = None
     parent_version: Count | None = None
     raw: Any = None
+
+
+class ConversationFork(Payload):
+    """A conversation goes on from a version of another's; what lies before is shared by both.
+
+    The first event that a fork holds itself. Its title stands in place of the parent's, if given.
+    """
+
+    type: ClassVar[str] = "conversation_fork"
+
+    parent_conversation_id: Name
+    parent_version: Ordinal
+    title: str | None = None
 
 
 class ConversationEnd(Payload):

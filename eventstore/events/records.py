@@ -76,7 +76,8 @@ class RecordedEvent:
 
     ``version`` is its gapless place in the conversation, from 1. ``position`` grows over the
     whole store, may have gaps, and proves no order. ``quotable`` says that it was read from a row
-    in which SQL finds the texts of the payload, as they are; it is no part of the fact.
+    in which SQL finds the texts of the payload, as they are; it is no part of the fact. Nor is
+    ``inherited``: a fork reads the event from its parent, whose it is.
     """
 
     conversation_id: UUID
@@ -91,6 +92,7 @@ class RecordedEvent:
     data_digest: bytes = field(repr=False)
     chain: bytes = field(repr=False)
     quotable: bool = field(default=False, repr=False, compare=False)
+    inherited: bool = field(default=False, repr=False, compare=False)
 
     @property
     def occurred_at(self) -> datetime:

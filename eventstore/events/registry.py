@@ -24,6 +24,7 @@ from eventstore.events.content import (
 )
 from eventstore.events.lifecycle import (
     ConversationEnd,
+    ConversationFork,
     ConversationStart,
     Erasure,
     ModeSwitch,
@@ -45,6 +46,7 @@ __all__ = ["EVENT_TYPES", "REGISTRY", "UPCASTERS", "UnknownEvent"]
 
 EVENT_TYPES: tuple[type[Payload], ...] = (
     ConversationStart,
+    ConversationFork,
     ConversationEnd,
     SessionStart,
     SessionEnd,

@@ -34,7 +34,7 @@ __all__ = [
     "upgrade",
 ]
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 """The revisions that this code has, oldest first: opening a database need not load Alembic."""
 
 VERSION_TABLE = "eventstore_version"

@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -28,6 +28,7 @@ from eventstore.ids import stored_id
 from eventstore.integrity import unwrapped
 from eventstore.sealing import DATA, META, SEALED, Keyring, SealingKey, key_of, keys_of, opened
 from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
+from eventstore.sql.lineage import Shared, lineage
 from eventstore.sql.types import is_plain
 
 __all__ = ["COLUMNS", "END", "chain_at", "chains_stand", "decode_meta", "decode_rows", "read_page"]
@@ -51,11 +52,16 @@ class _Unfrozen(RecordedEvent):
 
 
 def decode_rows(
-    cur: Any, dialect: Dialect, rows: Sequence[Any], keys: Keyring | None = None
+    cur: Any,
+    dialect: Dialect,
+    rows: Sequence[Any],
+    keys: Keyring | None = None,
+    fork: UUID | None = None,
 ) -> list[RecordedEvent]:
     """Return the events of rows of `COLUMNS`; payloads in blobs are fetched with ``cur``.
 
     What was sealed is opened with ``keys``; where its key has been destroyed it reads as erased.
+    With ``fork`` they are that conversation's, which shares them.
 
     Raises:
         EventDamaged: A row holds what no append has written.
@@ -88,14 +94,14 @@ def decode_rows(
                 data, private = unwrapped(data)
                 if data.startswith('{"$blob":'):
                     data = resolve(cur, dialect, conversation_id, data, key)
-                else:  # SQL finds nothing in what is sealed.
-                    quotable = key is None and is_plain(data)
+                else:  # SQL finds nothing in what is sealed, nor a fork's in its parent.
+                    quotable = key is None and fork is None and is_plain(data)
                 payload = decode(kind, schema_version, data)
             recorded_at = times.get(at)
             if recorded_at is None:
                 recorded_at = times[at] = dialect.to_time(at)
             event: Any = new(_Unfrozen)
-            event.conversation_id = conversation_id
+            event.conversation_id = fork or conversation_id
             event.version = version
             event.event_id = to_id(event_id)
             event.position = position
@@ -107,6 +113,7 @@ def decode_rows(
             event.data_digest = digest if digest.__class__ is bytes else bytes(memoryview(digest))
             event.chain = chain if chain.__class__ is bytes else bytes(memoryview(chain))
             event.quotable = quotable
+            event.inherited = fork is not None
             event.__class__ = RecordedEvent
         except (AttributeError, RecursionError, TypeError, ValueError) as error:
             raise EventDamaged(conversation_id, version) from error
@@ -184,6 +191,8 @@ def read_page(
 ) -> list[RecordedEvent]:
     """Return up to ``limit`` events of a stream with ``after < version < before``.
 
+    Those that a fork shares are read from its parents.
+
     Args:
         connection: In a transaction of the caller's.
         conversation_id: The stream; one that does not exist has no events.
@@ -199,14 +208,60 @@ def read_page(
         BlobDamaged: Its bytes cannot be unpacked.
         KeyUnavailable: An event is sealed, and its key is not to be had.
     """
+    keys = keys or keys_of(connection)
+    window = _Window(after, before, limit, backward)
+    own = _read(connection, conversation_id, window, keys)
+    begins = bool(own) and own[-1 if backward else 0].version == after + 1
+    if begins or (backward and len(own) == limit):
+        return own
+    # Something is missing at the beginning: there, or a parent has it.
+    found: list[RecordedEvent] = []
+    for holder, part in _parts(lineage(connection, conversation_id), window):
+        room = part._replace(limit=limit - len(found) - (len(own) if backward else 0))
+        found += _read(connection, holder, room, keys, fork=conversation_id)
+    return own + found if backward else (found + own)[:limit]
+
+
+class _Window(NamedTuple):
+    """Which events of a stream are wanted: those between two versions, from one end."""
+
+    after: int
+    before: int
+    limit: int
+    backward: bool
+
+
+def _parts(shared: Sequence[Shared], window: _Window) -> list[tuple[UUID, _Window]]:
+    """Return in which streams a fork's window is kept below its own rows, in order of reading."""
+    parts = []
+    for place, (holder, version) in enumerate(shared):
+        begun = shared[place + 1].version if place + 1 < len(shared) else 0
+        part = window._replace(
+            after=max(window.after, begun), before=min(window.before, version + 1)
+        )
+        if part.after + 1 < part.before:
+            parts.append((holder, part))
+    return parts if window.backward else parts[::-1]
+
+
+def _read(
+    connection: AnyConnection,
+    conversation_id: UUID,
+    window: _Window,
+    keys: Keyring | None,
+    fork: UUID | None = None,
+) -> list[RecordedEvent]:
+    """Return the events of a stream's own rows."""
+    if window.limit <= 0:
+        return []
     dialect, cur = dialect_of(connection), cursor(connection, binary=True)
     wanted = {
         "conversation_id": dialect.from_id(conversation_id),
-        "after": after,
-        "before": before,
-        "page_size": limit,
+        "after": window.after,
+        "before": window.before,
+        "page_size": window.limit,
     }
-    cur.execute((_BACKWARD if backward else _FORWARD).on(dialect), wanted)
+    cur.execute((_BACKWARD if window.backward else _FORWARD).on(dialect), wanted)
     try:
         rows = cur.fetchall()
     except sqlite3.OperationalError as error:
@@ -217,17 +272,24 @@ def read_page(
         # Not read to its end, the query would hold on to its snapshot beyond the transaction.
         cur.close()
         raise EventDamaged(conversation_id, version) from error
-    return decode_rows(cur, dialect, rows, keys or keys_of(connection))
+    return decode_rows(cur, dialect, rows, keys, fork)
 
 
 def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> bytes | None:
     """Return the chain of a stream's event, in the caller's transaction; None if there is none."""
     dialect, cur = dialect_of(connection), cursor(connection)
-    owner = dialect.from_id(conversation_id)
-    cur.execute(_CHAIN.on(dialect), {"conversation_id": owner, "version": version})
-    row = cur.fetchone()
+
+    def own(stream: UUID) -> bytes | None:
+        wanted = {"conversation_id": dialect.from_id(stream), "version": version}
+        row = cur.execute(_CHAIN.on(dialect), wanted).fetchone()
+        return None if row is None else row[0]
+
+    chain = own(conversation_id)
+    if chain is None and version:
+        holders = [each for each in lineage(connection, conversation_id) if each.version >= version]
+        chain = own(holders[-1].conversation_id) if holders else None
     cur.close()
-    return None if row is None else row[0]
+    return chain
 
 
 def chains_stand(

@@ -26,6 +26,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
     types,
 )
 
@@ -143,6 +144,12 @@ def _conversations(metadata: MetaData) -> None:
         PrimaryKeyConstraint("conversation_id"),
         Index("ix_conversations_owner", "tenant_id", "user_id", "conversation_id"),
         Index("ix_conversations_user", "user_id", "conversation_id"),
+        Index(
+            "ix_conversations_parent",
+            "parent_conversation_id",
+            sqlite_where=text("parent_conversation_id IS NOT NULL"),
+            postgresql_where=text("parent_conversation_id IS NOT NULL"),
+        ),
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
 from eventstore.blobs import read_blob, stub_of
-from eventstore.errors import BlobDamaged, BlobNotFound, KeyUnavailable
+from eventstore.errors import BlobDamaged, BlobNotFound, ConversationDamaged, KeyUnavailable
 from eventstore.events import BlobRef, Erasure, ToolResult
 from eventstore.events.codec import decode
 from eventstore.integrity import (
@@ -19,11 +21,14 @@ from eventstore.integrity import (
     chain_start,
     chain_step,
     commit_to,
+    fork_start,
     microseconds_of,
     unwrapped,
 )
 from eventstore.sealing import DATA, SEALED, SealingKey, key_of, keys_of, opened
 from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of, text_out
+from eventstore.sql.lineage import descendants, fork_point, lineage
+from eventstore.sql.read import chain_at
 from eventstore.sql.streams import count_events, get_stream, next_ids, without_row
 from eventstore.sql.transactions import Transactions
 
@@ -78,6 +83,10 @@ _RECEIPTS = Statement(
     )
 )
 
+_FORKED_OTHERWISE = (
+    "tenant, user, parent, the parent's chain at the fork or the first event's header is not what "
+    "the fork began with"
+)
 _STARTED_OTHERWISE = (
     "tenant, user, parent or the first event's header is not what the conversation began with"
 )
@@ -91,6 +100,8 @@ def verify(
 ) -> Verification:
     """Verify one conversation, or all; each in one transaction with a snapshot of its own.
 
+    What is wrong with events that a fork shares is told of the fork as well.
+
     Raises:
         ConversationNotFound: There is none of this id.
     """
@@ -102,13 +113,46 @@ def verify(
     for stream in ids:
         with transactions.reading(snapshot=True) as connection:
             seen, found = verify_stream(connection, stream)
-            if not seen and not found and conversation_id is not None:
-                get_stream(connection, stream)
+            if conversation_id is not None:
+                if not seen and not found:
+                    get_stream(connection, stream)
+                more, shared = _shared(connection, stream)
+                seen, found = seen + more, shared + found
+            else:
+                found += _reached(connection, found)
         count, events = count + 1, events + seen
         problems.extend(found)
         if progress is not None:
             progress(events, max(total, events))
     return Verification(count, events, tuple(problems))
+
+
+def _shared(connection: AnyConnection, fork: UUID) -> tuple[int, list[Problem]]:
+    """Verify what a fork shares: how many events are read, and what is wrong with those shared."""
+    events, problems = 0, []
+    with suppress(ConversationDamaged):  # which `verify_stream` has told
+        for holder, version in lineage(connection, fork):
+            seen, found = verify_stream(connection, holder)
+            events += seen
+            problems += [_told(fork, each) for each in found if each.version <= version]
+    return events, problems
+
+
+def _reached(connection: AnyConnection, problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems that a conversation's forks share with it."""
+    if not problems:
+        return []
+    return [
+        _told(fork, each)
+        for fork, version in descendants(connection, problems[0].conversation_id)
+        for each in problems
+        if each.version <= version
+    ]
+
+
+def _told(fork: UUID, problem: Problem) -> Problem:
+    detail = f"shared with {problem.conversation_id}: {problem.detail}"
+    return replace(problem, conversation_id=fork, detail=detail)
 
 
 def _all_ids(transactions: Transactions) -> Iterator[UUID]:
@@ -132,31 +176,47 @@ def verify_stream(connection: AnyConnection, conversation_id: UUID) -> tuple[int
     dialect, cur = dialect_of(connection), cursor(connection)
     cur.execute(_HEAD.on(dialect), {"conversation_id": dialect.from_id(conversation_id)})
     head = cur.fetchone()
-    version, chain = 0, _start(dialect, conversation_id, head)
     problems: list[Problem] = []
+    first, chain = _begin(connection, conversation_id, _start(dialect, conversation_id, head))
+    version = first
     erased = cache(partial(_erased, connection, conversation_id))
 
     def found(at: int, kind: ProblemKind, detail: str) -> None:
         problems.append(Problem(conversation_id, at, kind, detail))
 
-    for row in _rows(cur, dialect, conversation_id):
+    for row in _rows(cur, dialect, conversation_id, first):
         version += 1
         if row[0] != version:
             found(version, "gap", f"version {version} is missing, the next one is {row[0]}")
-            return version, problems
+            return version - first, problems
         for kind, detail in _row_problems(connection, conversation_id, row, erased):
             found(version, kind, detail)
         link = _step(dialect, chain, row)
-        if link is None or (link != row[9] and version > 1):
+        if link is None or (link != row[9] and version > first + 1):
             found(version, "header_altered", "the chain value does not follow from the event")
-            return version, problems
+            return version - first, problems
         if link != row[9] and head is not None:
-            found(version, "start_altered", _STARTED_OTHERWISE)
+            found(version, "start_altered", _FORKED_OTHERWISE if first else _STARTED_OTHERWISE)
         # After a start that is not known any more, the chain is taken up from the first event.
         chain = row[9]
     for at, detail in _head_problems(head, version, chain):
         found(at, "head_differs", detail)
-    return version, problems
+    return version - first, problems
+
+
+def _begin(connection: AnyConnection, conversation_id: UUID, start: bytes) -> tuple[int, bytes]:
+    """Return the version before a stream's first own event, and the chain that it goes on from.
+
+    Of a fork it begins with the parent's chain, which an erasure of the parent's leaves.
+    """
+    try:
+        parent = fork_point(connection, conversation_id)
+        shared = None if parent is None else chain_at(connection, *parent)
+    except ConversationDamaged:
+        return 0, start
+    if parent is None:
+        return 0, start
+    return parent.version, fork_start(start, b"" if shared is None else bytes(memoryview(shared)))
 
 
 def _start(dialect: Dialect, conversation_id: UUID, head: Any) -> bytes:
@@ -188,8 +248,7 @@ def _head_problems(head: Any, version: int, chain: bytes) -> Iterator[tuple[int,
         yield version, "the conversation's chain value is not its last event's"
 
 
-def _rows(cur: Any, dialect: Dialect, conversation_id: UUID) -> Iterator[Any]:
-    after = 0
+def _rows(cur: Any, dialect: Dialect, conversation_id: UUID, after: int) -> Iterator[Any]:
     while True:
         cur.execute(
             _ROWS.on(dialect),

@@ -92,6 +92,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "checkpoint": lambda world: world.store.checkpoint(io.BytesIO()),
     "close": lambda world: world.own.close(),
     "erase": lambda world: world.store.erase(world.doomed, reason="asked for"),
+    "fork": lambda world: world.store.fork(world.cid),
     "get": lambda world: world.store.get(world.cid),
     "list": lambda world: world.store.list(),
     "on_driver": lambda world: _ask(world.own.on_driver),

@@ -12,7 +12,14 @@ from eventstore.events import EVENT_TYPES, Payload
 from eventstore.events.registry import REGISTRY
 
 CATALOGUE = {
-    *("conversation_start", "conversation_end", "session_start", "session_end", "mode_switch"),
+    *(
+        "conversation_start",
+        "conversation_fork",
+        "conversation_end",
+        "session_start",
+        "session_end",
+        "mode_switch",
+    ),
     *("turn_start", "turn_end", "user_message", "llm_request", "assistant_chunk"),
     *("assistant_message", "llm_error", "tool_call", "tool_result", "run_start", "run_end"),
     *("run_step_start", "run_step_end", "task_enqueue", "task_start", "task_end", "summary"),
