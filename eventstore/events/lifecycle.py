@@ -161,7 +161,12 @@ class ConversationStart(Payload):
 class ConversationFork(Payload):
     """A conversation goes on from a version of another's; what lies before is shared by both.
 
-    The first event that a fork holds itself. Its title stands in place of the parent's, if given.
+    The first event that a fork holds itself.
+
+    Attributes:
+        parent_conversation_id: The conversation whose events it shares.
+        parent_version: The last version that both have.
+        title: What lists show; None for the parent's title.
     """
 
     type: ClassVar[str] = "conversation_fork"
