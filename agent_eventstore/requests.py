@@ -42,7 +42,7 @@ from projections.context.compression import (
     strategy_of,
 )
 from projections.context.view import digest_of
-from projections.models.usage import estimated_tokens
+from projections.tokens.estimates import estimated_tokens
 from projections.tokens import Count
 
 __all__ = [

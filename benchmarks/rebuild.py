@@ -6,22 +6,27 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 
+from agent_eventstore.formats import Transcript, load, read_transcripts
 from benchmarks import peers
 from benchmarks.bench import POSTGRESQL, SQLITE, Bench
+from benchmarks.context.transcripts import TAU_BENCH
 from benchmarks.floors import BareSqlite, bare, conninfo
 from benchmarks.measure import Amount, Figure
 from benchmarks.processes import run_watched
 from benchmarks.results import Target, Work, work
+from eventstore import EventStore, new_id
 from projections.catalogue import PROJECTIONS
 
-__all__ = ["rebuilds"]
+__all__ = ["fill_with_transcripts", "rebuilds"]
 
 _WORKERS = 2
 _RATES = {SQLITE: 40_000, POSTGRESQL: 20_000}
+_RATE_OF_TRANSCRIPTS = {SQLITE: 20_000, POSTGRESQL: 10_000}
 _FLAT = 1.2
 _FIRST, _AGAIN = "first, tokens to be counted", "again, tokens known"
 _PAGE = 5_000
@@ -29,9 +34,11 @@ _TABLES = tuple(table.name for projection in PROJECTIONS for table in projection
 
 
 def rebuilds(bench: Bench) -> Iterator[Work]:
-    """Measure the rebuild of a large database, and its memory beside that of a small one."""
+    """Measure the rebuild of a large database, its memory, and the rebuild of real transcripts."""
     for database in bench.databases:
         yield from _rebuilds(bench, database)
+        if TAU_BENCH.exists():
+            yield _transcripts(bench, database)
 
 
 def _rebuilds(bench: Bench, database: str) -> Iterator[Work]:
@@ -78,6 +85,46 @@ def _rebuilds(bench: Bench, database: str) -> Iterator[Work]:
         note=f"Flat is taken as at most {_FLAT:g} x for {scale.large // scale.small} times the "
         "events. `--million` compares 1,000,000 with 100,000.",
     )
+
+
+def _transcripts(bench: Bench, database: str) -> Work:
+    with bench.fresh(database) as url:
+        events = fill_with_transcripts(url, bench.scale.small)
+        first, _ = _rebuild(url)
+        again, floor = [], []
+        for _ in range(bench.scale.repeats):
+            floor.append(_floor(url))
+            again.append(_rebuild(url)[0])
+    figures = [
+        Figure("bare driver, one process", tuple(floor), events),
+        Figure(_FIRST, (first,), events),
+        Figure(_AGAIN, tuple(again), events),
+    ]
+    reach = Target(rate=_RATE_OF_TRANSCRIPTS[database])
+    return work(
+        f"Rebuild of all projections, {events:,} events of real transcripts, {database}",
+        figures,
+        {_AGAIN: reach},
+        note=f"tau-bench's airline conversations, again and again; {_WORKERS} processes. No usage "
+        "is reported, so that every answer is counted; results are JSON of up to some thousand "
+        "characters.",
+    )
+
+
+def fill_with_transcripts(url: str, least: int) -> int:
+    """Import tau-bench's conversations until there are so many events; return how many."""
+    imported = list(read_transcripts(TAU_BENCH))
+    events = 0
+    with EventStore.open(url, synchronous="NORMAL") as store:
+        while events < least:
+            some = [
+                replace(each, conversation_id=new_id())
+                for each in imported
+                if isinstance(each, Transcript)
+            ]
+            load(store, some)
+            events += sum(len(each.events) for each in some)
+    return events
 
 
 def _rebuild(url: str) -> tuple[float, float]:

@@ -37,6 +37,7 @@ __all__ = ["SHARED_TABLES", "Xid8", "metadata_for"]
 SHARED_TABLES = (
     "projection_failures",
     "token_counts",
+    "lower_levels",
     "search_rows",
     "search_vectors",
     "search_heads",

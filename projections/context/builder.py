@@ -17,15 +17,17 @@ from projections.context import detail
 from projections.context.compression.llm_summary import LlmSummary, SummaryRequest
 from projections.context.compression.monitor import ContextUsage, usage_of
 from projections.context.compression.strategy import Strategy, options_of, strategy_of
+from projections.context.counting import ENCODING
 from projections.context.detail import shortened, without_result
 from projections.context.formats import Wire, additions_of, format_named
 from projections.context.formats.base import native_for
+from projections.context.levels import lower
 from projections.context.limits import chars_of, within
 from projections.context.plan_cache import PlanMemo
-from projections.context.planning import Plan, Planned, plan
+from projections.context.planning import LookForLevels, Plan, Planned, plan
 from projections.context.plans import ERROR, Budget, Group, groups_of, without_path
 from projections.context.recall import recall_for
-from projections.context.rows import ENCODING, ContextRow
+from projections.context.rows import ContextRow
 from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import ContextHead, RowSource
 from projections.context.system_part import Injection
@@ -54,6 +56,7 @@ def build(
     provider: str | None = None,
     paths: bool = True,
     memo: PlanMemo | None = None,
+    look_for_levels: LookForLevels = lambda rows: None,
 ) -> ContextView:
     """Build the messages of a request; costs what the window costs, however long the history.
 
@@ -72,6 +75,7 @@ def build(
         provider: Who will be asked: gets back what it made for itself.
         paths: Whether the paths of outputs that are not shown whole are told.
         memo: Where the plans of steps are remembered between two reads.
+        look_for_levels: See `projections.context.planning.plan`.
 
     Raises:
         BudgetInfeasible: What must be sent is over a limit; it names the items and their sizes.
@@ -97,6 +101,7 @@ def build(
         provider,
         paths,
         memo,
+        look_for_levels,
     )
     return builder.view(tuple(injections), tools, settings)
 
@@ -116,10 +121,12 @@ class _Builder:
         provider: str | None,
         paths: bool,
         memo: PlanMemo | None,
+        look_for_levels: LookForLevels,
     ) -> None:
         self._paths = paths
         self._pathless = False  # whether that has left one out
         self._memo = memo if isinstance(strategy, Hashable) else None
+        self._look_for_levels = look_for_levels
         self._source = source
         self._model = model
         self._budget = budget
@@ -243,6 +250,7 @@ class _Builder:
                 recall=self._recall,
                 memo=self._memo,
                 memo_key=self._memo_key,
+                look_for_levels=self._look_for_levels,
             )
         except BudgetInfeasible as error:
             sizes = {f"{group.label} (version {group.key[0]})": group.tokens for group in front}
@@ -284,7 +292,7 @@ class _Builder:
 
     def _count(self, rows: Sequence[ContextRow], wire: Wire, overhead: Count) -> Count:
         total = detail.added(rows, self._tokenizer, overhead)
-        if native := self._native(rows):
+        if native := sum(self._native(rows)):
             total += Count(native, exact=False, margin=_NATIVE_MARGIN)
         added = (token_counts.count_text(text, self._tokenizer) for text in wire.added)
         return sum(added, total)
@@ -340,25 +348,22 @@ class _Builder:
         return None if row is None else replace(self._group((row,), ERROR), yields=True)
 
     def _shorter(self, group: Group) -> Group | None:
-        if all(row.shorter is None for row in group.rows):
+        if all(lower(row).shortened is None for row in group.rows):
             return None
         return self._group(tuple(map(shortened, group.rows)))
 
     def _group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
-        tokens, lasting = detail.total(rows, self._tokenizer), 0
+        tokens = detail.total(rows, self._tokenizer)
         if self._noted:
             tokens += sum(self._note for row in rows if row.kind in self._noted)
-        if native := self._native(rows):
-            tokens += native
-            lasting = self._native([row for row in rows if row.shorter_tokens is None])
-        return Group(rows, tokens, label, lasting)
+        native = self._native(rows)
+        return Group(rows, tokens + sum(native), label, native)
 
-    def _native(self, rows: Sequence[ContextRow]) -> int:
-        tokens = 0
-        for row in rows:
-            if row.native_tokens and self._carries(row):
-                tokens += row.native_tokens
-        return tokens
+    def _native(self, rows: Sequence[ContextRow]) -> tuple[int, ...]:
+        """Return what each row's ``native`` adds; nothing if none does, as in most requests."""
+        if not any(row.native_tokens for row in rows):
+            return ()
+        return tuple(row.native_tokens if self._carries(row) else 0 for row in rows)
 
     def _carries(self, row: ContextRow) -> bool:
         if row.native is None:

@@ -6,10 +6,7 @@ Rows carry the count of one encoding. For another one the counts are kept in ``t
 is active there (see `projections.tokens.counts`) answers for many rows in one query, and what it
 does not know is counted once.
 
-The columns that hold a message at every level of detail, made once, when it is folded.
-
-What the product wrote for a level (document 004, ``sections``) goes before what is made here. A
-row holds no level that is not shorter than the one above it.
+The columns of a message in the fold; what is made of them later, see `projections.context.levels`.
 """
 
 from __future__ import annotations
@@ -20,14 +17,15 @@ from itertools import islice
 from typing import Any
 
 from eventstore.events import Sections
-from projections.context.compression.facts import Fact, FactKind, lasting_facts
+from projections.context.compression.facts import Fact
 from projections.context.compression.items import Item, Message
-from projections.context.compression.shortening import Preview, shorten
-from projections.context.limits import chars_of
+from projections.context.compression.shortening import Preview
+from projections.context.counting import ENCODING
+from projections.context.levels import lower
 from projections.context.plans import Group
 from projections.context.prompts import EXCLUDED_RESULT
-from projections.context.rows import ContextRow, counted
-from projections.tokens import Count, Tokenizer, counts
+from projections.context.rows import ContextRow
+from projections.tokens import Count, Tokenizer, counts, tokenizer_for
 
 __all__ = [
     "GroupItem",
@@ -41,6 +39,8 @@ __all__ = [
     "total",
     "without_result",
 ]
+
+_TOKENIZER = tokenizer_for(ENCODING)
 
 
 def of(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> list[Count]:
@@ -99,58 +99,59 @@ def ahead(rows: Iterable[ContextRow], tokenizer: Tokenizer, page: int) -> Iterat
         yield from some
 
 
-_LETTERS: dict[FactKind, str] = {"identifier": "i", "name": "n", "phrase": "p", "term": "t"}
-_KINDS = {letter: kind for kind, letter in _LETTERS.items()}
-
-_PLAIN: dict[str, Any] = dict.fromkeys(("shorter", "shorter_tokens", "facts", "names", "gist"))
+_PLAIN: dict[str, Any] = dict.fromkeys(("given", "result"))
 
 
 def plain(message: dict[str, Any]) -> dict[str, Any]:
     """Return the columns of a message that is sent as it is, or not at all."""
-    return counted(message) | _PLAIN
+    return {"message": message, **_PLAIN}
 
 
 def detailed(
     message: dict[str, Any], sections: Sections | None = None, preview: Preview | None = None
 ) -> dict[str, Any]:
-    """Return the columns of a message in OpenAI's chat format, with its lower levels of detail.
+    """Return the columns of a message of which a request may need a lower level of detail.
 
     Args:
         message: The message.
         sections: What the product wrote for each level.
         preview: Of a tool's output, what stands with its shorter form.
     """
-    columns = plain(message)
-    shorter = shorten(message, preview)
+    given = {}
     if sections is not None and sections.summary is not None:
-        shorter = {**message, "content": _text(sections.summary)}
-    if shorter is not None:
-        tokens = counted(shorter)["tokens"]
-        if tokens < columns["tokens"] and chars_of(shorter) <= chars_of(message):
-            columns |= {"shorter": shorter, "shorter_tokens": tokens}
-    facts = lasting_facts((message,), (columns["shorter"] or message,))
-    if facts:
-        columns["facts"] = "\n".join(_LETTERS[fact.kind] + fact.text for fact in facts)
-    if "tool_calls" in message:
-        columns["names"] = " ".join(call["function"]["name"] for call in message["tool_calls"])
+        given["shortened"] = _text(sections.summary)
     if sections is not None and sections.gist is not None:
-        columns["gist"] = _text(sections.gist)
-    return columns
+        given["facts"] = _text(sections.gist)
+    result = None
+    if preview is not None:
+        result = {"tool": preview.tool, "status": preview.status, "path": preview.path}
+    return {"message": message, "given": given or None, "result": result}
 
 
 def shortened(row: ContextRow) -> ContextRow:
     """Return a row at less detail; the same one if it has no shorter form."""
-    if row.shorter is None or row.shorter_tokens is None:
+    shorter = lower(row)
+    if shorter.shortened is None:
         return row
-    return row.with_(message=row.shorter, tokens=row.shorter_tokens, native=None)
+    return row.with_(message=shorter.shortened, tokens=shorter.tokens, native=None)
 
 
 def without_result(row: ContextRow) -> ContextRow:
     """Return a row that says of a tool's result only that it is not shown; others as they are."""
     if row.kind != "tool":
         return row
-    hidden = {**plain({**row.message, "content": EXCLUDED_RESULT}), "native": None}
-    return row.with_(**hidden, native_tokens=0, sealed=True)
+    message = {**row.message, "content": EXCLUDED_RESULT}
+    count = counts.count(message, _TOKENIZER)
+    return row.with_(
+        **plain(message),
+        tokens=count.tokens,
+        tokens_exact=count.exact,
+        tokens_margin=count.margin,
+        encoding=ENCODING,
+        native=None,
+        native_tokens=0,
+        sealed=True,
+    )
 
 
 class GroupItem(Item):
@@ -162,8 +163,13 @@ class GroupItem(Item):
         """Take the sizes of a group, and how well it answers the intent."""
         rows = group.rows
         tokens = group.tokens
-        if any(row.shorter_tokens is not None for row in rows):
-            tokens = min(tokens, _shorter_tokens(rows, tokenizer) + group.lasting)
+        if any(lower(row).shortened is not None for row in rows):
+            lasting = sum(
+                native
+                for row, native in zip(rows, group.native, strict=False)
+                if lower(row).shortened is None
+            )
+            tokens = min(tokens, total([shortened(row) for row in rows], tokenizer) + lasting)
         for name, value in (
             ("_rows", rows),
             ("key", group.key),
@@ -185,12 +191,6 @@ class GroupItem(Item):
         return value
 
 
-def _shorter_tokens(rows: tuple[ContextRow, ...], tokenizer: Tokenizer) -> int:
-    if all(row.encoding == tokenizer.name for row in rows):
-        return sum(row.tokens if row.shorter_tokens is None else row.shorter_tokens for row in rows)
-    return total([shortened(row) for row in rows], tokenizer)
-
-
 def _messages(item: GroupItem) -> tuple[Message, ...]:
     return tuple(row.message for row in item._rows)
 
@@ -198,26 +198,23 @@ def _messages(item: GroupItem) -> tuple[Message, ...]:
 def _shorter(item: GroupItem) -> tuple[Message, ...] | None:
     if item.shorter_tokens == item.tokens:
         return None
-    return tuple(row.shorter or row.message for row in item._rows)
+    return tuple(lower(row).shortened or row.message for row in item._rows)
 
 
 def _facts(item: GroupItem) -> tuple[Fact, ...]:
-    found = {
-        held[1:]: Fact(held[1:], _KINDS[held[0]])
-        for row in item._rows
-        if row.facts
-        for held in row.facts.split("\n")
-    }
+    found = {fact.text: fact for row in item._rows for fact in lower(row).facts}
     return tuple(found.values())
 
 
 def _gist(item: GroupItem) -> str | None:
-    return "\n".join(row.gist for row in item._rows if row.gist) or None
+    given = (row.given.get("facts") for row in item._rows if row.given)
+    return "\n".join(filter(None, given)) or None
 
 
 def _label(item: GroupItem) -> str:
     first = item._rows[0]
-    return f"{first.version} {first.names or first.kind}"
+    names = [call["function"]["name"] for call in first.message.get("tool_calls", ())]
+    return f"{first.version} {' '.join(names) or first.kind}"
 
 
 _MADE: dict[str, Callable[[GroupItem], Any]] = {

@@ -52,7 +52,7 @@ from projections.context.detail import detailed, plain
 from projections.context.formats import chat
 from projections.context.plan_cache import touch
 from projections.context.prompts import place_of
-from projections.context.rows import CONTEXT_MESSAGES, Kind, counted
+from projections.context.rows import CONTEXT_MESSAGES, Kind
 from projections.engine.folding import not_yet_within
 from projections.engine.projection import Change, Patch, Put, State
 from projections.engine.quoting import PLACE
@@ -63,7 +63,7 @@ _TABLE = CONTEXT_MESSAGES.name
 _SAID = (None, "text", "error")  # part types of what is said to the user, folded or not
 _UNCERTAIN = ("not_started", "outcome_unknown")
 _MOST_EARLIER = 32  # failed calls with a text that one retry may make up for
-_NO_NATIVE = chat.columns(None)
+_NO_NATIVE: dict[str, Any] = {"native": None}
 _NO_PLACE = dict.fromkeys(column.name for column in PLACE)
 
 
@@ -74,7 +74,7 @@ class ContextProjection:
     """
 
     name = "context"
-    version = 7
+    version = 8
     tables = (CONTEXT_MESSAGES, active.CONTEXT_ACTIVE)
 
     def initial(self) -> State:
@@ -114,7 +114,7 @@ def _user(state: State, event: RecordedEvent, data: UserMessage) -> list[Change]
 
 
 def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> list[Change]:
-    held = detailed(content.assistant(data)) | chat.columns(chat.of_assistant(data))
+    held = {**detailed(content.assistant(data)), "native": chat.of_assistant(data)}
     changes: list[Change] = [_row(event, "assistant", held, ordinal=memory.number(state))]
     if _only_shown(data):
         changes.append(_hide(event.version, "excluded"))
@@ -159,9 +159,7 @@ def _error(state: State, event: RecordedEvent, data: LlmError) -> list[Change]:
     late = call is not None and call == state["answered"]
     held = plain(content.error(data))
     if (shorter := content.shorter_error(data)) is not None:
-        tokens = counted(shorter)["tokens"]
-        if tokens < held["tokens"]:
-            held |= {"shorter": shorter, "shorter_tokens": tokens}
+        held["given"] = {"shortened": shorter["content"]}
     changes: list[Change] = [_row(event, "error", held, ordinal=memory.number(state))]
     if late:
         changes.append(_hide(event.version, "superseded"))
@@ -206,9 +204,11 @@ def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change
         name = data.name or known["name"]
         message = content.tool(data, name)
         text = data.content if isinstance(data.content, str) else ""
-        path = data.alias or alias_of(data.call_id, text)
+        path = data.alias
+        if path is None and (data.status != "success" or not text):
+            path = alias_of(data.call_id, text)  # Otherwise the message tells it.
         held = detailed(message, data.sections, Preview(name, data.status, path))
-        held |= chat.columns(chat.of_tool(data))
+        held["native"] = chat.of_tool(data)
         held |= place_of(event, message)
     else:
         held = _placeholder(prompts.EXCLUDED_RESULT)
@@ -308,7 +308,7 @@ def _row(
     part: int = 0,
     **values: Any,
 ) -> Put:
-    """Return a new row; ``held`` is its message, counted."""
+    """Return a new row; ``held`` are the columns of its message."""
     message = held["message"]
     told = vars(event.meta)  # a model's own attributes take three times as long to read
     columns = {
@@ -337,13 +337,13 @@ def _result_row(call_id: str, held: dict[str, Any], sources: Sequence[int], **va
 
 
 @cache
-def _counted_placeholder(text: str) -> dict[str, Any]:
+def _held_placeholder(text: str) -> dict[str, Any]:
     return {**plain({"role": "tool", "content": text}), **_NO_NATIVE, **_NO_PLACE}
 
 
 def _placeholder(text: str) -> dict[str, Any]:
     """Return the columns of a tool's message in words that no event has."""
-    columns = _counted_placeholder(text)
+    columns = _held_placeholder(text)
     return {**columns, "message": columns["message"].copy()}
 
 

@@ -8,12 +8,10 @@ as they were at that step; those since are whole.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple
 
 from projections.context.compression.items import Item
 from projections.context.compression.monitor import Thresholds
@@ -21,16 +19,18 @@ from projections.context.compression.reduction import header_tokens, reduce
 from projections.context.compression.strategy import Reduction, Strategy, interval, last_step
 from projections.context.detail import GroupItem
 from projections.context.plan_cache import KeptPlan, PlanMemo
-from projections.context.plans import Budget, Group, Past, Plan, Planned
+from projections.context.plans import Budget, Group, Past, Plan, Planned, Room, holds, whole
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.recall import Recall
+from projections.context.rows import ContextRow
 from projections.tokens import Tokenizer
 
-__all__ = ["HORIZON", "Plan", "Planned", "plan"]
+__all__ = ["HORIZON", "LookForLevels", "Plan", "Planned", "plan"]
 
 HORIZON = 128
 """Groups, from the newest, within which detail is lowered."""
 
+LookForLevels = Callable[[Iterable[ContextRow]], None]
 _Key = tuple[int, int]
 
 
@@ -48,6 +48,7 @@ def plan(
     recall: Recall | None = None,
     memo: PlanMemo | None = None,
     memo_key: Hashable = None,
+    look_for_levels: LookForLevels = lambda rows: None,
 ) -> Plan:
     """Choose what a request holds of the history.
 
@@ -66,6 +67,7 @@ def plan(
         recall: What the strategy retrieves with, if it does.
         memo: Where the plans of steps are remembered, if they are.
         memo_key: All else that a plan depends on.
+        look_for_levels: Called with the rows that may lose detail, before their levels are asked.
 
     Raises:
         BudgetInfeasible: What must be sent is over the budget; it names the items and their sizes.
@@ -73,33 +75,17 @@ def plan(
     limited = budget.max_messages is not None or budget.max_chars is not None
     past = Past(newest, mandatory, summaries, error)
     if budget.max_tokens is None:
-        return _whole(past)
+        return whole(past)
     if limited:
         past.read_all()  # Nothing is retrieved from beyond these limits.
         recall = None if recall is None else recall.within(past.groups)
         memo = None
-    planner = _Planner(past, budget.max_tokens, fixed, strategy, tokenizer, recall, form)
+    planner = _Planner(
+        past, budget.max_tokens, fixed, strategy, tokenizer, recall, form, look_for_levels
+    )
     if budget.thresholds is None:
         return planner.fitting()
     return planner.in_steps(budget.thresholds, memo, (budget, fixed, memo_key))
-
-
-class _Room(NamedTuple):
-    """How large a request may be, in tokens.
-
-    Attributes:
-        limit: Up to which nothing loses detail.
-        least: That it should have, if there are groups for it.
-        most: That it may have to come to these: a first limit, and where that is none, a second.
-        strict: Refuses what cannot fit; otherwise all that may be dropped is, but the summaries.
-        newest: Whether the newest group for which there is room is sent in any case.
-    """
-
-    limit: int
-    least: int
-    most: tuple[int, ...]
-    strict: bool = False
-    newest: bool = True
 
 
 class _Planner:
@@ -114,6 +100,7 @@ class _Planner:
         tokenizer: Tokenizer,
         recall: Recall | None,
         form: Callable[[Group], Group],
+        look_for_levels: LookForLevels,
     ) -> None:
         self._past = past
         self._limit = limit
@@ -122,10 +109,11 @@ class _Planner:
         self._tokenizer = tokenizer
         self._recall = recall
         self._form = form
+        self._look_for_levels = look_for_levels
 
     def fitting(self) -> Plan:
         """Return the plan that just fits."""
-        room = _Room(self._limit, self._limit // 2 + 2, (self._limit,), strict=True)
+        room = Room(self._limit, self._limit // 2 + 2, (self._limit,), strict=True)
         return self._fit(0, room)
 
     def in_steps(self, thresholds: Thresholds, memo: PlanMemo | None, key: Hashable) -> Plan:
@@ -141,7 +129,7 @@ class _Planner:
                 return plan
         start = self._last_step(room=room, kept=kept)
         if start is None:
-            return self._checked(_whole(self._past))
+            return self._checked(whole(self._past))
         stepped = self._at_step(start, trigger=trigger, target=target, fixed=fixed)
         if memo is not None and stepped.covered is not None:
             step = self._past.groups[start]
@@ -160,7 +148,7 @@ class _Planner:
         rest = max(target - size, fixed + (target - fixed) // 2)
         asked = newest.kind == "user"
         # What comes after an answer has it; a question goes with what it is asked about.
-        room = _Room(
+        room = Room(
             rest, least - size, (target, self._limit - size), newest=asked or newest.left_out
         )
         stepped = self._stepped(start + 1, room, asked=asked)
@@ -170,7 +158,7 @@ class _Planner:
         for kept in (True, False):
             then = stepped.covered is None or self._fits(stepped.covered[0], size)
             if not self._fits(stepped) and not (kept and then):
-                room = _Room(limit, least, (limit, self._limit), newest=kept)
+                room = Room(limit, least, (limit, self._limit), newest=kept)
                 stepped = self._stepped(start, room)
         return stepped
 
@@ -193,10 +181,10 @@ class _Planner:
             return None
         return self._joined(kept_plan.before, index, kept_plan.covered)
 
-    def _stepped(self, start: int, room: _Room, *, asked: bool = False) -> Plan:
+    def _stepped(self, start: int, room: Room, *, asked: bool = False) -> Plan:
         """Return the plan of a step behind a place, and everything since as it is."""
         if self._past.at(start) is None:
-            return _whole(self._past)
+            return whole(self._past)
         covered = self._past.groups[start].key
         before = self._fit(start, room, asked=asked)
         return self._joined(before, start, covered)
@@ -214,7 +202,7 @@ class _Planner:
         missed = [
             Planned.whole(group)
             for group in since
-            if group.key < newest and not _holds(told, group.key)
+            if group.key < newest and not holds(told, group.key)
         ]
         if missed:
             groups = tuple(sorted((*groups, *missed), key=_key))
@@ -260,7 +248,7 @@ class _Planner:
             index += 1
         return None
 
-    def _fit(self, start: int, aim: _Room, *, asked: bool = False) -> Plan:
+    def _fit(self, start: int, aim: Room, *, asked: bool = False) -> Plan:
         """Return the groups from a place on such that they fit."""
         past, room = self._past, aim.limit - self._fixed
         past.at(start + HORIZON)
@@ -288,7 +276,7 @@ class _Planner:
         near: Sequence[Group],
         found: dict[_Key, Group],
         start: int,
-        aim: _Room,
+        aim: Room,
         *,
         asked: bool,
     ) -> Plan:
@@ -333,9 +321,10 @@ class _Planner:
         found = self._recall.groups(scores.keys() - {group.key for group in near})
         return [*map(self._form, found)], scores
 
-    def _reduce(self, near: Sequence[Group], start: int, aim: _Room) -> Plan:
+    def _reduce(self, near: Sequence[Group], start: int, aim: Room) -> Plan:
         recalled, scores = self._retrieve(near, start)
-        groups = sorted((*near, *recalled), key=lambda each: each.key)
+        groups = sorted((*near, *recalled), key=_place)
+        self._look_for_levels(row for group in groups for row in group.rows)
         items: list[Item] = [
             GroupItem(group, self._tokenizer, scores.get(group.key, 0.0)) for group in groups
         ]
@@ -390,18 +379,6 @@ class _Planner:
         return kept
 
 
-def _whole(past: Past) -> Plan:
-    """Return the plan that keeps everything."""
-    past.read_all()
-    groups = past.with_standing(past.groups, 0)
-    return Plan(tuple(map(Planned.whole, groups)), all_read=True)
-
-
-def _holds(planned: Sequence[Planned], key: tuple[int, int]) -> bool:
-    """Whether a group is among these, which are in order."""
-    place = bisect_left(planned, key, key=_key)
-    return place < len(planned) and planned[place].group.key == key
-
-
 # A plan holds some two hundred groups, and most requests look at them all.
-_tokens, _level, _key = attrgetter("tokens"), attrgetter("level"), attrgetter("group.key")
+_tokens, _level, _place = attrgetter("tokens"), attrgetter("level"), attrgetter("key")
+_key = attrgetter("group.key")

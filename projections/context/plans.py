@@ -18,8 +18,11 @@ a tool that reads outputs nor a directory of them is sent without.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import NamedTuple
 
 from eventstore.ids import call_id
 from projections.context.compression.items import Item, Level
@@ -35,8 +38,11 @@ __all__ = [
     "Past",
     "Plan",
     "Planned",
+    "Room",
     "groups_of",
+    "holds",
     "in_part",
+    "whole",
     "without_path",
 ]
 
@@ -127,8 +133,7 @@ class Group:
         rows: In order; an assistant row comes before the rows of its results.
         tokens: Of all its messages within a request.
         label: What a mandatory group is, for errors and the ledger; empty for others.
-        lasting: Of the tokens, those that shortening leaves: of what its maker alone can read, in
-            rows that have no shorter form.
+        native: Of the tokens, those of what its maker alone can read, by row; or empty.
         yields: Whether its shorter form may stand for it, though it is mandatory.
         whole: The group as it was said, where a limit does not let it be sent so: then ``rows``
             are the shorter ones, and ``tokens`` 0 if these are not sent either.
@@ -139,7 +144,7 @@ class Group:
     rows: tuple[ContextRow, ...]
     tokens: int
     label: str = ""
-    lasting: int = 0
+    native: tuple[int, ...] = ()
     yields: bool = False
     whole: Group | None = None
     why: str = ""
@@ -278,6 +283,39 @@ def _mandatory_then(newest: Sequence[Group], *, asked: bool) -> Iterator[Group]:
             if users == 2:
                 return
 
+
+class Room(NamedTuple):
+    """How large a request may be, in tokens.
+
+    Attributes:
+        limit: Up to which nothing loses detail.
+        least: That it should have, if there are groups for it.
+        most: That it may have to come to these: a first limit, and where that is none, a second.
+        strict: Refuses what cannot fit; otherwise all that may be dropped is, but the summaries.
+        newest: Whether the newest group for which there is room is sent in any case.
+    """
+
+    limit: int
+    least: int
+    most: tuple[int, ...]
+    strict: bool = False
+    newest: bool = True
+
+
+def whole(past: Past) -> Plan:
+    """Return the plan that keeps everything."""
+    past.read_all()
+    groups = past.with_standing(past.groups, 0)
+    return Plan(tuple(map(Planned.whole, groups)), all_read=True)
+
+
+def holds(planned: Sequence[Planned], key: tuple[int, int]) -> bool:
+    """Whether a group is among these, which are in order."""
+    place = bisect_left(planned, key, key=_key)
+    return place < len(planned) and planned[place].group.key == key
+
+
+_key = attrgetter("group.key")
 
 READ_OUTPUT = "read_output"
 """The name of the tool that reads whole outputs; see `agent_eventstore.artifacts`."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -41,6 +41,8 @@ from projections.context import (
 )
 from projections.context.compression.search import Embedding, embedded, without_embedding
 from projections.context.compression.strategy import Strategy
+from projections.context.levels import KeptLevels
+from projections.context.planning import LookForLevels
 from projections.context.plans import groups_of
 from projections.context.recall import embedding_of, retrieves
 from projections.context.requests import recorded_request
@@ -171,6 +173,7 @@ class ContextReading:
         run: Of which run the request is told; True for the active one, None as the mode asks for.
         at: The version to go back to; None for the present.
         options: What else goes to `build`: model, limits, tools, format, provider.
+        levels: What the last attempt has made of lower levels of detail.
     """
 
     store: EventStore
@@ -184,16 +187,21 @@ class ContextReading:
     run: bool | str | None
     at: int | None
     options: Mapping[str, Any]
+    levels: list[KeptLevels] = field(init=False, default_factory=list)
 
     def view(self, strategy: Strategy) -> ContextView:
         """Read the view; a strategy whose embedding fails goes on without it, and says so."""
         try:
-            return self._answer(strategy)
+            view = self._answer(strategy)
         except EmbeddingFailed as error:
             lesser = without_embedding(strategy)
             if lesser is strategy:
                 raise
-            return replace(self._answer(lesser), notes=(f"searched by words alone: {error}",))
+            told = f"searched by words alone: {error}"
+            view = replace(self._answer(lesser), notes=(told,))
+        if self.levels:
+            self.levels[-1].keep(self.store, PATIENCE_MS)
+        return view
 
     def _answer(self, strategy: Strategy) -> ContextView:
         with_runs = self.mode == "run" if self.run is None else bool(self.run)
@@ -299,10 +307,14 @@ class ContextReading:
         head: Head | None = None,
     ) -> ContextView:
         memo = recent = None
+        look_for: LookForLevels = lambda rows: None  # noqa: E731
         # What is folded in memory is gone afterwards; and few read what was kept out.
         kept = not (self.store.read_only or generation.in_memory)
         if self.at is None and kept and not self._excluded:
             recent, memo = self.memory.of(rows, connection, generation, self.conversation_id, head)
+        if self.at is None and kept:
+            self.levels.append(KeptLevels(self.conversation_id))
+            look_for = partial(self.levels[-1].look_for, connection)
         policy = (asked.active.tool_policy or ToolPolicy()).merge(self.policy)
         tools = permitted(self.tools, policy)
         composed = compose(
@@ -320,6 +332,7 @@ class ContextReading:
             settings=self.settings,
             strategy=strategy,
             memo=memo,
+            look_for_levels=look_for,
             **self.options,
         )
         if recent is not None:

@@ -21,12 +21,13 @@ from typing import Any, Literal
 from eventstore.errors import RowDamaged
 from eventstore.sql.dialect import text_out
 from eventstore.sql.types import json_out
+from projections.context.counting import ENCODING, CountedMessages
 from projections.context.prompts import QuotedMessages, message_of
 from projections.engine.projection import Column, ReadTable
 from projections.engine.quoting import PLACE
-from projections.tokens import Count, counts, tokenizer_for
+from projections.tokens import Count
 
-__all__ = ["COLUMNS", "CONTEXT_MESSAGES", "ENCODING", "ContextRow", "Kind", "StoredRow", "counted"]
+__all__ = ["COLUMNS", "CONTEXT_MESSAGES", "ENCODING", "ContextRow", "Kind", "StoredRow"]
 
 
 Kind = Literal["user", "assistant", "tool", "summary", "error", "system", "notebook", "aside"]
@@ -56,11 +57,8 @@ CONTEXT_MESSAGES = ReadTable(
         Column("summary_version", "integer"),
         Column("full_alias", "text"),
         Column("ordinal", "integer"),
-        Column("shorter", "json"),
-        Column("shorter_tokens", "integer"),
-        Column("facts", "text"),
-        Column("names", "text"),
-        Column("gist", "text"),
+        Column("given", "json"),
+        Column("result", "json"),
         Column("native", "json"),
         Column("native_tokens", "integer"),
         *PLACE,
@@ -73,16 +71,27 @@ CONTEXT_MESSAGES = ReadTable(
     # Retractions and summaries look for these.
     sparse=("summarised_by", "summary_version", "result_version"),
     storage=QuotedMessages(),
+    counting=CountedMessages(),
 )
 
-ENCODING = "o200k_base"
-"""What the tokens of rows are counted with."""
 
-_TOKENIZER = tokenizer_for(ENCODING)
+class _Noting:
+    """Holds one thing that was made of a row, for as long as the row itself is held."""
+
+    __slots__ = ("_noted",)
+
+    @property
+    def noted(self) -> Any:
+        """What `note` was given; None before."""
+        return getattr(self, "_noted", None)
+
+    def note(self, made: Any) -> None:
+        """Hold what was made of the row; it is no part of its value."""
+        object.__setattr__(self, "_noted", made)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ContextRow:
+class ContextRow(_Noting):
     """One row of ``context_messages``.
 
     Attributes:
@@ -101,11 +110,11 @@ class ContextRow:
         full_alias: The path under which a model may ask for the whole output.
         ordinal: The how-manieth message of the conversation it is; None for results and for what
             is rendered apart (system part, notebook, summaries).
-        shorter: The message at less detail; None if there is no shorter form.
-        shorter_tokens: Of that, counted as ``tokens`` are.
-        facts: What a gist of the message may hold, a line each, behind the letter of its kind.
-        names: Of the tools that the message calls, with blanks between.
-        gist: What a gist says instead, if the product wrote one.
+        given: What was given for lower levels of detail, which are otherwise made when a request
+            needs them: contents under ``shortened`` and ``facts``; see
+            `projections.context.levels`.
+        result: Of a tool row that shows a result, what stands with its shorter form: ``tool``,
+            ``status`` and ``path``.
         native: What the message cannot carry, for the format that can: of an assistant what its
             maker wants back verbatim, of a tool its status and images; see
             `projections.context.formats.chat`. None in a row that stands for a shortened one.
@@ -121,7 +130,7 @@ class ContextRow:
     source_versions: list[int]
     tokens_exact: bool = True
     tokens_margin: float = 0.0
-    encoding: str = _TOKENIZER.name
+    encoding: str = ENCODING
     sealed: bool = False
     hidden: str | None = None
     summarised_by: int | None = None
@@ -133,11 +142,8 @@ class ContextRow:
     summary_version: int | None = None
     full_alias: str | None = None
     ordinal: int | None = None
-    shorter: dict[str, Any] | None = None
-    shorter_tokens: int | None = None
-    facts: str | None = None
-    names: str | None = None
-    gist: str | None = None
+    given: dict[str, str] | None = None
+    result: dict[str, Any] | None = None
     native: dict[str, Any] | None = None
     native_tokens: int = 0
 
@@ -177,18 +183,6 @@ class ContextRow:
 
 
 _FIELDS = tuple(field.name for field in fields(ContextRow))
-
-
-def counted(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns that hold a message: itself and its tokens."""
-    count = counts.count(message, _TOKENIZER)
-    return {
-        "message": message,
-        "tokens": count.tokens,
-        "tokens_exact": count.exact,
-        "tokens_margin": count.margin,
-        "encoding": _TOKENIZER.name,
-    }
 
 
 COLUMNS = tuple(field.name for field in fields(ContextRow))
@@ -257,7 +251,6 @@ _PLAIN = [
         "tokens",
         "encoding",
         "ordinal",
-        "shorter_tokens",
         "native_tokens",
     )
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -132,9 +132,9 @@ class CatchUp:
             if page:
                 self.version, self._chain = page[-1].version, page[-1].chain
                 self._look_for_counts(connection, page)
-                with self._counts.active():
-                    for fold in self._folds:
-                        fold.feed(page)
+                for fold in self._folds:
+                    fold.feed(page)
+                    fold.fill(self._counts, stream)
                 bound = BoundFolds.of(connection, self._folds, stream)
                 self._bound = [bound, self._counts.bind(dialect_of(connection))]
             self._most, self._count, self.done = most, len(page), not page
@@ -282,22 +282,23 @@ def fold_anew(
 ) -> list[Fold]:
     """Return folds of the whole conversation, or of the versions below ``before``, in memory.
 
-    Reads events alone, in the caller's transaction, and writes nothing. Tokens are taken from
+    Reads alone, in the caller's transaction, and writes nothing. Tokens are taken from
     ``counts``, which then holds what was counted; without it they are counted anew.
 
     Raises:
         ProjectionFailed: A fold raised, or an event cannot be read.
     """
     folds, after = [begin(generation) for generation in generations], 0
-    if counts is not None:
-        counts.read_ahead()
-    with counts.active() if counts else nullcontext():
-        while page := _page(connection, folds, conversation_id, after, before):
-            for fold in folds:
-                fold.feed(page)
-            after = page[-1].version
-            if len(page) < _PAGE:
-                break
+    while page := _page(connection, folds, conversation_id, after, before):
+        for fold in folds:
+            fold.feed(page)
+        after = page[-1].version
+        if len(page) < _PAGE:
+            break
+    counts = counts or TokenCounts()
+    counts.read_ahead()
+    for fold in folds:
+        fold.fill(counts, conversation_id)
     return folds
 
 
@@ -323,8 +324,8 @@ def resume(
     while page := _page(connection, [fold], conversation_id, fold.version):
         if fold.version == 0 or len(page) > _FEW:
             counts.read_ahead()
-        with counts.active():
-            fold.feed(page)
+        fold.feed(page)
+    fold.fill(counts, conversation_id)
     return fold
 
 

@@ -36,7 +36,7 @@ from projections.engine import heads
 from projections.engine import rows as row_statements
 from projections.engine.generations import Generation, is_gone
 from projections.engine.heads import Head
-from projections.engine.projection import Change, Patch, Projection, Put, ReadTable, State
+from projections.engine.projection import Change, Counter, Patch, Projection, Put, ReadTable, State
 from projections.engine.tables import stored
 from projections.errors import ProjectionFailed
 
@@ -130,6 +130,18 @@ class RowBuffer:
             else:
                 self._earlier += [self._rows, change]
                 self._begin()
+
+    def fill(self, counter: Counter) -> None:
+        """Count the tokens that the rows are to say; see `Counting`."""
+        for name, declared in self._declared.items():
+            if (counting := declared.counting) is None:
+                continue
+            for step in (*self._earlier, self._rows):
+                if not isinstance(step, Patch):
+                    for values in step[name].values():
+                        counting.fill(values, counter)
+                elif step.table == name:
+                    counting.fill(step.values, counter)
 
     def complete_rows(self, table: str) -> list[dict[str, Any]]:
         """Return a table's rows with every column, those never set as None."""
@@ -271,11 +283,18 @@ class Fold:
                         add(changes)
                     version, chain = event.version, event.chain
         except Exception as error:
-            if not is_own_fault(error):
-                raise  # A fold asks for token counts that are kept.
             raise ProjectionFailed(projection.name, event.conversation_id, event.version) from error
         finally:
             self.state, self.version, self.chain = state, version, chain
+
+    def fill(self, counter: Counter, conversation_id: UUID) -> None:
+        """Count the tokens that the rows are to say, before they are bound.
+
+        Raises:
+            ProjectionFailed: What the fold has made cannot be counted.
+        """
+        with blamed(self.generation, conversation_id, self.version):
+            self.buffer.fill(counter)
 
 
 def is_own_fault(error: Exception) -> bool:

@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from eventstore.events import RecordedEvent
+from projections.tokens import Count, Tokenizer
 
 __all__ = [
     "Change",
     "Column",
     "ColumnType",
+    "Counter",
+    "Counting",
     "Patch",
     "Projection",
     "Put",
@@ -65,6 +68,27 @@ class Storage(Protocol):
         """
 
 
+class Counter(Protocol):
+    """Counts tokens; what was counted before is remembered."""
+
+    def count(self, message: Mapping[str, Any], tokenizer: Tokenizer) -> Count:
+        """Return the tokens of one message within a request."""
+
+    def count_text(self, text: str, tokenizer: Tokenizer) -> Count:
+        """Return the tokens of a text alone."""
+
+
+class Counting(Protocol):
+    """The columns of a table that say how many tokens others have: the engine fills them.
+
+    A fold counts nothing, so that it needs neither a tokenizer nor what was counted before. Equal
+    countings must be equal values.
+    """
+
+    def fill(self, values: dict[str, Any], counter: Counter) -> None:
+        """Set the counts of what these columns hold, in place; called before they are written."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadTable:
     """A table that a projection fills, and the stable SQL view of the same name.
@@ -74,7 +98,8 @@ class ReadTable:
     ``columns``; empty for one row a conversation). ``indexes`` are lists of column names that
     are indexed with ``conversation_id`` in front; ``lookups`` are indexed as they stand, for
     questions across conversations; ``sparse`` names columns that are NULL in most rows, the others
-    of which are indexed. ``storage`` is None if rows are kept as they are.
+    of which are indexed. ``storage`` is None if rows are kept as they are, ``counting`` where no
+    column holds a count of tokens.
     """
 
     name: str
@@ -84,6 +109,7 @@ class ReadTable:
     lookups: tuple[tuple[str, ...], ...] = ()
     sparse: tuple[str, ...] = ()
     storage: Storage | None = None
+    counting: Counting | None = None
 
 
 @dataclass(slots=True)

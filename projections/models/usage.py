@@ -35,10 +35,9 @@ from eventstore.events import (
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, Draft, Row
 from projections.engine.projection import Change, ReadTable, State
-from projections.errors import EncodingNotBundled
-from projections.tokens import counts
+from projections.tokens.estimates import EstimatedColumn, Written
 
-__all__ = ["USAGE", "UsageProjection", "UsageRow", "cost_usd", "estimated_tokens"]
+__all__ = ["USAGE", "UsageProjection", "UsageRow", "cost_usd"]
 
 
 if TYPE_CHECKING:
@@ -156,7 +155,6 @@ def _tiered() -> type:
 
 
 _TABLE = "usage_by_call"
-_ESTIMATING_MODEL = "o200k_base"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +218,7 @@ class UsageProjection:
             ("llm_call_id",),
             folding.columns_of(UsageRow),
             lookups=(("day", "model"),),
+            counting=EstimatedColumn("estimated_completion_tokens"),
         ),
     )
 
@@ -283,9 +282,7 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
     values = _end(draft, own_id, call, called) | {"status": "ok", "error_kind": None}
     values |= _tokens(message.usage, called, draft.event.occurred_at)
     if message.usage is None:
-        values["estimated_completion_tokens"] = estimated_tokens(
-            _written(message), called.get("model")
-        )
+        values["estimated_completion_tokens"] = Written(_said(message), called.get("model"))
     _set_times(values, draft, call, message.duration_ms)
     if message.first_token_ms is not None:
         values["first_token_ms"] = message.first_token_ms
@@ -305,7 +302,7 @@ def _error(draft: Draft, error: LlmError) -> None:
     partial = (error.partial_reasoning, error.partial_text)
     pieces = [*partial, *(call.arguments_text for call in error.partial_tool_calls)]
     if error.usage is None and any(pieces):
-        values["estimated_completion_tokens"] = estimated_tokens(pieces, called.get("model"))
+        values["estimated_completion_tokens"] = Written(pieces, called.get("model"))
     _set_times(values, draft, call, error.duration_ms)
     draft.keep("ended", own_id, "error", CLOSED_LIMIT)
     draft.put(_TABLE, (own_id,), values)
@@ -373,21 +370,9 @@ def _tokens(
     }
 
 
-def _written(message: AssistantMessage) -> list[str]:
+def _said(message: AssistantMessage) -> list[str]:
     calls = (text for call in message.tool_calls for text in (call.name, call.arguments_text))
     return [folding.text_of(message.parts), *calls]
-
-
-def estimated_tokens(pieces: Sequence[str], model: str | None) -> int:
-    """Return the tokens of texts by this project's count; of an unknown model, by another's."""
-    # Loading the tokenizer takes a while, and most calls report their usage.
-    from projections.tokens import tokenizer_for
-
-    try:
-        tokenizer = tokenizer_for(model or _ESTIMATING_MODEL)
-    except EncodingNotBundled:
-        tokenizer = tokenizer_for(_ESTIMATING_MODEL)
-    return sum(counts.count_text(piece, tokenizer).tokens for piece in pieces if piece)
 
 
 _HANDLERS: dict[type, folding.Handler] = {

@@ -41,7 +41,9 @@ from projections.tokens import Count, Tokenizer, count_message
 __all__ = [
     "TABLE",
     "BoundCounts",
+    "Digest",
     "TokenCounts",
+    "canonical",
     "count",
     "count_all",
     "count_text",
@@ -217,7 +219,7 @@ class TokenCounts:
                 salt=_VERSION,
             )
         digest = begun.copy()
-        digest.update(_canonical(content))
+        digest.update(canonical(content))
         return digest.digest()
 
     def _find(self, digest: bytes) -> Count | None:
@@ -274,14 +276,10 @@ class BoundCounts:
     def of(cls, dialect: SqlDialect, several: Sequence[TokenCounts]) -> BoundCounts:
         """Bind what is new."""
         rows = [
-            (
-                str(each._conversation_id),
-                digest,
-                count.tokens,
-                None if count.exact else count.margin,
-            )
+            (owner, digest, count.tokens, None if count.exact else count.margin)
             for each in several
             if each._conversation_id is not None
+            for owner in [str(each._conversation_id)]
             for digest, count in each._new.items()
         ]
         if not rows:
@@ -355,7 +353,7 @@ def is_there(connection: AnyConnection) -> bool:
     return found
 
 
-def _canonical(content: Any) -> bytes:
+def canonical(content: Any) -> bytes:
     """Return what a digest is made of: equal messages give equal bytes, and others do not.
 
     Below a message's own keys the order counts: a parser and the database keep it.

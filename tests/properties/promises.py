@@ -17,6 +17,7 @@ import pytest
 from projections.context import ContextRow, ContextSettings, ContextView, ListRowSource, build
 from projections.context.compression import strategies, strategy_of
 from projections.context.formats import FORMATS
+from projections.context.levels import lower
 from projections.context.prompts import DIGEST_HEADER
 from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages, tokenizer_for
@@ -242,7 +243,9 @@ def _told_by_ledger(rows: Sequence[ContextRow], view: ContextView) -> list[Any]:
         if entry.action == "kept":
             said += [_plain({"role": row.role, **row.message}) for row in group]
         elif entry.action == "shortened":
-            said += [_plain({"role": row.role, **(row.shorter or row.message)}) for row in group]
+            said += [
+                _plain({"role": row.role, **(lower(row).shortened or row.message)}) for row in group
+            ]
         elif entry.action == "summarised" and not any(map(is_digest, said)):
             said += [_plain(message) for message in view.messages if is_digest(message)]
     return said
@@ -268,7 +271,7 @@ def levels_of(view: ContextView) -> dict[tuple[int, int], int]:
 def facts_in(rows: Sequence[ContextRow], view: ContextView) -> set[str]:
     """Return the facts of the conversation that the request tells."""
     told = text_of(view.messages)
-    known = {held[1:] for row in rows if row.facts for held in row.facts.split("\n")}
+    known = {fact.text for row in rows for fact in lower(row).facts}
     return {fact for fact in known if fact in told or json.dumps(fact)[1:-1] in told}
 
 

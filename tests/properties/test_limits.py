@@ -27,6 +27,7 @@ from eventstore.events import (
 )
 from projections.context import ContextRow, ContextSettings, ContextView
 from projections.context.compression import strategies
+from projections.context.levels import lower
 from projections.context.plans import groups_of
 from projections.errors import BudgetInfeasible
 from tests.unit.context.log import Log
@@ -169,9 +170,9 @@ def assert_used(log: Log, view: ContextView, some: Limits) -> None:
 
 
 def _as_sent(row: ContextRow, sent: dict[Any, Any]) -> dict[str, Any]:
-    if sent[row.version].action == "kept" or row.shorter is None:
+    if sent[row.version].action == "kept" or lower(row).shortened is None:
         return {}
-    return {"message": row.shorter, "tokens": row.shorter_tokens}
+    return {"message": lower(row).shortened, "tokens": lower(row).tokens}
 
 
 def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:

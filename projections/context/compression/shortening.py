@@ -53,12 +53,12 @@ class Preview(NamedTuple):
     Attributes:
         tool: The tool's name.
         status: How the call went.
-        path: Under which the whole output can be had.
+        path: Under which the whole output can be had; None if nobody has said.
     """
 
     tool: str | None
     status: str
-    path: str
+    path: str | None
 
 
 def shorten(message: Mapping[str, Any], preview: Preview | None = None) -> dict[str, Any] | None:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from typing import Any
 
 from eventstore.events import (
     AssistantMessage,
@@ -35,12 +34,10 @@ from eventstore.events import (
 from projections.context import content
 from projections.context.formats.base import OPENAI_CHAT, Json, Wire, call_ids, native_for
 from projections.context.rows import ContextRow
-from projections.tokens import counts, tokenizer_for
 
 __all__ = [
     "SPECIFICATION",
     "WANT_REASONING_BACK",
-    "columns",
     "of_assistant",
     "of_tool",
     "openai_chat",
@@ -85,39 +82,6 @@ def of_tool(payload: ToolResult) -> Json | None:
     ):
         held["content"] = content.user_parts(parts)
     return held or None
-
-
-def columns(native: Json | None) -> dict[str, Any]:
-    """Return the columns of a row that hold it: itself, and the tokens that it adds to a request.
-
-    Plain text is counted, images as the message of a user would be. What is encrypted is estimated
-    at four bytes a token; nobody but its maker can count it.
-    """
-    return {"native": native, "native_tokens": 0 if native is None else _tokens(native)}
-
-
-def _tokens(native: Json) -> int:
-    tokenizer = tokenizer_for("o200k_base")
-    blocks = native.get("content", ())
-    if "specification" not in native:
-        if not blocks:
-            return 0
-        return counts.count({"role": "user", "content": blocks}, tokenizer).tokens
-    opaque = [block.get(key) for block in blocks for key in _ENCRYPTED]
-    size = sum(len(value) for value in opaque if isinstance(value, str))
-    text = _plain_text(native)
-    counted = counts.count_text(text, tokenizer).tokens if text else 0
-    return counted + size * 3 // 16
-
-
-def _plain_text(native: Json) -> str:
-    texts: list[Any] = [native.get("reasoning_content")]
-    for block in native.get("content", ()):
-        texts.append(block.get("thinking"))
-        if block.get("type") == "reasoning":
-            said = [*(block.get("summary") or ()), *(block.get("content") or ())]
-            texts += [part.get("text") for part in said if isinstance(part, dict)]
-    return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
 def _anthropic(payload: AssistantMessage) -> Json | None:

@@ -17,7 +17,9 @@ from projections.context import (
     ListRowSource,
     build,
 )
+from projections.context.counting import CountedMessages
 from projections.engine.projection import Change, Patch, Put, State
+from projections.tokens.counts import TokenCounts
 
 Entry = Payload | UnknownEvent | NewEvent | None
 _COLUMNS = tuple(column.name for column in CONTEXT_MESSAGES.columns)
@@ -64,7 +66,9 @@ class Log:
         return [(message["role"], message["content"]) for message in self.view().messages]
 
     def _apply(self, change: Change) -> None:
-        values = json.loads(json.dumps(change.values))
+        filled = dict(change.values)
+        CountedMessages().fill(filled, TokenCounts())
+        values = json.loads(json.dumps(filled))
         assert set(values) <= set(_COLUMNS)
         if isinstance(change, Put):
             empty = dict.fromkeys(_COLUMNS)

@@ -9,15 +9,18 @@ from eventstore.events import (
     AssistantMessage,
     Invocation,
     ReasoningPart,
+    Retraction,
     Section,
     Sections,
     TextPart,
     ToolCallRequest,
     ToolResult,
     UserMessage,
+    VersionRange,
 )
 from projections.context import ContextSettings
-from projections.context.detail import GroupItem, detailed, plain, shortened, without_result
+from projections.context.detail import GroupItem, plain, shortened, without_result
+from projections.context.levels import Lower, lower
 from projections.context.plans import Group
 from projections.tokens import count_message, tokenizer_for
 from tests.unit.context.log import Log
@@ -42,23 +45,27 @@ def called(content: str, **options: Any) -> Log:
 
 def test_a_message_that_cannot_be_shorter_has_no_lower_level() -> None:
     """Its facts are all that is kept beside it."""
-    columns = detailed({"role": "user", "content": "Hi, I am mia_li_3668."})
-    assert (None, None) == (columns["shorter"], columns["shorter_tokens"])
-    assert "imia_li_3668" == columns["facts"]
+    found = lower(Log([UserMessage.text("Hi, I am mia_li_3668.")]).row(1))
+    assert (None, None) == (found.shortened, found.tokens)
+    assert ["mia_li_3668"] == [fact.text for fact in found.facts]
 
 
 def test_a_shorter_form_is_counted() -> None:
     """And it is shorter."""
-    columns = detailed(LONG)
-    assert tokens(columns["shorter"]) == columns["shorter_tokens"] < columns["tokens"]
+    row = called(json.dumps(ORDERS)).row(2, 1)
+    found = lower(row)
+    assert found.shortened is not None
+    assert found.tokens is not None
+    assert tokens(found.shortened) == found.tokens < row.tokens
 
 
 def test_every_fact_is_in_the_shorter_form() -> None:
     """So a lower level never tells what a higher one does not."""
-    columns = detailed(LONG)
-    facts = [held[1:] for held in columns["facts"].split("\n")]
+    found = lower(called(json.dumps(ORDERS)).row(2, 1))
+    facts = [fact.text for fact in found.facts]
     assert "#W237815" in facts
-    assert [] == [fact for fact in facts if fact not in columns["shorter"]["content"]]
+    assert found.shortened is not None
+    assert [] == [fact for fact in facts if fact not in found.shortened["content"]]
 
 
 def test_sections_go_before_what_is_made_here() -> None:
@@ -68,29 +75,35 @@ def test_sections_go_before_what_is_made_here() -> None:
         summary=(Section(key="result", text="Nine orders."),),
         gist=(Section(text="9 orders"),),
     )
-    columns = detailed(LONG, sections)
-    assert {"role": "tool", "content": "# result\nNine orders."} == columns["shorter"]
-    assert "9 orders" == columns["gist"]
+    row = called(json.dumps(ORDERS), sections=sections).row(2, 1)
+    assert {"role": "tool", "content": "# result\nNine orders."} == lower(row).shortened
+    assert "9 orders" == GroupItem(Group((row,), row.tokens), TOKENIZER).gist
 
 
 def test_a_section_that_is_longer_than_the_message_is_not_used() -> None:
     """A lower level is never larger."""
     sections = Sections(live=(), summary=(Section(text="much longer " * 30),))
-    assert None is detailed({"role": "user", "content": "short"}, sections)["shorter"]
+    message = UserMessage(parts=(TextPart(text="short"),), sections=sections)
+    assert None is lower(Log([message]).row(1)).shortened
 
 
 def test_plain_columns_have_no_lower_level() -> None:
     """What is sent as it is, or not at all, holds nothing of the columns for it."""
-    columns = plain(LONG)
-    lower = ("shorter", "shorter_tokens", "facts", "names", "gist")
-    assert [None] * 5 == [columns[name] for name in lower]
+    assert {"message": LONG, "given": None, "result": None} == plain(LONG)
+
+
+def test_a_placeholder_has_no_lower_level() -> None:
+    """It stands for a result that nobody has."""
+    log = called(json.dumps(ORDERS))
+    log.add(Retraction(versions=(VersionRange(first=3, last=3),)))
+    assert Lower() == lower(log.row(2, 1))
 
 
 def test_a_shortened_row_is_the_shorter_message() -> None:
     """With its tokens, and without what belongs to the whole one."""
     row = called(json.dumps(ORDERS)).row(2, 1)
     short = shortened(row)
-    assert (row.shorter, row.shorter_tokens, None) == (short.message, short.tokens, short.native)
+    assert (*lower(row)[:2], None) == (short.message, short.tokens, short.native)
 
 
 def test_a_row_without_a_shorter_form_stays() -> None:
@@ -104,7 +117,7 @@ def test_a_result_that_is_not_shown_leaves_nothing() -> None:
     log = called(json.dumps(ORDERS), alias="@state/x")
     row = without_result(log.row(2, 1))
     assert tokens(row.message) == row.tokens
-    assert (None, None, True) == (row.facts, row.shorter, row.sealed)
+    assert (Lower(), True) == (lower(row), row.sealed)
     assert log.row(1) == without_result(log.row(1))
 
 
@@ -115,11 +128,11 @@ class TestGroupItem:
         """Of the call and of its result."""
         rows = tuple(called(json.dumps(ORDERS)).rows()[1:])
         item = GroupItem(Group(rows, sum(row.tokens for row in rows)), TOKENIZER)
-        assert sum(row.shorter_tokens or row.tokens for row in rows) == item.shorter_tokens
+        assert sum(lower(row).tokens or row.tokens for row in rows) == item.shorter_tokens
         assert ["mia_li_3668", "#W237810"] == [fact.text for fact in item.facts[:2]]
         assert "2 find_orders" == item.label
         assert item.shorter is not None
-        assert (rows[0].message, rows[1].shorter) == item.shorter
+        assert (rows[0].message, lower(rows[1]).shortened) == item.shorter
 
     def test_another_encoding_is_counted(self) -> None:
         """Stored sizes serve the encoding that they were made with."""
@@ -127,7 +140,9 @@ class TestGroupItem:
         rows = tuple(called(json.dumps(ORDERS)).rows()[1:])
         whole = sum(count_message(row.message, other).tokens for row in rows)
         item = GroupItem(Group(rows, whole), other)
-        expected = sum(count_message(row.shorter or row.message, other).tokens for row in rows)
+        expected = sum(
+            count_message(lower(row).shortened or row.message, other).tokens for row in rows
+        )
         assert expected == item.shorter_tokens
 
     def test_thoughts_of_a_row_that_is_not_shortened_are_paid_for(self) -> None:
@@ -146,5 +161,5 @@ class TestGroupItem:
         view = log.view(max_tokens=whole - 20, **options)
         [entry] = [entry for entry in view.ledger if entry.action == "shortened"]
         rows = log.rows()[1:3]
-        short = sum(row.shorter_tokens or row.tokens for row in rows)
+        short = sum(lower(row).tokens or row.tokens for row in rows)
         assert short + rows[0].native_tokens == entry.tokens_after

@@ -16,7 +16,7 @@ from tests.unit.context.log import Log
 
 CALL = ToolCallRequest(name="find", arguments_text='{"id": "#W2378156"}')
 ROWS = Log([UserMessage.text("Hello. " * 90), AssistantMessage(tool_calls=(CALL,))]).rows()
-_JSON = ("message", "shorter", "source_versions", "native")
+_JSON = ("message", "given", "result", "source_versions", "native")
 _FLAGS = ("tokens_exact", "sealed")
 
 
@@ -70,7 +70,7 @@ def test_a_message_that_is_quoted_is_put_together() -> None:
 def test_a_column_without_a_value_is_none() -> None:
     """Whatever its type."""
     stored = StoredRow(raw(ROWS[2]))
-    assert (None, None, None) == (stored.shorter, stored.native, stored.facts)
+    assert (None, None, None) == (stored.given, stored.native, stored.result)
 
 
 def test_it_can_be_shortened() -> None:

@@ -10,6 +10,7 @@ from uuid import UUID
 from eventstore.events import Meta, Payload, RecordedEvent, UnknownEvent
 from eventstore.ids import derived_id
 from projections.engine.projection import Change, Projection, Put, State
+from projections.tokens.counts import TokenCounts
 
 __all__ = ["CONVERSATION", "START", "Entry", "apply", "fold", "history", "record", "rows"]
 
@@ -63,17 +64,21 @@ def apply(changes: Iterable[Change], projection: Projection | None = None) -> Ta
     With the projection, the rows hold their key columns too, and a `Patch` may match by them.
     """
     keys = {table.name: table.key for table in projection.tables} if projection else {}
+    countings = {each.name: each.counting for each in projection.tables} if projection else {}
     tables: Tables = {}
     for change in changes:
         table = tables.setdefault(change.table, {})
+        values = dict(change.values)
+        if (counting := countings.get(change.table)) is not None:
+            counting.fill(values, TokenCounts())
         if isinstance(change, Put):
             key_columns = dict(zip(keys.get(change.table, ()), change.key, strict=False))
-            table.setdefault(change.key, key_columns).update(change.values)
+            table.setdefault(change.key, key_columns).update(values)
             continue
         for row in table.values():
             value = row.get(change.column)
             if value is not None and change.first <= value <= change.last:
-                row.update(change.values)
+                row.update(values)
     return tables
 
 

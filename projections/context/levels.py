@@ -1,0 +1,267 @@
+"""A row at lower levels of detail: made when a request first needs it, and kept beside the rows.
+
+A fold makes none: of most rows no request ever asks. What is made is a pure function of the row,
+and stands in the table ``lower_levels`` under a digest of what it was made of and of the version
+of the algorithm, so that it serves every generation. The table is no source of truth: what is
+missing there, or damaged, is made anew; it loses what it knows of a conversation when that is
+erased.
+
+What the product wrote for a level (document 004, ``sections``) goes before what is made here. A
+row has no level that is not shorter than the one above it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from operator import itemgetter
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, Table, Text
+
+from eventstore import EventStore
+from eventstore.blobs import alias_of
+from eventstore.erasure import erasure_count, erasure_lock
+from eventstore.errors import DatabaseBusy
+from eventstore.ids import call_id
+from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
+from eventstore.sql.migrate import schema_lock
+from eventstore.sql.traces import without_statistics
+from eventstore.sql.types import Id
+from projections.context.compression.facts import Fact, FactKind, lasting_facts
+from projections.context.compression.shortening import Preview, shorten
+from projections.context.counting import ENCODING
+from projections.context.limits import chars_of
+from projections.context.rows import ContextRow
+from projections.tokens import counts, tokenizer_for
+from projections.tokens.counts import Digest, canonical
+
+__all__ = ["KeptLevels", "Lower", "lower"]
+
+_TABLE = Table(
+    "lower_levels",
+    MetaData(),
+    Column("conversation_id", Id, nullable=False),
+    Column("digest", Digest, nullable=False),
+    # JSON in ASCII: content and tokens of the shortened message, then its facts.
+    Column("held", Text, nullable=False),
+    PrimaryKeyConstraint("conversation_id", "digest", name="pk_lower_levels"),
+    sqlite_with_rowid=False,
+)
+
+_VERSION = b"1"
+"""Raised when shortening or facts change, so that what was made before is not found any more."""
+
+_MOST_AT_ONCE = 500  # digests in one query
+_LEAST_KEPT = 16  # fewer are made again sooner than a transaction writes them
+
+_TOKENIZER = tokenizer_for(ENCODING)
+_LETTERS: dict[FactKind, str] = {"identifier": "i", "name": "n", "phrase": "p", "term": "t"}
+_KINDS = {letter: kind for kind, letter in _LETTERS.items()}
+
+_IS_THERE = Statement(
+    "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'lower_levels'",
+    "SELECT count(to_regclass('lower_levels'))",
+)
+_WRITE = """
+    INSERT INTO lower_levels (conversation_id, digest, held) VALUES ({}, {}, {})
+    ON CONFLICT (conversation_id, digest) DO UPDATE SET held = excluded.held
+    """
+_READ = "SELECT digest, held FROM lower_levels WHERE conversation_id = {} AND digest IN "
+
+
+class Lower(NamedTuple):
+    """What a row says at lower levels of detail.
+
+    Attributes:
+        shortened: The message at less detail; None if there is no shorter form.
+        tokens: Of that, counted as the row's own are.
+        facts: What is left of the message in a digest.
+    """
+
+    shortened: dict[str, Any] | None = None
+    tokens: int | None = None
+    facts: tuple[Fact, ...] = ()
+
+
+_NONE = Lower()
+
+
+def lower(row: ContextRow) -> Lower:
+    """Return the lower levels of a row, which are made once for as long as the row is held."""
+    if row.noted is None:
+        row.note(_made(row, _shorter(row)) if _has_levels(row) else _NONE)
+    found: Lower = row.noted
+    return found
+
+
+class KeptLevels:
+    """The lower levels of one conversation's rows, from one request to the next."""
+
+    def __init__(self, conversation_id: UUID) -> None:
+        self._conversation_id = conversation_id
+        self._new: dict[bytes, Lower] = {}
+        self._erasures = 0
+        self._there = True
+
+    def look_for(self, connection: AnyConnection, rows: Iterable[ContextRow]) -> None:
+        """Note at each row its lower levels: kept ones, found in few queries, or new ones.
+
+        Args:
+            connection: In the transaction that has read the rows.
+            rows: Any.
+        """
+        lacking: dict[bytes, list[ContextRow]] = {}
+        for row in rows:
+            if row.noted is None:
+                if _has_levels(row):
+                    lacking.setdefault(self._digest(row), []).append(row)
+                else:
+                    row.note(_NONE)
+        if not lacking:
+            return
+        found: dict[bytes, str] = {}
+        if len(lacking) >= _LEAST_KEPT:
+            self._erasures = erasure_count(connection, [self._conversation_id])
+            self._there = _is_there(connection)
+            found = self._read(connection, list(lacking)) if self._there else {}
+        new: dict[bytes, tuple[ContextRow, dict[str, Any] | None]] = {}
+        for digest, equal in lacking.items():
+            made = _loaded(found.get(digest), equal[0].message)
+            if made is None:
+                new[digest] = equal[0], _shorter(equal[0])
+            else:
+                _note(equal, made)
+        counts.recall([shorter for _, shorter in new.values() if shorter is not None], _TOKENIZER)
+        for digest, (row, shorter) in new.items():
+            made = self._new[digest] = _made(row, shorter)
+            _note(lacking[digest], made)
+
+    def keep(self, store: EventStore, patience_ms: int) -> None:
+        """Write what was made, if it is much; a busy database is no reason to fail."""
+        if len(self._new) < _LEAST_KEPT:
+            return
+        stream = self._conversation_id
+        with suppress(DatabaseBusy):
+            if not self._there:
+                with schema_lock(store.engine, patience_ms=patience_ms) as connection:
+                    _TABLE.create(connection, checkfirst=True)
+                    without_statistics(connection, [_TABLE.name])
+            with store.writing(durable=False, patience_ms=patience_ms) as connection:
+                erasure_lock(connection, stream)
+                # What was erased since it was read must leave nothing.
+                if erasure_count(connection, [stream]) == self._erasures:
+                    self._write(connection)
+
+    def _write(self, connection: AnyConnection) -> None:
+        dialect, run = dialect_of(connection), cursor(connection)
+        owner = dialect.from_id(self._conversation_id)
+        # In one order everywhere, so that two writers cannot wait for each other.
+        rows = [
+            (owner, digest if dialect.is_sqlite else UUID(bytes=digest), _dumped(made))
+            for digest, made in sorted(self._new.items(), key=itemgetter(0))
+        ]
+        run.executemany(_WRITE.replace("{}", "?" if dialect.is_sqlite else "%s"), rows)
+        run.close()
+
+    def _digest(self, row: ContextRow) -> bytes:
+        digest = blake2b(
+            digest_size=16, key=self._conversation_id.bytes, person=b"levels", salt=_VERSION
+        )
+        digest.update(canonical([row.kind, row.message, row.tokens, row.given, row.result]))
+        return digest.digest()
+
+    def _read(self, connection: AnyConnection, digests: list[bytes]) -> dict[bytes, str]:
+        dialect, run = dialect_of(connection), cursor(connection)
+        owner = dialect.from_id(self._conversation_id)
+        found: dict[bytes, str] = {}
+        for start in range(0, len(digests), _MOST_AT_ONCE):
+            some = digests[start : start + _MOST_AT_ONCE]
+            query = f"{_READ} ({', '.join(['{}'] * len(some))})"
+            bound = some if dialect.is_sqlite else [UUID(bytes=each) for each in some]
+            mark = "?" if dialect.is_sqlite else "%s"
+            run.execute(query.replace("{}", mark), [owner, *bound])
+            for digest, held in run.fetchall():
+                found[digest if dialect.is_sqlite else digest.bytes] = held
+        run.close()
+        return found
+
+
+def _note(rows: Iterable[ContextRow], made: Lower) -> None:
+    for row in rows:
+        row.note(made)
+
+
+def _is_there(connection: AnyConnection) -> bool:
+    """Whether the table exists."""
+    run = cursor(connection)
+    run.execute(_IS_THERE.on(dialect_of(connection)))
+    found = bool(run.fetchone()[0])
+    run.close()
+    return found
+
+
+def _has_levels(row: ContextRow) -> bool:
+    if row.kind == "tool":
+        return row.result is not None  # Otherwise it is a placeholder.
+    return row.kind in ("user", "assistant", "error")
+
+
+def _shorter(row: ContextRow) -> dict[str, Any] | None:
+    """Return the message at less detail, if it has fewer characters; nothing is counted."""
+    message, given = row.message, row.given or {}
+    if row.kind == "error":
+        return _with_content(message, given.get("shortened"))
+    if "shortened" in given:
+        shorter = _with_content(message, given["shortened"])
+    else:
+        shorter = shorten(message, _preview(row))
+    if shorter is None or chars_of(shorter) > chars_of(message):
+        return None
+    return shorter
+
+
+def _preview(row: ContextRow) -> Preview | None:
+    if row.result is None:
+        return None
+    preview = Preview(**row.result)
+    if preview.path is None:
+        alias = alias_of(call_id(row.version, row.part - 1), str(row.message["content"]))
+        preview = preview._replace(path=alias)
+    return preview
+
+
+def _made(row: ContextRow, shorter: dict[str, Any] | None) -> Lower:
+    tokens = None if shorter is None else counts.count(shorter, _TOKENIZER).tokens
+    if tokens is None or tokens >= row.tokens:
+        shorter = tokens = None
+    if row.kind == "error":
+        return Lower(shorter, tokens)
+    return Lower(shorter, tokens, lasting_facts((row.message,), (shorter or row.message,)))
+
+
+def _with_content(message: Mapping[str, Any], content: str | None) -> dict[str, Any] | None:
+    return None if content is None else {**message, "content": content}
+
+
+def _dumped(made: Lower) -> str:
+    content = None if made.shortened is None else made.shortened["content"]
+    facts = [_LETTERS[fact.kind] + fact.text for fact in made.facts]
+    return json.dumps([content, made.tokens, facts])
+
+
+def _loaded(held: Any, message: Mapping[str, Any]) -> Lower | None:
+    """Return what was kept; None if nothing was, or somebody has altered it."""
+    if held is None:
+        return None
+    try:
+        content, tokens, facts = json.loads(held)
+        told = tuple(Fact(each[1:], _KINDS[each[0]]) for each in facts)
+    except (ValueError, TypeError, LookupError):
+        return None
+    if (type(content), type(tokens)) not in ((str, int), (type(None), type(None))):
+        return None
+    return Lower(_with_content(message, content), tokens, told)

@@ -1,0 +1,96 @@
+"""Lower levels of detail are made when a request needs them, and kept beside the rows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from eventstore import EventStore
+from eventstore import events as e
+from eventstore.sql.types import json_out
+from projections import Views
+from projections.context import ContextSettings, ContextView, levels
+from projections.engine.rebuild import rebuild
+
+WHOLE = ContextSettings(steps=False)
+ORDERS = json.dumps([{"order_id": f"#W23781{n}", "status": "delivered"} for n in range(9)])
+
+
+def talk(store: EventStore, cid: UUID, exchanges: int = 20) -> None:
+    """Append exchanges, each with a result that can be shortened."""
+    for number in range(exchanges):
+        call = e.ToolCallRequest(name="find", arguments_text=f'{{"user": "u_{number}"}}')
+        asked = e.AssistantMessage(tool_calls=(call,))
+        last = store.append(cid, [e.UserMessage.text(f"What of u_{number}?"), asked]).version
+        store.append(cid, [e.ToolResult(call_id=f"{last}.0", content=f"[{number}, {ORDERS}]")])
+
+
+def trimmed(store: EventStore, cid: UUID) -> ContextView:
+    """Return a view of half of the conversation's tokens, read by a process that knows nothing."""
+    whole = Views(store).context(cid, settings=WHOLE).tokens.tokens
+    return Views(store).context(cid, max_tokens=whole // 2, settings=WHOLE)
+
+
+def kept(store: EventStore) -> int:
+    """Return how many rows have their lower levels kept."""
+    with store.reading() as connection:
+        if not levels._is_there(connection):
+            return 0
+        query = "SELECT count(*) FROM lower_levels"
+        return int(connection.exec_driver_sql(query).scalar_one())
+
+
+def refuse(*_: Any) -> Any:
+    """Stand in for what must not be called."""
+    raise AssertionError("made again")
+
+
+def test_a_whole_view_makes_none(store: EventStore, cid: UUID) -> None:
+    """Nor does folding: of most rows nobody asks for less."""
+    talk(store, cid)
+    Views(store).context(cid)
+    rebuild(store)
+    assert 0 == kept(store)
+
+
+def test_what_one_process_made_serves_another(
+    store: EventStore, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a rebuild, with the same bytes."""
+    talk(store, cid)
+    view = trimmed(store, cid)
+    assert 0 < kept(store)
+    monkeypatch.setattr(levels, "_shorter", refuse)
+    rebuild(store)
+    assert view.messages == trimmed(store, cid).messages
+
+
+def test_few_are_not_worth_a_transaction(store: EventStore, cid: UUID) -> None:
+    """They are made again sooner."""
+    talk(store, cid, exchanges=3)
+    assert {"kept"} != {entry.action for entry in trimmed(store, cid).ledger}
+    assert 0 == kept(store)
+
+
+@pytest.mark.parametrize("held", ["", "7", "[]", '["x", null, []]', '[null, null, ["?x"]]'])
+def test_what_was_altered_is_made_anew(store: EventStore, cid: UUID, held: str) -> None:
+    """The table is no source of truth."""
+    talk(store, cid)
+    view = trimmed(store, cid)
+    with store.writing() as connection:
+        connection.exec_driver_sql(f"UPDATE lower_levels SET held = '{held}'")
+    assert view.messages == trimmed(store, cid).messages
+    with store.reading() as connection:
+        found = connection.exec_driver_sql("SELECT held FROM lower_levels").scalars()
+        assert all(len(json_out(each)) == 3 for each in found)
+
+
+def test_an_erased_conversation_leaves_none(store: EventStore, cid: UUID) -> None:
+    """They hold its texts."""
+    talk(store, cid)
+    trimmed(store, cid)
+    store.erase(cid, reason="asked to")
+    assert 0 == kept(store)
