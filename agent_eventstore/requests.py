@@ -42,8 +42,8 @@ from projections.context.compression import (
     strategy_of,
 )
 from projections.context.view import digest_of
-from projections.tokens.estimates import estimated_tokens
 from projections.tokens import Count
+from projections.tokens.estimates import estimated_tokens
 
 __all__ = [
     "Content",
