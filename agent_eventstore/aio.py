@@ -14,7 +14,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from agent_eventstore.artifacts import AsyncReadOutput, AsyncTools
-from agent_eventstore.conversation import Conversation, SessionMode
+from agent_eventstore.conversation import Conversation, IfExists, SessionMode
 from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.recovery import Recovery
@@ -52,6 +52,8 @@ class AsyncConversation:
         *,
         mode: Mode = "chat",
         title: str | None = None,
+        key: str | None = None,
+        if_exists: IfExists = "raise",
         conversation_id: StreamId | None = None,
         tenant_id: str | None = None,
         user_id: str | None = None,
@@ -69,6 +71,8 @@ class AsyncConversation:
             store.store,
             mode=mode,
             title=title,
+            key=key,
+            if_exists=if_exists,
             conversation_id=conversation_id,
             tenant_id=tenant_id,
             user_id=user_id,
@@ -88,6 +92,8 @@ class AsyncConversation:
         store: AsyncEventStore,
         conversation_id: StreamId,
         *,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
         session_mode: SessionMode = "interactive",
         session_config: dict[str, Any] | None = None,
         state_directory: str | Path | None = None,
@@ -98,6 +104,8 @@ class AsyncConversation:
             Conversation.open,
             store.store,
             conversation_id,
+            tenant_id=tenant_id,
+            user_id=user_id,
             session_mode=session_mode,
             session_config=session_config,
             state_directory=state_directory,

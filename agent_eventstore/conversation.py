@@ -30,6 +30,7 @@ from agent_eventstore.turn import Turn
 from agent_eventstore.unwritten import Acknowledged
 from agent_eventstore.upkeep import Upkeep, warm
 from eventstore import NO_STREAM, Appended, EventStore, NewEvent, new_id
+from eventstore.errors import ConversationExists, InvalidEvent, WrongExpectedVersion
 from eventstore.events import (
     Meta,
     ModeSwitch,
@@ -40,7 +41,7 @@ from eventstore.events import (
     ToolPolicy,
 )
 from eventstore.events.values import Mode
-from eventstore.ids import to_uuid
+from eventstore.ids import uuid_in
 from eventstore.state_files import delete_erased
 from eventstore.store import StreamId
 from projections import Views
@@ -49,6 +50,7 @@ from projections.models.runs import RunRow
 __all__ = ["Conversation"]
 
 SessionMode = Literal["interactive", "once"]
+IfExists = Literal["raise", "open"]
 
 
 class Conversation:
@@ -94,6 +96,8 @@ class Conversation:
         *,
         mode: Mode = "chat",
         title: str | None = None,
+        key: str | None = None,
+        if_exists: IfExists = "raise",
         conversation_id: StreamId | None = None,
         tenant_id: str | None = None,
         user_id: str | None = None,
@@ -111,9 +115,13 @@ class Conversation:
             store: Where it is kept.
             mode: The mode in which it begins.
             title: What a list of conversations shows.
-            conversation_id: Its id, if the product has one; by default a new one.
-            tenant_id: Whose product.
-            user_id: Whose conversation.
+            key: The product's own name for it, by which it is found within the tenant: any text
+                that is not a UUID, of at most 1,024 bytes. It stays when the content is erased.
+            if_exists: ``open`` to go on with the conversation of this key or id, as `open` does,
+                if there is one: what is said of a new one here is not looked at then.
+            conversation_id: Its id, if the product has one; by default a new one, or the key's.
+            tenant_id: Whose product; any text of at most 1,024 bytes.
+            user_id: Whose conversation; any text of at most 1,024 bytes.
             base_instructions: The system part of later requests.
             tool_policy: Which tools it may use: requests declare no others, and no other runs.
             config: Whatever else the product wants to keep with it.
@@ -124,9 +132,12 @@ class Conversation:
             agent_id: Who writes, when several agents do.
 
         Raises:
-            WrongExpectedVersion: There is a conversation of this id already.
+            ConversationExists: There is a conversation of this id or key already.
+            OwnerMismatch: There is one, which belongs to another tenant or user.
+            InvalidEvent: The key is a UUID, or stands beside an id; or a name cannot be kept.
         """
-        stream = new_id() if conversation_id is None else to_uuid(conversation_id)
+        chosen = _chosen(key, conversation_id)
+        stream = store.stream(chosen, tenant_id=tenant_id, user_id=user_id)
         meta = Meta(session_id=str(new_id()), mode=mode, agent_id=agent_id)
         events = first_events(
             meta,
@@ -137,9 +148,23 @@ class Conversation:
             config=config or {},
         )
         events.append(session_start(meta, session_mode, session_config))
-        done = store.append(
-            stream, events, expected_version=NO_STREAM, tenant_id=tenant_id, user_id=user_id
-        )
+        try:
+            done = store.append(
+                chosen, events, expected_version=NO_STREAM, tenant_id=tenant_id, user_id=user_id
+            )
+        except WrongExpectedVersion as error:
+            if if_exists == "open":
+                return cls.open(
+                    store,
+                    stream,
+                    tenant_id=tenant_id,
+                    user_id=user_id,
+                    session_mode=session_mode,
+                    session_config=session_config,
+                    state_directory=state_directory,
+                    agent_id=agent_id,
+                )
+            raise ConversationExists(stream, error.actual, key) from None
         # The epoch of a new stream, without asking: somebody may have opened it already.
         written = Acknowledged(done.anchor)
         journal = Journal(store, stream, epoch=0, version=done.version, written=written)
@@ -151,6 +176,8 @@ class Conversation:
         store: EventStore,
         conversation_id: StreamId,
         *,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
         session_mode: SessionMode = "interactive",
         session_config: dict[str, Any] | None = None,
         state_directory: str | Path | None = None,
@@ -161,11 +188,23 @@ class Conversation:
         `recovery` then tells what was sealed, and which calls may be executed again. Files in the
         state directory whose output has been erased meanwhile are deleted.
 
+        Args:
+            store: Where it is kept.
+            conversation_id: Its id, or the product's key for it.
+            tenant_id: Whose it must be; a key is looked up within this tenant.
+            user_id: Whose it must be.
+            session_mode: ``once`` for a process that runs a single turn.
+            session_config: As of `start`.
+            state_directory: As of `start`.
+            agent_id: As of `start`.
+
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
+            OwnerMismatch: It belongs to another tenant or user.
             OSError: A file of an erased output cannot be deleted.
         """
-        stream, views = to_uuid(conversation_id), Views(store)
+        stream = store.stream(conversation_id, tenant_id=tenant_id, user_id=user_id)
+        views = Views(store)
         state = _path(state_directory)
         epoch = store.raise_writer_epoch(stream)
         warm(store, stream)
@@ -383,6 +422,17 @@ class Conversation:
     ) -> None:
         """End the session."""
         self.close(None if error is None else left(error) or type(error).__name__)
+
+
+def _chosen(key: str | None, conversation_id: StreamId | None) -> StreamId:
+    """Return what names a conversation that begins: its key, its id, or a new id."""
+    if key is None:
+        return new_id() if conversation_id is None else conversation_id
+    if conversation_id is not None:
+        raise InvalidEvent("a conversation is named by its key or by its id: hand in one of them")
+    if uuid_in(key) is not None:
+        raise InvalidEvent(f"the key {key!r} is a UUID: hand it in as conversation_id")
+    return key
 
 
 def _path(directory: str | Path | None) -> Path | None:

@@ -4,6 +4,7 @@
 
     EventStoreError
     ├── WrongExpectedVersion      the stream is at another version than the writer thought
+    │   └── ConversationExists    one is to begin that there is already
     ├── WriterFenced              another writer has opened the conversation
     ├── LogWentBack               what was acknowledged is no longer in the log
     ├── EventIdConflict           some of the event ids are already elsewhere in the stream
@@ -72,6 +73,7 @@ from eventstore.errors import (
     CannotConnect,
     CheckpointRefused,
     ConversationDamaged,
+    ConversationExists,
     ConversationNotFound,
     DatabaseBusy,
     DatabaseReplaced,
@@ -128,6 +130,7 @@ __all__ = [
     "CannotConnect",
     "CheckpointRefused",
     "ConversationDamaged",
+    "ConversationExists",
     "ConversationNotFound",
     "DatabaseBusy",
     "DatabaseReplaced",

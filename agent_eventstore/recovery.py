@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, cast
+from typing import Any, Literal, Unpack, cast
 from uuid import UUID
 
 from eventstore import EventStore, NewEvent, new_id
@@ -32,8 +32,9 @@ from eventstore.events import (
     TurnEnd,
 )
 from eventstore.events.values import Mode
-from eventstore.ids import derived_id, to_uuid
+from eventstore.ids import derived_id
 from eventstore.log import get_logger
+from eventstore.owners import Owned
 from eventstore.store import StreamId
 from projections import Views
 from projections.models.open_items import LooseEnds, OpenModelCall, OpenToolCall
@@ -211,6 +212,7 @@ def recover(
     *,
     writer_epoch: int | None = None,
     dry_run: bool = False,
+    **owner: Unpack[Owned],
 ) -> Recovery:
     """End what a conversation has open, in one transaction; append nothing if nothing is open.
 
@@ -224,14 +226,16 @@ def recover(
         conversation_id: The conversation.
         writer_epoch: The epoch of a caller that has already fenced the others.
         dry_run: Only tell what would be done; nothing is fenced or appended.
+        owner: Whose it must be (``tenant_id``, ``user_id``).
 
     Raises:
-        ConversationNotFound: There is none of this id.
+        ConversationNotFound: There is none of this id or key.
+        OwnerMismatch: It belongs to another tenant or user.
         WriterFenced: A newer writer has opened the conversation meanwhile; nothing was appended.
         WrongExpectedVersion: Writers without an epoch kept appending, five times in a row.
     """
     started = time.perf_counter()
-    stream = to_uuid(conversation_id)
+    stream = store.stream(conversation_id, **owner)
     epoch = writer_epoch
     if dry_run or epoch is None:
         ends = views.loose_ends(stream)

@@ -8,6 +8,7 @@ commit), so that a single disk write makes them all durable.
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar, Unpack
 from uuid import UUID
 
 from sqlalchemy import URL, Connection
@@ -29,6 +30,7 @@ from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
 from eventstore.forks import in_child
 from eventstore.group_commit import GroupCommit
 from eventstore.integrity import Verification
+from eventstore.owners import Owned, named
 from eventstore.redaction import Redactor
 from eventstore.sealing import KeyProvider
 from eventstore.sql.engines import Synchronous
@@ -96,6 +98,13 @@ class AsyncEventStore:
         store = await asyncio.get_running_loop().run_in_executor(None, opening)
         return cls(store, threads=pool_size)
 
+    def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:
+        """Return this store for one owner; see `EventStore.for_owner`."""
+        bound = copy.copy(self)
+        bound.store = self.store.for_owner(tenant_id=tenant_id, user_id=user_id)
+        in_child(bound._begin_threads)
+        return bound
+
     async def append(
         self,
         conversation_id: StreamId,
@@ -113,6 +122,7 @@ class AsyncEventStore:
     ) -> Appended:
         """Append events, in one transaction with what other tasks append now."""
         events = many(events)
+        stream, _ = named(conversation_id, self.store.whose(tenant_id, user_id).tenant_id)
         request = partial(
             self.store.request,
             conversation_id,
@@ -136,9 +146,9 @@ class AsyncEventStore:
             else:
                 outcome = await self._group.submit(request, wait=wait)
         except Exception as error:
-            telemetry.appended(where, conversation_id, len(events), error, started)
+            telemetry.appended(where, stream, len(events), error, started)
             raise
-        telemetry.appended(where, conversation_id, len(events), outcome, started)
+        telemetry.appended(where, stream, len(events), outcome, started)
         return outcome
 
     async def fork(
@@ -203,6 +213,7 @@ class AsyncEventStore:
         before: int | None = None,
         backward: bool = False,
         limit: int | None = None,
+        **owner: Unpack[Owned],
     ) -> AsyncIterator[RecordedEvent]:
         """Yield a conversation's events in order of version."""
         left = limit
@@ -215,6 +226,7 @@ class AsyncEventStore:
                 before=before,
                 backward=backward,
                 limit=size,
+                **owner,
             )
             page = await self._run(lambda reading=reading: list(reading()))
             for event in page:
@@ -228,9 +240,13 @@ class AsyncEventStore:
         """Return the next page of all events of the store."""
         return await self._run(partial(self.store.read_all, after=after, limit=limit))
 
-    async def get(self, conversation_id: StreamId) -> StreamInfo:
+    async def get(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> StreamInfo:
         """Return what is known of a conversation."""
-        return await self._run(self.store.get, conversation_id)
+        return await self._run(partial(self.store.get, conversation_id, **owner))
+
+    async def find(self, *, key: str, **owner: Unpack[Owned]) -> StreamInfo | None:
+        """Return the conversation that a product knows by a key; see `EventStore.find`."""
+        return await self._run(partial(self.store.find, key=key, **owner))
 
     async def list(
         self,
@@ -245,15 +261,20 @@ class AsyncEventStore:
             partial(self.store.list, tenant_id=tenant_id, user_id=user_id, after=after, limit=limit)
         )
 
-    async def blob(self, conversation_id: StreamId, digest: str) -> bytes:
+    async def blob(self, conversation_id: StreamId, digest: str, **owner: Unpack[Owned]) -> bytes:
         """Return the bytes of a blob."""
-        return await self._run(self.store.blob, conversation_id, digest)
+        return await self._run(partial(self.store.blob, conversation_id, digest, **owner))
 
     async def verify(
-        self, conversation_id: StreamId | None = None, *, progress: Progress | None = None
+        self,
+        conversation_id: StreamId | None = None,
+        *,
+        progress: Progress | None = None,
+        **owner: Unpack[Owned],
     ) -> Verification:
         """Recompute the hash chain of one conversation, or of all; ``progress`` is in a thread."""
-        return await self._run(partial(self.store.verify, conversation_id, progress=progress))
+        verifying = partial(self.store.verify, conversation_id, progress=progress, **owner)
+        return await self._run(verifying)
 
     async def checkpoint(
         self, file: str | PathLike[str] | IO[bytes], *, key: bytes | None = None
@@ -268,6 +289,7 @@ class AsyncEventStore:
         public_key: bytes | None = None,
         conversation_id: StreamId | None = None,
         progress: Progress | None = None,
+        **owner: Unpack[Owned],
     ) -> Verification:
         """Do what `verify` does, and find what has gone since a checkpoint was made."""
         return await self._run(
@@ -277,6 +299,7 @@ class AsyncEventStore:
                 public_key=public_key,
                 conversation_id=conversation_id,
                 progress=progress,
+                **owner,
             )
         )
 
@@ -290,6 +313,7 @@ class AsyncEventStore:
         state_directory: str | Path | None = None,
         vacuum: bool = False,
         derived: bool = True,
+        **owner: Unpack[Owned],
     ) -> ErasureReceipt:
         """Erase a conversation's payloads for good; see `EventStore.erase`."""
         return await self._run(
@@ -302,6 +326,7 @@ class AsyncEventStore:
                 state_directory=state_directory,
                 vacuum=vacuum,
                 derived=derived,
+                **owner,
             )
         )
 
@@ -309,9 +334,9 @@ class AsyncEventStore:
         """Rewrite all tables that hold what was said, without what was erased."""
         await self._run(self.store.vacuum)
 
-    async def raise_writer_epoch(self, conversation_id: StreamId) -> int:
+    async def raise_writer_epoch(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> int:
         """Fence all earlier writers of a conversation."""
-        return await self._run(self.store.raise_writer_epoch, conversation_id)
+        return await self._run(partial(self.store.raise_writer_epoch, conversation_id, **owner))
 
     async def close(self) -> None:
         """Wait for what is under way, then close every connection."""

@@ -19,6 +19,7 @@ __all__ = [
     "CannotConnect",
     "CheckpointRefused",
     "ConversationDamaged",
+    "ConversationExists",
     "ConversationNotFound",
     "DatabaseBusy",
     "DatabaseReplaced",
@@ -135,6 +136,20 @@ class WrongExpectedVersion(EventStoreError):
         )
 
 
+class ConversationExists(WrongExpectedVersion):
+    """A conversation is to begin that there is already; nothing was written.
+
+    ``key`` is the product's key for it, if it was named by one.
+    """
+
+    def __init__(self, conversation_id: UUID, actual: int, key: str | None = None) -> None:
+        super().__init__(conversation_id, 0, actual)
+        self.key = key
+        named = "" if key is None else f" with the key {key!r}"
+        said = f"there is a conversation {conversation_id}{named} already"
+        self.args = (f'{said}: open it, or start it with if_exists="open"',)
+
+
 class WriterFenced(EventStoreError):
     """Another writer has opened the conversation; this one may append no more."""
 
@@ -222,11 +237,15 @@ class EventsShared(EventStoreError, ValueError):
 
 
 class OwnerMismatch(EventStoreError):
-    """The conversation belongs to another tenant or user than the append says."""
+    """A conversation belongs to another tenant or user than was named, or than a store is bound to.
 
-    def __init__(self, conversation_id: UUID) -> None:
+    ``conversation_id`` is None where all conversations of others were asked for.
+    """
+
+    def __init__(self, conversation_id: UUID | None, reason: str = "") -> None:
         self.conversation_id = conversation_id
-        super().__init__(f"conversation {conversation_id} belongs to another tenant or user")
+        whose = reason or f"conversation {conversation_id} belongs to another tenant or user"
+        super().__init__(whose)
 
 
 class InvalidEvent(EventStoreError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import UUID, SafeUUID, uuid5
 
@@ -9,9 +10,20 @@ import uuid_utils
 
 from eventstore.errors import InvalidEvent
 
-__all__ = ["call_id", "derived_id", "fresh_id", "new_id", "stored_id", "to_owner", "to_uuid"]
+__all__ = [
+    "call_id",
+    "derived_id",
+    "fresh_id",
+    "keyed_id",
+    "new_id",
+    "stored_id",
+    "to_owner",
+    "to_uuid",
+    "uuid_in",
+]
 
 _NAMESPACE = UUID("0d5c1f9e-7a0b-5b8e-9a55-6c1a5f0f6c3d")
+_KEYS = UUID("7b1f7c52-52c4-5d0e-8f0c-3c4f8a9b6e21")
 
 
 def new_id() -> UUID:
@@ -54,20 +66,40 @@ def derived_id(*parts: str | int | UUID) -> UUID:
     return uuid5(_NAMESPACE, name.encode("utf-8", "surrogatepass").hex())
 
 
+def keyed_id(key: str, tenant_id: str | None = None) -> UUID:
+    """Return the id of the conversation that a tenant's product knows by a key.
+
+    The UUIDv5 of both as JSON, in which no two pairs of texts read alike.
+    """
+    return uuid5(_KEYS, json.dumps([tenant_id, key]))
+
+
 def call_id(version: int, index: int) -> str:
     """Return our own id of a tool call: the assistant message's version and the call's index."""
     return f"{version}.{index}"
 
 
 def to_owner(name: str, value: Any) -> str | None:
-    """Return the id of a tenant or user, which is text.
+    """Return the name of a tenant or user, which is text.
 
     Raises:
-        InvalidEvent: It is something else, such as a number.
+        InvalidEvent: It is something else, such as a number, or empty.
     """
-    if value is None or isinstance(value, str):
+    if value is None or (isinstance(value, str) and value):
         return value
+    if isinstance(value, str):
+        raise InvalidEvent(f"{name} is empty: hand in a text, or leave it out")
     raise InvalidEvent(f"{name} is text: hand in {str(value)!r}, not {value!r}")
+
+
+def uuid_in(value: UUID | str) -> UUID | None:
+    """Return a UUID from one or from its text; None if the text is not a UUID."""
+    if isinstance(value, UUID):
+        return value
+    try:
+        return UUID(value)
+    except (ValueError, AttributeError, TypeError):
+        return None
 
 
 def to_uuid(value: UUID | str) -> UUID:
@@ -76,9 +108,7 @@ def to_uuid(value: UUID | str) -> UUID:
     Raises:
         InvalidEvent: The text is no UUID.
     """
-    if isinstance(value, UUID):
-        return value
-    try:
-        return UUID(value)
-    except (ValueError, AttributeError, TypeError) as error:
-        raise InvalidEvent(f"{value!r} is no conversation id: a UUID is needed") from error
+    found = uuid_in(value)
+    if found is None:
+        raise InvalidEvent(f"{value!r} is no conversation id: a UUID is needed")
+    return found

@@ -2,9 +2,9 @@
 
 Each event's ``data_digest`` is SHA-256 over a random salt and the payload's JSON text; ``chain`` is
 SHA-256 over the chain value before it, the event's header and that digest. It begins with the
-conversation's id, owner and parent, so that these cannot be exchanged either. Erasing a payload
-takes away text and salt, and leaves the digest, so that the chain can still be verified while the
-text cannot be guessed from it.
+conversation's id, owner, parent and key, so that these cannot be exchanged either. Erasing a
+payload takes away text and salt, and leaves the digest, so that the chain can still be verified
+while the text cannot be guessed from it.
 
 Metadata that identifies somebody, kept with the payload: committed to and erased with it.
 
@@ -86,9 +86,14 @@ def chain_start(
     user_id: str | None,
     parent: UUID | None,
     parent_version: int | None,
+    key: str | None = None,
 ) -> bytes:
-    """Return the chain value before the first event: whose conversation it is, and from where."""
+    """Return the chain value before the first event: whose conversation it is, and from where.
+
+    A conversation without a key begins as if there were no keys.
+    """
     owner = [tenant_id, user_id, None if parent is None else str(parent), parent_version]
+    owner += [] if key is None else [key]
     start = b"agent-eventstore chain 2" + conversation_id.bytes
     return sha256(start + json.dumps(owner).encode()).digest()
 

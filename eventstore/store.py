@@ -7,6 +7,7 @@ safe to share between threads, and by a process with those that it forks (`docs/
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -14,20 +15,26 @@ from dataclasses import replace
 from logging import INFO
 from os import PathLike
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Self, Unpack
 from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
 
 from eventstore import blobs, erasure, telemetry
 from eventstore.checkpoints import Checkpoint, save_checkpoint, verify_against, write_checkpoint
-from eventstore.errors import BlobNotFound, KeyUnavailable
+from eventstore.errors import (
+    BlobNotFound,
+    ConversationNotFound,
+    InvalidEvent,
+    KeyUnavailable,
+)
 from eventstore.events.base import Clock, utc_now
 from eventstore.events.lifecycle import ConversationFork
 from eventstore.events.records import NO_META, EventData, Meta, NewEvent, RecordedEvent
-from eventstore.ids import derived_id, new_id, to_owner, to_uuid
+from eventstore.ids import derived_id, new_id
 from eventstore.integrity import Verification
 from eventstore.log import get_logger
+from eventstore.owners import Owned, Owner, Owners, named
 from eventstore.redaction import Redactor
 from eventstore.retired_keys import destroy_retired
 from eventstore.sealing import OPTION, KeyProvider, Keyring
@@ -46,7 +53,6 @@ from eventstore.sql.requests import (
     Append,
     Appended,
     Expected,
-    check_owner,
     many,
     prepare,
 )
@@ -59,7 +65,9 @@ from eventstore.telemetry import operation
 __all__ = ["EventStore", "StreamId"]
 
 StreamId = UUID | str
-"""A conversation's id: a UUID or its text."""
+"""A conversation: its id, a UUID or the text of one, or else the product's own key for it.
+
+A key is looked up within the tenant that is named, or that the store is bound to."""
 
 _log = get_logger("eventstore")
 _PAGE = 1_000
@@ -99,6 +107,7 @@ class EventStore(Transactions):
         """Where conversations of this process write files of outputs; erasing looks there."""
         self._log_to_empty = False
         self._appending = Appending(self.url, self._at_hand, clock)
+        self._owners = Owners(self)
         telemetry.discover()
 
     @classmethod
@@ -175,6 +184,47 @@ class EventStore(Transactions):
             except KeyUnavailable as error:
                 _log.warning("keys of erased conversations are not destroyed", reason=str(error))
 
+    def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:
+        """Return this store for one owner: what is another's is refused, or not there.
+
+        It shares connections and everything else with this one, and costs nothing. Whatever is
+        named through it must be theirs, what it begins is theirs, keys are looked up within the
+        tenant, and what is listed or added up is theirs alone. Without ``tenant_id`` it is bound to
+        what has no tenant; without ``user_id`` to all users of the tenant. What concerns the whole
+        store is refused. Transactions of one's own (`transaction`, `reading`) are not looked into.
+
+        Raises:
+            OwnerMismatch: The store is bound to another owner already.
+            InvalidEvent: Neither is named, or one cannot be kept.
+        """
+        owner = Owner.of(tenant_id, user_id, exact=True)
+        if tenant_id is None and user_id is None:
+            raise InvalidEvent("an owner is a tenant_id, a user_id or both: name one")
+        bound = copy.copy(self)
+        bound._owners = self._owners.narrowed(owner)
+        return bound
+
+    @property
+    def owner(self) -> Owner:
+        """Whose conversations it is bound to, which is anybody's unless `for_owner` made it."""
+        return self._owners.bound
+
+    def whose(self, tenant_id: str | None = None, user_id: str | None = None) -> Owner:
+        """Return whose conversations are meant by naming an owner, here; to limit a query by it.
+
+        Raises:
+            OwnerMismatch: The store is bound to another owner.
+        """
+        return self._owners.asked(Owner.of(tenant_id, user_id))
+
+    def stream(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> UUID:
+        """Return the id of a conversation that is named by id or key, whether it exists or not.
+
+        Raises:
+            OwnerMismatch: It is another owner's than was named, or than the store is bound to.
+        """
+        return self._owners.stream(conversation_id, owner)[0]
+
     def append(
         self,
         conversation_id: StreamId,
@@ -200,7 +250,7 @@ class EventStore(Transactions):
             events: One, or many in order; payloads, or `NewEvent`\ s with an id or metadata.
             expected_version: ``ANY``, ``NO_STREAM``, or the exact version before this append.
             meta: Metadata for the events that bring none of their own.
-            tenant_id: The conversation's tenant, recorded when it is created.
+            tenant_id: The conversation's tenant, recorded when it is created, as is its key.
             user_id: The conversation's user, recorded when it is created.
             parent: Conversation and version that this one was forked from, recorded likewise.
             writer_epoch: What `raise_writer_epoch` returned, or 0: refuse if another writer has
@@ -234,7 +284,7 @@ class EventStore(Transactions):
             anchor,
         )
         outcome = self._appended(request, connection, wait)
-        telemetry.appended(self.database, conversation_id, len(events), outcome, started)
+        telemetry.appended(self.database, request.conversation_id, len(events), outcome, started)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -262,7 +312,7 @@ class EventStore(Transactions):
         Args:
             source: The conversation to go on from.
             before: The first version that is not shared; by default all events are.
-            conversation_id: The fork's id; by default a new one.
+            conversation_id: The fork's id or key; by default a new id.
             title: What a list of conversations shows; by default the source's.
             tenant_id: The source must be this tenant's.
             user_id: The source must be this user's.
@@ -276,18 +326,19 @@ class EventStore(Transactions):
             ForkRefused: It has no event before that version, or is the hundredth fork of a fork.
             WrongExpectedVersion: There is another conversation of this id.
         """
-        parent = to_uuid(source)
-        stream = new_id() if conversation_id is None else to_uuid(conversation_id)
-        asked = to_owner("tenant_id", tenant_id), to_owner("user_id", user_id)
+        parent = self.stream(source, tenant_id=tenant_id, user_id=user_id)
+        named_as = new_id() if conversation_id is None else conversation_id
+        whose = self.whose(tenant_id, user_id)
         begun = transaction(self._at_hand, write=True)
         with translated(self.url), begun as connection:
-            point = locate(connection, parent, before, *asked)
+            point = locate(connection, parent, before, whose.tenant_id, whose.user_id)
+            stream, _ = named(named_as, point.tenant_id)
             forked = ConversationFork(
                 parent_conversation_id=str(parent), parent_version=point.version, title=title
             )
             first = NewEvent(forked, derived_id(stream, "fork", point.version), meta or NO_META)
             request = self.request(
-                stream,
+                named_as,
                 [first, *events],
                 point.version,
                 meta,
@@ -315,17 +366,21 @@ class EventStore(Transactions):
         Raises:
             InvalidEvent: As `append` does.
         """
-        stream = to_uuid(conversation_id)
+        owner = self.whose(tenant_id, user_id)
+        if self.owner.asks:
+            self.stream(conversation_id)
+        stream, stream_key = named(conversation_id, owner.tenant_id)
         request = Append(
             stream,
             prepare(events, meta, self.blob_threshold, self.max_event_bytes, self.redact),
             expected_version,
-            check_owner("tenant_id", to_owner("tenant_id", tenant_id)),
-            check_owner("user_id", to_owner("user_id", user_id)),
+            owner.tenant_id,
+            owner.user_id,
             writer_epoch,
             parent,
             self.keys,
             anchor=anchor,
+            stream_key=stream_key,
         )
         if self.keys is not None and (key := self._appending.seen_key(stream)) is not None:
             request.seal(key)
@@ -364,6 +419,7 @@ class EventStore(Transactions):
         before: int | None = None,
         backward: bool = False,
         limit: int | None = None,
+        **owner: Unpack[Owned],
     ) -> Iterator[RecordedEvent]:
         """Yield a conversation's events in order of version; none if it does not exist.
 
@@ -376,8 +432,14 @@ class EventStore(Transactions):
             before: Only versions below this one.
             backward: Newest first.
             limit: The most events to yield.
+            owner: Whose it must be (``tenant_id``, ``user_id``), here as in all calls that name a
+                conversation.
+
+        Raises:
+            OwnerMismatch: It belongs to another tenant or user.
         """
-        stream, upper, left = to_uuid(conversation_id), END if before is None else before, limit
+        stream = self.stream(conversation_id, **owner)
+        upper, left = END if before is None else before, limit
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
             with translated(self.url), transaction(self._at_hand, write=False) as connection:
@@ -405,18 +467,32 @@ class EventStore(Transactions):
         Raises:
             InvalidCursor: ``after`` did not come from this store, or the log has gone back to an
                 older state since.
+            OwnerMismatch: The store is bound to one owner.
         """
+        self._owners.everything("read_all")
         with translated(self.url), transaction(self._at_hand, write=False) as connection:
             return feed.read_feed(connection, after, limit)
 
-    def get(self, conversation_id: StreamId) -> StreamInfo:
-        """Return what is known of a conversation: version, owner, times, parent.
+    def get(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> StreamInfo:
+        """Return what is known of a conversation: version, owner, key, times, parent.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
+            OwnerMismatch: It belongs to another tenant or user.
         """
+        stream = self.stream(conversation_id, **owner)
         with self.reading() as connection:
-            return streams.get_stream(connection, to_uuid(conversation_id))
+            return streams.get_stream(connection, stream)
+
+    def find(self, *, key: str, **owner: Unpack[Owned]) -> StreamInfo | None:
+        """Return what is known of the conversation of a key, within a tenant; None without one.
+
+        Raises:
+            OwnerMismatch: It belongs to another user.
+        """
+        with suppress(ConversationNotFound):
+            return self.get(key, **owner)
+        return None
 
     def list(
         self,
@@ -434,19 +510,18 @@ class EventStore(Transactions):
             after: Only ids above this one: the last id of the page before.
             limit: The most to return.
         """
-        tenant_id, user_id = to_owner("tenant_id", tenant_id), to_owner("user_id", user_id)
+        owner = self.whose(tenant_id, user_id)
         with self.reading() as connection:
-            return streams.list_streams(
-                connection, tenant_id=tenant_id, user_id=user_id, after=after, limit=limit
-            )
+            return streams.list_streams(connection, limit_to=owner.limit, after=after, limit=limit)
 
-    def blob(self, conversation_id: StreamId, digest: str) -> bytes:
+    def blob(self, conversation_id: StreamId, digest: str, **owner: Unpack[Owned]) -> bytes:
         """Return the bytes of a blob that an event of the conversation refers to.
 
         Raises:
             BlobNotFound: There is none, or it has been erased.
+            OwnerMismatch: The conversation belongs to another tenant or user.
         """
-        stream = to_uuid(conversation_id)
+        stream = self.stream(conversation_id, **owner)
         with self.reading() as connection:
             try:
                 return blobs.read_blob(connection, stream, digest)
@@ -462,7 +537,11 @@ class EventStore(Transactions):
         return bool(self._at_hand.here.inside)
 
     def verify(
-        self, conversation_id: StreamId | None = None, *, progress: Progress | None = None
+        self,
+        conversation_id: StreamId | None = None,
+        *,
+        progress: Progress | None = None,
+        **owner: Unpack[Owned],
     ) -> Verification:
         """Recompute the hash chain of one conversation, or of all, and compare.
 
@@ -474,9 +553,15 @@ class EventStore(Transactions):
 
         Raises:
             ConversationNotFound: There is none of this id.
+            OwnerMismatch: It belongs to another tenant or user, or all do.
         """
-        stream = None if conversation_id is None else to_uuid(conversation_id)
-        return verify(self, stream, progress)
+        return verify(self, self._one_or_all("verify", conversation_id, owner), progress)
+
+    def _one_or_all(self, what: str, conversation_id: StreamId | None, owner: Owned) -> UUID | None:
+        if conversation_id is not None:
+            return self.stream(conversation_id, **owner)
+        self._owners.everything(what)
+        return None
 
     def checkpoint(
         self, file: str | PathLike[str] | IO[bytes], *, key: bytes | None = None
@@ -494,7 +579,9 @@ class EventStore(Transactions):
             FileExistsError: There is such a file already.
             KeyRefused: The key cannot be used, or the extra is not installed.
             ConversationDamaged: A conversation's own row cannot be read.
+            OwnerMismatch: The store is bound to one owner.
         """
+        self._owners.everything("checkpoint")
         if isinstance(file, str | PathLike):
             return save_checkpoint(self, file, key, self.clock())
         return write_checkpoint(self, file, key, self.clock())
@@ -506,6 +593,7 @@ class EventStore(Transactions):
         public_key: bytes | None = None,
         conversation_id: StreamId | None = None,
         progress: Progress | None = None,
+        **owner: Unpack[Owned],
     ) -> Verification:
         """Do what `verify` does, and find what has gone since a checkpoint was made.
 
@@ -521,7 +609,7 @@ class EventStore(Transactions):
             KeyRefused: The key cannot be used, or the extra is not installed.
             ConversationNotFound: There is none of this id, neither here nor in the checkpoint.
         """
-        stream = None if conversation_id is None else to_uuid(conversation_id)
+        stream = self._one_or_all("verify_against", conversation_id, owner)
         return verify_against(
             self, checkpoint, public_key=public_key, conversation_id=stream, progress=progress
         )
@@ -536,6 +624,7 @@ class EventStore(Transactions):
         state_directory: str | Path | None = None,
         vacuum: bool = False,
         derived: bool = True,
+        **owner: Unpack[Owned],
     ) -> erasure.ErasureReceipt:
         """Erase a conversation's payloads for good, all or those of ``versions``.
 
@@ -558,13 +647,14 @@ class EventStore(Transactions):
 
         Raises:
             ConversationNotFound: There is none of this id.
+            OwnerMismatch: It belongs to another tenant or user.
             InvalidEvent: No reason was given.
             OSError: A file of an erased output cannot be deleted; all else is done.
             KeyUnavailable: The conversation is sealed and the store was opened without keys, so
                 that nothing was erased; or all is done but for the key, which could not be
                 destroyed: that is tried again by the next erasure, and when a store is opened.
         """
-        stream = to_uuid(conversation_id)
+        stream = self.stream(conversation_id, **owner)
         with operation("eventstore", "erase", level=INFO, conversation_id=stream) as erased:
             receipt = erasure.erase_in(
                 self,
@@ -608,7 +698,7 @@ class EventStore(Transactions):
         if self._log_to_empty:
             _log.warning("erased pages are still in the file or its log: a reader holds them")
 
-    def raise_writer_epoch(self, conversation_id: StreamId) -> int:
+    def raise_writer_epoch(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> int:
         """Fence all earlier writers of a conversation; return the epoch of the new one.
 
         Its lower 32 bits are random, those above count: it is greater than the one before, and
@@ -617,8 +707,9 @@ class EventStore(Transactions):
         Raises:
             ConversationNotFound: There is none of this id.
         """
+        stream = self.stream(conversation_id, **owner)
         with self.writing() as connection:
-            return streams.raise_writer_epoch(connection, to_uuid(conversation_id))
+            return streams.raise_writer_epoch(connection, stream)
 
     def close(self) -> None:
         """Close every connection; the store can still be used, and opens new ones."""

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, select
 
 from eventstore.errors import EventStoreError, RowDamaged
+from eventstore.owners import Owner
 from eventstore.sql.schema import metadata_for
 from projections.engine import tables
 from projections.engine.generations import Generation
@@ -61,6 +62,7 @@ class ConversationEntry(DirectoryEntry):
     version: int
     tenant_id: str | None
     user_id: str | None
+    key: str | None = None
 
 
 def rows(
@@ -70,12 +72,15 @@ def rows(
     table: str,
     conversation_id: UUID | None,
     limit: int | None,
+    whose: Owner,
 ) -> list[dict[str, Any]]:
     """Return rows of a table, of one conversation or of all, in the order of its key."""
     stored = generation.tables[table]
     query = tables.shown(stored, connection.dialect.name)
     if conversation_id is not None:
         query = query.where(stored.c.conversation_id == conversation_id)
+    elif whose.asks:
+        query = whose.limit_by_id(query, stored.c.conversation_id, connection.dialect.name)
     query = query.order_by(*stored.primary_key.columns).limit(limit)
     return [dict(row) for row in connection.execute(query).mappings()]
 
@@ -108,6 +113,7 @@ def tool_calls(
     call_id: str | None,
     alias: str | None,
     limit: int,
+    whose: Owner,
 ) -> list[ToolCallRow]:
     """Return the tool calls of which all that is given is true, newest first."""
     table = generation.tables["tool_calls"]
@@ -129,6 +135,8 @@ def tool_calls(
     for column, value in wanted:
         if value is not None:
             query = query.where(column == value)
+    if conversation_id is None:
+        query = whose.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
     rows = connection.execute(query.limit(limit)).mappings()
     return [ToolCallRow.from_row(row) for row in rows]
 
@@ -141,13 +149,19 @@ def loose_ends(connection: Connection, generation: Generation, conversation_id: 
 
 
 def conversations_with_loose_ends(
-    connection: Connection, generation: Generation, *, after: UUID | None, limit: int
+    connection: Connection,
+    generation: Generation,
+    *,
+    after: UUID | None,
+    limit: int,
+    whose: Owner,
 ) -> list[UUID]:
     """Return the ids above one, in their order, of conversations in which something is open."""
     table = generation.tables["loose_ends"]
     query = select(table.c.conversation_id).where(table.c.open_count > 0)
     if after is not None:
         query = query.where(table.c.conversation_id > after)
+    query = whose.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
     query = query.order_by(table.c.conversation_id).limit(limit)
     return list(connection.execute(query).scalars())
 
@@ -156,20 +170,17 @@ def conversations(
     connection: Connection,
     generation: Generation,
     *,
-    tenant_id: str | None,
-    user_id: str | None,
+    whose: Owner,
     limit: int,
 ) -> list[ConversationEntry]:
     """Return the conversations of a tenant or user or of all, the latest active first."""
     table = generation.tables["directory"]
     streams = metadata_for(connection.dialect.name).tables["conversations"]
     query = (
-        select(table, streams.c.version, streams.c.tenant_id, streams.c.user_id)
+        select(table, streams.c.version, streams.c.tenant_id, streams.c.user_id, streams.c.key)
         .join(streams, streams.c.conversation_id == table.c.conversation_id)
         .order_by(table.c.last_activity_at.desc(), table.c.conversation_id)
         .limit(limit)
     )
-    for column, value in ((streams.c.tenant_id, tenant_id), (streams.c.user_id, user_id)):
-        if value is not None:
-            query = query.where(column == value)
+    query = whose.limit(query, streams.c)
     return [ConversationEntry.from_row(row) for row in connection.execute(query).mappings()]

@@ -8,16 +8,17 @@ so is the past, which is asked for by ``at``.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 from uuid import UUID
 
 from sqlalchemy import Connection
 
 from eventstore import EventStore
 from eventstore.events import ToolPolicy
-from eventstore.ids import to_owner, to_uuid
+from eventstore.owners import Owned
 from eventstore.store import StreamId
 from projections import queries
 from projections.catalogue import PROJECTIONS, ProjectionSet
@@ -64,6 +65,16 @@ class Views:
         self._memory = Memory()
         install_all(store, projections)
 
+    def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:
+        """Return the views of one owner's conversations; see `EventStore.for_owner`.
+
+        Raises:
+            OwnerMismatch: The store is bound to another owner already.
+        """
+        bound = copy.copy(self)
+        bound.store = self.store.for_owner(tenant_id=tenant_id, user_id=user_id)
+        return bound
+
     def timeline(
         self,
         conversation_id: StreamId,
@@ -71,6 +82,7 @@ class Views:
         after: int = 0,
         limit: int | None = None,
         at: int | None = None,
+        **owner: Unpack[Owned],
     ) -> list[TimelineItem]:
         """Return what a UI shows of a conversation, in reading order.
 
@@ -80,12 +92,14 @@ class Views:
                 highest ``end_version`` seen to get the news.
             limit: The most items to return.
             at: As it was at this version, by replay: costs what its events cost.
+            owner: Whose it must be (``tenant_id``, ``user_id``), here as in all that is read.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
+            OwnerMismatch: It belongs to another tenant or user.
             ValueError: The conversation has not come to the version ``at``.
         """
-        stream = to_uuid(conversation_id)
+        stream = self.store.stream(conversation_id, **owner)
         read = partial(queries.timeline, conversation_id=stream, after=after, limit=limit)
         return self._read(TIMELINE, stream, read, at)
 
@@ -108,6 +122,7 @@ class Views:
         provider: str | None = None,
         paths: bool = True,
         at: int | None = None,
+        **owner: Unpack[Owned],
     ) -> ContextView:
         """Return the messages[] of the next request, valid for its provider, within its budget.
 
@@ -140,7 +155,7 @@ class Views:
             at: As it was at this version, by replay: costs what its events cost.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
             ValueError: The conversation has not come to the version ``at``; no such mode, run or
                 format.
             BudgetInfeasible: What must be sent exceeds a limit.
@@ -156,7 +171,7 @@ class Views:
         reading = ContextReading(
             store=self.store,
             memory=self._memory,
-            conversation_id=to_uuid(conversation_id),
+            conversation_id=self.store.stream(conversation_id, **owner),
             settings=settings,
             mode=mode,
             agent=agent,
@@ -175,13 +190,13 @@ class Views:
         )
         return reading.view(chosen)
 
-    def tool_policy(self, conversation_id: StreamId) -> ToolPolicy | None:
+    def tool_policy(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> ToolPolicy | None:
         """Return which tools a conversation may use, as its start says; None if it does not.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
         """
-        stream = to_uuid(conversation_id)
+        stream = self.store.stream(conversation_id, **owner)
 
         def read(connection: Connection, generation: Generation) -> ToolPolicy | None:
             table = generation.tables[CONTEXT_ACTIVE.name]
@@ -195,6 +210,7 @@ class Views:
         request_version: int,
         *,
         strategy: Strategy | None = None,
+        **owner: Unpack[Owned],
     ) -> ContextView:
         """Return the messages[] of a request that was made, byte for byte as it was sent.
 
@@ -207,13 +223,14 @@ class Views:
             strategy: The strategy that it was made with, if none of its name is registered.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
             ValueError: There is no such request at this version.
             UnknownStrategy: No strategy of the recorded name is registered.
             RequestNotReproducible: What comes out is not what was sent: something was erased
                 since, or the request was made by another version of this project.
         """
-        return sent(self.store, to_uuid(conversation_id), request_version, strategy)
+        stream = self.store.stream(conversation_id, **owner)
+        return sent(self.store, stream, request_version, strategy)
 
     def usage(
         self,
@@ -226,11 +243,11 @@ class Views:
         """Return tokens, cost, latency and errors of model calls, added up by group.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
             ValueError: ``by`` names no grouping.
         """
-        stream = None if conversation_id is None else to_uuid(conversation_id)
-        tenant_id, user_id = to_owner("tenant_id", tenant_id), to_owner("user_id", user_id)
+        whose = self.store.whose(tenant_id, user_id)
+        stream = self._stream(conversation_id, tenant_id=tenant_id, user_id=user_id)
 
         def read(connection: Connection, generation: Generation) -> list[UsageTotal]:
             return usage_totals(
@@ -238,22 +255,24 @@ class Views:
                 generation.tables["usage_by_call"],
                 by=by,
                 conversation_id=stream,
-                tenant_id=tenant_id,
-                user_id=user_id,
+                whose=whose,
             )
 
         return self._read(USAGE, stream, read)
 
-    def calibration(self, model: str, *, conversation_id: StreamId | None = None) -> Calibration:
+    def calibration(
+        self, model: str, *, conversation_id: StreamId | None = None, **owner: Unpack[Owned]
+    ) -> Calibration:
         """Return what reported usage says of the token estimates for a model.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
         """
-        stream = None if conversation_id is None else to_uuid(conversation_id)
+        stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
 
         def read(connection: Connection, generation: Generation) -> Calibration:
-            return calibration_of(connection, generation.tables["usage_by_call"], model, stream)
+            table = generation.tables["usage_by_call"]
+            return calibration_of(connection, table, model, stream, whose)
 
         return self._read(USAGE, stream, read)
 
@@ -266,13 +285,14 @@ class Views:
         call_id: str | None = None,
         alias: str | None = None,
         limit: int = 100,
+        **owner: Unpack[Owned],
     ) -> list[ToolCallRow]:
         """Return tool calls, newest first, of one conversation or of all.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
         """
-        stream = None if conversation_id is None else to_uuid(conversation_id)
+        stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
         read = partial(
             queries.tool_calls,
             conversation_id=stream,
@@ -281,10 +301,13 @@ class Views:
             call_id=call_id,
             alias=alias,
             limit=limit,
+            whose=whose,
         )
         return self._read(TOOL_CALLS, stream, read)
 
-    def run_state(self, conversation_id: StreamId, *, at: int | None = None) -> RunState:
+    def run_state(
+        self, conversation_id: StreamId, *, at: int | None = None, **owner: Unpack[Owned]
+    ) -> RunState:
         """Return a conversation's Run-mode state: runs, nodes, artifacts, open calls, notebook.
 
         Args:
@@ -292,32 +315,32 @@ class Views:
             at: As it was at this version, by replay: costs what its events cost.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
             ValueError: The conversation has not come to the version ``at``.
         """
-        stream = to_uuid(conversation_id)
+        stream = self.store.stream(conversation_id, **owner)
         return self._read(RUNS, stream, partial(read_run_state, conversation_id=stream), at)
 
-    def state_at(self, conversation_id: StreamId, version: int) -> RunState:
+    def state_at(self, conversation_id: StreamId, version: int, **owner: Unpack[Owned]) -> RunState:
         """Return what `run_state` returned when the conversation was at a version; 0 is before all.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
             ValueError: The conversation has not come to this version.
         """
-        return self.run_state(conversation_id, at=version)
+        return self.run_state(conversation_id, at=version, **owner)
 
-    def loose_ends(self, conversation_id: StreamId) -> LooseEnds:
+    def loose_ends(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> LooseEnds:
         """Return what a conversation has begun and not ended, up to its last event.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
         """
-        stream = to_uuid(conversation_id)
+        stream = self.store.stream(conversation_id, **owner)
         return self._read(LOOSE_ENDS, stream, partial(queries.loose_ends, conversation_id=stream))
 
     def conversations_with_loose_ends(
-        self, limit: int = 100, *, after: UUID | None = None
+        self, limit: int = 100, *, after: UUID | None = None, **owner: Unpack[Owned]
     ) -> list[UUID]:
         """Return the conversations in which a model call, a tool call or a turn is open.
 
@@ -325,19 +348,25 @@ class Views:
             limit: The most to return, in order of id.
             after: Only ids above this one: the last id of the page before.
         """
-        read = partial(queries.conversations_with_loose_ends, after=after, limit=limit)
+        whose = self.store.whose(**owner)
+        read = partial(queries.conversations_with_loose_ends, after=after, limit=limit, whose=whose)
         return self._read(LOOSE_ENDS, None, read)
 
     def conversations(
         self, *, tenant_id: str | None = None, user_id: str | None = None, limit: int = 100
     ) -> list[ConversationEntry]:
         """Return the conversations of a tenant or user or of all, the latest active first."""
-        tenant_id, user_id = to_owner("tenant_id", tenant_id), to_owner("user_id", user_id)
-        read = partial(queries.conversations, tenant_id=tenant_id, user_id=user_id, limit=limit)
+        whose = self.store.whose(tenant_id, user_id)
+        read = partial(queries.conversations, whose=whose, limit=limit)
         return self._read(DIRECTORY, None, read)
 
     def rows(
-        self, table: str, *, conversation_id: StreamId | None = None, limit: int | None = None
+        self,
+        table: str,
+        *,
+        conversation_id: StreamId | None = None,
+        limit: int | None = None,
+        **owner: Unpack[Owned],
     ) -> list[dict[str, Any]]:
         """Return the rows of a projection's table, of one conversation or of all, in order of key.
 
@@ -349,13 +378,16 @@ class Views:
             limit: The most rows to return.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: There is none of this id or key.
             UnknownProjection: No projection declares such a table.
         """
-        owner = self.projections.owner_of(table)
-        stream = None if conversation_id is None else to_uuid(conversation_id)
-        read = partial(queries.rows, table=table, conversation_id=stream, limit=limit)
-        return self._read(owner, stream, read)
+        projection = self.projections.owner_of(table)
+        stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
+        read = partial(queries.rows, table=table, conversation_id=stream, limit=limit, whose=whose)
+        return self._read(projection, stream, read)
+
+    def _stream(self, conversation_id: StreamId | None, **owner: Unpack[Owned]) -> UUID | None:
+        return None if conversation_id is None else self.store.stream(conversation_id, **owner)
 
     def _read(
         self,

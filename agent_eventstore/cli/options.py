@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,8 @@ from sqlalchemy.exc import ArgumentError
 from agent_eventstore.cli.console import StderrHandler
 from agent_eventstore.cli.program import Failed
 from eventstore import DirectoryKeys, EventStore, Redactor
+from eventstore.errors import InvalidEvent
+from eventstore.ids import uuid_in
 
 __all__ = [
     "DEFAULT_URL",
@@ -244,15 +247,22 @@ def limit_option(default: int | None, what: str) -> Callable[[Command], Command]
 
 
 def find_conversation(store: EventStore, named: str) -> UUID:
-    """Return the one conversation whose id begins so.
+    """Return the conversation of this id or key, or the one whose id begins so.
+
+    A key of a tenant's is written ``TENANT/KEY``.
 
     Raises:
-        Failed: The text is no beginning of an id, or several conversations' ids begin so.
-        ConversationNotFound: None does.
+        Failed: There is none, or several conversations' ids begin so.
     """
+    found_by_key = _by_key(store, named)
+    if found_by_key is not None:
+        return found_by_key
     digits = named.replace("-", "").lower()
     if not digits or len(digits) > _HEX_DIGITS or set(digits) - set("0123456789abcdef"):
-        raise Failed(f"{named!r} is no conversation id: give a UUID, or how it begins")
+        raise Failed(
+            f"there is no conversation with the key {named!r}: give a key, a UUID or how it "
+            "begins; `eventstore list` shows those there are"
+        )
     first = int(digits.ljust(_HEX_DIGITS, "0"), 16)
     after = UUID(int=first - 1) if first else None
     page = store.list(after=after, limit=_AMBIGUOUS + 1)
@@ -264,3 +274,16 @@ def find_conversation(store: EventStore, named: str) -> UUID:
         more = ", ..." if len(found) > _AMBIGUOUS else ""
         raise Failed(f"{named!r} begins the ids of several conversations: {few}{more}")
     return found[0]
+
+
+def _by_key(store: EventStore, named: str) -> UUID | None:
+    """Return the conversation of a key, if there is one."""
+    tenant, slash, key = named.partition("/")
+    asked: list[tuple[str, str | None]] = [(named, None)] if named else []
+    asked += [(key, tenant)] if slash and tenant and key else []
+    for each, of_tenant in asked:
+        with suppress(InvalidEvent):
+            found = None if uuid_in(each) else store.find(key=each, tenant_id=of_tenant)
+            if found is not None:
+                return found.conversation_id
+    return None

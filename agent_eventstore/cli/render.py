@@ -161,8 +161,11 @@ def conversations_table(entries: Sequence[ConversationEntry]) -> Table:
     table = grid(*columns)
     for entry in entries:
         title = cell(one_line(entry.title or "(untitled)"), "bold")
+        names = [title, cell(entry.conversation_id, "dim")]
+        if entry.key is not None:
+            names.append(cell(one_line(entry.key), "dim"))
         row = [
-            Text("\n").join((title, cell(entry.conversation_id, "dim"))),
+            Text("\n").join(names),
             cell(entry.mode),
             cell(count(entry.version)),
             cell(moment(entry.last_activity_at), "dim"),

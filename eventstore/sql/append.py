@@ -153,9 +153,9 @@ _TAKE_LOCK = for_psycopg(
 _CREATE = Statement(
     """
     INSERT INTO conversations (conversation_id, version, chain, writer_epoch, tenant_id, user_id,
-        created_at, last_active_at, parent_conversation_id, parent_version)
+        created_at, last_active_at, parent_conversation_id, parent_version, key)
     VALUES (:conversation_id, 0, :chain, 0, :tenant_id, :user_id, :now, :now,
-        :parent_conversation_id, :parent_version)
+        :parent_conversation_id, :parent_version, :key)
     ON CONFLICT (conversation_id) DO NOTHING
     """
 )
@@ -269,12 +269,14 @@ def _create(
                 request.user_id,
                 parent_id,
                 parent_version,
+                request.stream_key,
             ),
             "tenant_id": text_in(request.tenant_id),
             "user_id": text_in(request.user_id),
             "now": dialect.from_time(now),
             "parent_conversation_id": None if parent_id is None else dialect.from_id(parent_id),
             "parent_version": parent_version,
+            "key": text_in(request.stream_key),
         },
     )
     return _lock(cur, dialect, stream)

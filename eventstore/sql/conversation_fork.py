@@ -27,9 +27,9 @@ _SHARE = Statement(_SOURCE, f"{_SOURCE} FOR SHARE")
 _CREATE = Statement(
     """
     INSERT INTO conversations (conversation_id, version, chain, writer_epoch, tenant_id, user_id,
-        created_at, last_active_at, parent_conversation_id, parent_version)
+        created_at, last_active_at, parent_conversation_id, parent_version, key)
     VALUES (:conversation_id, :version, :chain, 0, :tenant_id, :user_id, :now, :now,
-        :source, :version)
+        :source, :version, :key)
     ON CONFLICT (conversation_id) DO NOTHING
     """
 )
@@ -111,7 +111,12 @@ def fork(connection: AnyConnection, point: ForkPoint, request: Append, now: date
     dialect, cur = dialect_of(connection), cursor(connection)
     stream, source = dialect.from_id(request.conversation_id), dialect.from_id(point.source)
     start = chain_start(
-        request.conversation_id, request.tenant_id, request.user_id, point.source, point.version
+        request.conversation_id,
+        request.tenant_id,
+        request.user_id,
+        point.source,
+        point.version,
+        request.stream_key,
     )
     cur.execute(
         _CREATE.on(dialect),
@@ -123,6 +128,7 @@ def fork(connection: AnyConnection, point: ForkPoint, request: Append, now: date
             "user_id": text_in(request.user_id),
             "now": dialect.from_time(now),
             "source": source,
+            "key": text_in(request.stream_key),
         },
     )
     made = cur.execute(_MADE.on(dialect), {"conversation_id": stream}).fetchone()

@@ -110,6 +110,8 @@ class Append:
     """What ``events`` are sealed with."""
     anchor: Anchor | None = None
     """An event that the stream must still have."""
+    stream_key: str | None = None
+    """By which key the product knows the stream; kept when it is created."""
     plain: tuple[Prepared, ...] = ()
     """The events as they were, in case that the key has changed."""
 
@@ -289,7 +291,7 @@ def check(
 
 
 def check_owner(field: str, name: str | None) -> str | None:
-    """Return a tenant's or a user's name, which the index of owners is able to hold.
+    """Return a tenant's or a user's name, or a key, which an index is able to hold.
 
     Raises:
         InvalidEvent: It is too long.

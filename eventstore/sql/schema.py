@@ -142,6 +142,7 @@ def _conversations(metadata: MetaData) -> None:
         Column("parent_conversation_id", Id),
         Column("parent_version", BigInteger),
         Column("key_id", Text),
+        Column("key", SafeText),
         PrimaryKeyConstraint("conversation_id"),
         Index("ix_conversations_owner", "tenant_id", "user_id", "conversation_id"),
         Index("ix_conversations_user", "user_id", "conversation_id"),

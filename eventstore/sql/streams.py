@@ -13,7 +13,7 @@ What a checkpoint marks of a store: each conversation's version and chain value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from secrets import randbits
@@ -50,6 +50,7 @@ __all__ = [
     "list_streams",
     "next_ids",
     "next_marks",
+    "owner_of",
     "raise_writer_epoch",
     "store_id_of",
     "without_row",
@@ -74,6 +75,8 @@ class StreamInfo:
     last_active_at: datetime
     parent_conversation_id: UUID | None
     parent_version: int | None
+    key: str | None = None
+    """By which the product knows it."""
 
 
 def get_stream(connection: Connection, conversation_id: UUID) -> StreamInfo:
@@ -93,11 +96,18 @@ def get_stream(connection: Connection, conversation_id: UUID) -> StreamInfo:
     return rows[0]
 
 
+def owner_of(connection: Connection, conversation_id: UUID) -> tuple[str | None, str | None] | None:
+    """Return the tenant and the user of a conversation; None if there is no such conversation."""
+    streams = metadata_for(connection.dialect.name).tables["conversations"].c
+    query = select(streams.tenant_id, streams.user_id)
+    row = connection.execute(query.where(streams.conversation_id == conversation_id)).first()
+    return None if row is None else (row[0], row[1])
+
+
 def list_streams(
     connection: Connection,
     *,
-    tenant_id: str | None = None,
-    user_id: str | None = None,
+    limit_to: Callable[[Select[Any], Any], Select[Any]],
     after: UUID | None = None,
     limit: int = 100,
 ) -> list[StreamInfo]:
@@ -105,8 +115,7 @@ def list_streams(
 
     Args:
         connection: In a transaction of the caller's.
-        tenant_id: Only this tenant's.
-        user_id: Only this user's.
+        limit_to: Adds the condition whose they are, given the table's columns.
         after: Only ids above this one; pass the last id of a page to get the next.
         limit: The most to return.
 
@@ -114,10 +123,7 @@ def list_streams(
         ConversationDamaged: A row holds what no append has written.
     """
     query, table = _query(connection)
-    if tenant_id is not None:
-        query = query.where(table.c.tenant_id == tenant_id)
-    if user_id is not None:
-        query = query.where(table.c.user_id == user_id)
+    query = limit_to(query, table.c)
     if after is not None:
         query = query.where(table.c.conversation_id > after)
     query = query.order_by(table.c.conversation_id).limit(limit)
@@ -197,6 +203,7 @@ def _query(connection: Connection) -> tuple[Select[Any], Any]:
             columns.last_active_at,
             columns.parent_conversation_id,
             columns.parent_version,
+            columns.key,
         ),
         table,
     )

@@ -60,9 +60,9 @@ _ROWS = Statement(
 _OWNERS = (
     """
     CAST(tenant_id AS BLOB), CAST(user_id AS BLOB), CAST(parent_conversation_id AS BLOB),
-    parent_version
+    parent_version, CAST(key AS BLOB)
     """,
-    "tenant_id, user_id, parent_conversation_id, parent_version",
+    "tenant_id, user_id, parent_conversation_id, parent_version, key",
 )
 _HEAD = Statement(
     *(
@@ -88,7 +88,7 @@ _FORKED_OTHERWISE = (
     "the fork began with"
 )
 _STARTED_OTHERWISE = (
-    "tenant, user, parent or the first event's header is not what the conversation began with"
+    "tenant, user, parent, key or the first event's header is not what the conversation began with"
 )
 
 Progress = Callable[[int, int], None]
@@ -223,7 +223,7 @@ def _start(dialect: Dialect, conversation_id: UUID, head: Any) -> bytes:
     """Return where the chain begins by a row of `conversations`; nothing, if that does not tell."""
     if head is None:
         return b""
-    tenant_id, user_id, parent, parent_version = head[2:]
+    tenant_id, user_id, parent, parent_version, key = head[2:]
     try:
         return chain_start(
             conversation_id,
@@ -231,6 +231,7 @@ def _start(dialect: Dialect, conversation_id: UUID, head: Any) -> bytes:
             text_out(_text(user_id)),
             None if parent is None else dialect.to_id(_text(parent)),
             parent_version,
+            text_out(_text(key)),
         )
     except (AttributeError, TypeError, ValueError):
         return b""

@@ -26,6 +26,7 @@ CREATE TABLE conversations (
     parent_conversation_id TEXT,
     parent_version BIGINT,
     key_id TEXT,
+    key TEXT,
     PRIMARY KEY (conversation_id)
 );
 CREATE TABLE events (
@@ -118,6 +119,7 @@ CREATE TABLE conversations (
     parent_conversation_id UUID,
     parent_version BIGINT,
     key_id TEXT,
+    key TEXT,
     PRIMARY KEY (conversation_id)
 );
 CREATE TABLE events (

@@ -6,8 +6,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, case, func, select
 
+from eventstore.owners import Owner
 from eventstore.sql.schema import metadata_for
 
 __all__ = ["UsageBy", "UsageTotal", "usage_totals"]
@@ -66,8 +67,7 @@ def usage_totals(
     *,
     by: UsageBy,
     conversation_id: UUID | None = None,
-    tenant_id: str | None = None,
-    user_id: str | None = None,
+    whose: Owner,
 ) -> list[UsageTotal]:
     """Return the totals, those with most tokens first, in the caller's transaction.
 
@@ -89,7 +89,7 @@ def usage_totals(
         "tenant": [streams.c.tenant_id],
     }[by]
     failed = case((table.c.error_kind.is_not(None), 1), else_=0)
-    query = (
+    query: Select[Any] = (
         select(
             *columns,
             func.count(),
@@ -105,13 +105,9 @@ def usage_totals(
             *(column.asc().nulls_first() for column in columns),
         )
     )
-    for column, value in (
-        (table.c.conversation_id, conversation_id),
-        (streams.c.tenant_id, tenant_id),
-        (streams.c.user_id, user_id),
-    ):
-        if value is not None:
-            query = query.where(column == value)
+    query = whose.limit(query, streams.c)
+    if conversation_id is not None:
+        query = query.where(table.c.conversation_id == conversation_id)
     return [_total(row, len(columns)) for row in connection.execute(query)]
 
 

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Table, or_, select
 
+from eventstore.owners import ANYBODY, Owner
 from projections.tokens import Count
 
 __all__ = ["Calibration", "calibrate", "calibration_of"]
@@ -71,7 +72,11 @@ def calibrate(model: str, calls: Iterable[tuple[int, int]]) -> Calibration:
 
 
 def calibration_of(
-    connection: Connection, table: Table, model: str, conversation_id: UUID | None = None
+    connection: Connection,
+    table: Table,
+    model: str,
+    conversation_id: UUID | None = None,
+    whose: Owner = ANYBODY,
 ) -> Calibration:
     """Return the calibration of a model by its newest 1,000 calls, in the caller's transaction.
 
@@ -80,6 +85,7 @@ def calibration_of(
         table: A generation's ``usage_by_call``.
         model: Its name; calls that were answered by a dated version of it count as well.
         conversation_id: Only this conversation's calls.
+        whose: Only calls of this owner's conversations.
     """
     query = (
         select(table.c.estimated_prompt_tokens, table.c.prompt_tokens)
@@ -99,4 +105,5 @@ def calibration_of(
     )
     if conversation_id is not None:
         query = query.where(table.c.conversation_id == conversation_id)
+    query = whose.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
     return calibrate(model, ((row[0], row[1]) for row in connection.execute(query)))

@@ -36,11 +36,19 @@ class Blocking:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             outcome = member(*args, **kwargs)
+            if isinstance(outcome, AsyncEventStore):
+                return self._around(outcome)
             if isinstance(outcome, AsyncIterator):
                 return iter(self._run(_collected(outcome)))
             return self._run(outcome)
 
         return call
+
+    def _around(self, store: AsyncEventStore) -> Blocking:
+        """Return the same for a store that this one has made, on the same loop."""
+        made = object.__new__(Blocking)
+        made._runner, made._run, made._store = self._runner, self._run, store
+        return made
 
     def close(self) -> None:
         """Close the store and its loop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -63,10 +64,11 @@ def test_conversation_id_may_be_text(store: EventStore, cid: UUID) -> None:
     assert ["hello"] == texts(store.read(cid))
 
 
-def test_conversation_id_must_be_a_uuid(store: EventStore) -> None:
-    """Any other text is refused in words."""
-    with pytest.raises(InvalidEvent, match="'chat-1' is no conversation id"):
-        store.append("chat-1", say("hello"))
+@pytest.mark.parametrize("name", ["", 7, None])
+def test_conversation_must_be_named(store: EventStore, name: Any) -> None:
+    """What is neither a UUID nor a key is refused in words."""
+    with pytest.raises(InvalidEvent, match="names no conversation"):
+        store.append(name, say("hello"))
 
 
 def test_no_stream_is_refused_once_there_is_one(store: EventStore, cid: UUID) -> None:

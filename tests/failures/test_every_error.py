@@ -92,6 +92,8 @@ CALLS: dict[str, Callable[[World], object]] = {
     "checkpoint": lambda world: world.store.checkpoint(io.BytesIO()),
     "close": lambda world: world.own.close(),
     "erase": lambda world: world.store.erase(world.doomed, reason="asked for"),
+    "find": lambda world: world.store.find(key="there is none"),
+    "for_owner": lambda world: world.own.for_owner(user_id="ada"),
     "fork": lambda world: world.store.fork(world.cid),
     "get": lambda world: world.store.get(world.cid),
     "list": lambda world: world.store.list(),
@@ -103,12 +105,14 @@ CALLS: dict[str, Callable[[World], object]] = {
     "reading": lambda world: _ask(world.own.reading),
     "request": _request,
     "seen_version": lambda world: world.own.seen_version(world.cid),
+    "stream": lambda world: world.own.stream(world.cid),
     "transaction": _append_within,
     "vacuum": lambda world: world.store.vacuum(),
     "verify": lambda world: world.store.verify(world.cid),
     "verify_against": lambda world: world.store.verify_against(
         world.checkpoint, conversation_id=world.cid
     ),
+    "whose": lambda world: world.own.whose(user_id="ada"),
     "writing": lambda world: _ask(world.own.writing),
 }
 APPENDS = {"append", "append_group", "transaction"}
@@ -180,7 +184,7 @@ def test_of_a_store(name: str, world: World) -> None:
     )
 
 
-@pytest.mark.parametrize("name", sorted(public(AsyncEventStore) - {"close", "open"}))
+@pytest.mark.parametrize("name", sorted(public(AsyncEventStore) - {"close", "for_owner", "open"}))
 def test_of_an_asynchronous_store(name: str, world: World) -> None:
     """The twin is the same code by way of threads: a look at each method."""
     with asyncio.Runner() as runner:

@@ -50,6 +50,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "context_of": lambda world: world.views.context_of(world.cid, world.request),
     "conversations": lambda world: world.views.conversations(),
     "conversations_with_loose_ends": lambda world: world.views.conversations_with_loose_ends(),
+    "for_owner": lambda world: world.views.for_owner(user_id="ada"),
     "loose_ends": lambda world: world.views.loose_ends(world.cid),
     "rows": lambda world: world.views.rows("usage_by_call", conversation_id=world.cid),
     "run_state": lambda world: world.views.run_state(world.cid),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 from uuid import UUID
 
 import pytest
@@ -12,6 +12,7 @@ from agent_eventstore.recovery import recover, recover_all
 from eventstore import EventStore, NewEvent, new_id
 from eventstore import events as e
 from eventstore.errors import WriterFenced, WrongExpectedVersion
+from eventstore.owners import Owned
 from eventstore.store import StreamId
 from projections import Views
 from projections.engine.rebuild import rebuild
@@ -92,9 +93,9 @@ class Interfering(Views):
         self.meanwhile = meanwhile
         self.looks = looks
 
-    def loose_ends(self, conversation_id: StreamId) -> LooseEnds:
+    def loose_ends(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> LooseEnds:
         """Look, and lose the race."""
-        found = super().loose_ends(conversation_id)
+        found = super().loose_ends(conversation_id, **owner)
         if self.looks:
             self.looks -= 1
             self.store.append(conversation_id, self.meanwhile)

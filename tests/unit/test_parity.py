@@ -10,7 +10,16 @@ import pytest
 
 from eventstore import AsyncEventStore, EventStore
 
-SYNCHRONOUS = {"append_group", "on_driver", "reading", "request", "seen_version", "writing"}
+SYNCHRONOUS = {
+    "append_group",
+    "on_driver",
+    "reading",
+    "request",
+    "seen_version",
+    "stream",
+    "whose",
+    "writing",
+}
 """What readers and the asynchronous store itself are made of, or belongs to one thread."""
 
 
@@ -24,6 +33,8 @@ def public(cls: type[Any]) -> dict[str, Callable[..., Any]]:
 
 
 BOTH = sorted(public(EventStore).keys() - SYNCHRONOUS)
+AT_ONCE = {"for_owner"}
+"""What asks no database, so that there is nothing to await."""
 
 
 def parameters(method: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -61,7 +72,7 @@ def test_results_are_the_same(name: str) -> None:
     assert sync.rpartition(".")[2] == twin.removeprefix("Async").rpartition(".")[2]
 
 
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("name", sorted({*BOTH} - AT_ONCE))
 def test_twin_is_awaited(name: str) -> None:
     """Each method of the asynchronous store is one that a loop can go on beside."""
     method = inspect.unwrap(public(AsyncEventStore)[name])
