@@ -272,7 +272,8 @@ class Views:
 
         def read(connection: Connection, generation: Generation) -> Calibration:
             table = generation.tables["usage_by_call"]
-            return calibration_of(connection, table, model, stream, whose)
+            limit_to = partial(whose.limit_by_id, dialect=connection.dialect.name)
+            return calibration_of(connection, table, model, stream, limit_to)
 
         return self._read(USAGE, stream, read)
 

@@ -8,16 +8,18 @@ request holds must follow from its own conversation, and never from what others 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, or_, select
+from sqlalchemy import Connection, Select, Table, or_, select
 
-from eventstore.owners import ANYBODY, Owner
 from projections.tokens import Count
 
 __all__ = ["Calibration", "calibrate", "calibration_of"]
+
+LimitTo = Callable[[Select[Any], Any], Select[Any]]
 
 _FLOOR = 0.02  # providers add framing that no count foresees
 _DOUBT = 0.3  # what one call alone leaves open; it shrinks with their number
@@ -76,7 +78,7 @@ def calibration_of(
     table: Table,
     model: str,
     conversation_id: UUID | None = None,
-    whose: Owner = ANYBODY,
+    limit_to: LimitTo | None = None,
 ) -> Calibration:
     """Return the calibration of a model by its newest 1,000 calls, in the caller's transaction.
 
@@ -85,7 +87,7 @@ def calibration_of(
         table: A generation's ``usage_by_call``.
         model: Its name; calls that were answered by a dated version of it count as well.
         conversation_id: Only this conversation's calls.
-        whose: Only calls of this owner's conversations.
+        limit_to: Adds a condition to the query, given the column of conversations.
     """
     query = (
         select(table.c.estimated_prompt_tokens, table.c.prompt_tokens)
@@ -105,5 +107,6 @@ def calibration_of(
     )
     if conversation_id is not None:
         query = query.where(table.c.conversation_id == conversation_id)
-    query = whose.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
+    if limit_to is not None:
+        query = limit_to(query, table.c.conversation_id)
     return calibrate(model, ((row[0], row[1]) for row in connection.execute(query)))
