@@ -166,6 +166,7 @@ class Answer:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
+        self.replaced: list[JsonObject] = []
         self._segments: list[_Segment] = []
         self._named: dict[tuple[str, Hashable], list[_Segment]] = {}
         self._latest: dict[str, _Segment] = {}
@@ -196,6 +197,24 @@ class Answer:
         """Return what was said so far in the part that ``key`` names."""
         found = self._named.get((kind, key), ())
         return "".join(piece for part in found for piece in part.pieces)
+
+    def replace(self, kind: Kind, key: Hashable, text: str) -> None:
+        """Put another text in place of what was said in a part; both stay told."""
+        found = self._named[kind, key]
+        self._note_replaced(kind, self.text_of(kind, key), text)
+        for each in found:
+            each.pieces.clear()
+        found[0].pieces.append(text)
+
+    def replace_call(self, index: int, arguments: str) -> None:
+        """Put other arguments in place of those of a call; both stay told."""
+        call = self.calls[index]
+        self._note_replaced("arguments", call.arguments, arguments)
+        call.pieces, call.size, call.wholeness = [arguments], len(arguments), Wholeness()
+
+    def _note_replaced(self, kind: str, streamed: str, text: str) -> None:
+        self.replaced.append({"kind": kind, "streamed": streamed})
+        self.keep({"type": "replaced", "kind": kind, "streamed": streamed, "text": text})
 
     def sign(self, key: Hashable, signature: str | None, raw: Any = None) -> None:
         """Keep what the provider demands back with the reasoning that ``key`` names."""

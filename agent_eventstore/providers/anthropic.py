@@ -22,6 +22,8 @@ __all__ = ["AnthropicParser"]
 _OF_TOOL = frozenset({"id", "input", "name", "type"})
 _PIECES = {"text_delta": "text", "thinking_delta": "thinking"}
 _OF_MESSAGE = frozenset({"stop_reason"})
+_BESIDE = ("stop_sequence", "stop_details", "container", "context_management")
+_TWO_MESSAGES = "a second message began within one stream"
 
 
 @dataclass(slots=True)
@@ -64,11 +66,15 @@ class AnthropicParser(ChunkParser):
         self._by_index: dict[Any, _Block] = {}
         self._open_blocks: dict[int, _Block] = {}
         self._of_response: JsonObject = {}
+        self._begun = False
+        self._begun_twice = False
 
     def _take(self, event: JsonObject) -> None:
         kind, index = event.get("type"), _hashable(event.get("index"))
-        if kind == "message_start" and isinstance(event.get("message"), dict):
-            self._start(event["message"])
+        if self._begun_twice:
+            self._answer.keep(event)
+        elif kind == "message_start" and isinstance(event.get("message"), dict):
+            self._begin(event)
         elif kind == "content_block_start" and isinstance(event.get("content_block"), dict):
             self._open(index, event["content_block"])
         elif kind == "content_block_delta" and isinstance(event.get("delta"), dict):
@@ -86,13 +92,23 @@ class AnthropicParser(ChunkParser):
 
     def _read(self, response: JsonObject) -> None:
         self._start(response)
-        self._end({"delta": {"stop_reason": response.get("stop_reason")}})
-        fields = ("stop_sequence", "stop_details", "container", "context_management")
-        self._of_response = told({key: response.get(key) for key in fields}, _OF_MESSAGE)
         self._finish()
+
+    def _begin(self, event: JsonObject) -> None:
+        if not self._begun:
+            self._begun = True
+            self._start(event["message"])
+            return
+        # Two answers in one stream: nobody can say which of them the rest belongs to.
+        self._begun_twice, self.finished = True, False
+        self._answer.keep(event)
+        self._fail({"type": "protocol_error", "message": _TWO_MESSAGES}, event)
 
     def _start(self, message: JsonObject) -> None:
         self._note(message)
+        self._finish_reason = text(message.get("stop_reason")) or self._finish_reason
+        fields = {key: message.get(key) for key in _BESIDE}
+        self._of_response |= told(fields, _OF_MESSAGE)
         self._add_counts(message.get("usage"))
         content = message.get("content")
         content = [content] if isinstance(content, str) else content

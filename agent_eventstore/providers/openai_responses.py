@@ -4,7 +4,8 @@ The output items of one Responses stream, and what of each has been streamed.
 
 A ``done`` event repeats in full what the deltas said piece by piece; what is missing then is added
 as one more piece, so that a stream which skips deltas, or has none, still gives the whole text.
-Where a repetition contradicts the pieces, the pieces stay: they are what was shown and recorded.
+Where a repetition contradicts the pieces, the repetition wins, and what was streamed is kept in the
+message's ``raw["replaced"]``; one that says nothing at all contradicts nothing.
 
 Events of OpenAI's Responses: output items that begin, grow part by part, and are done.
 
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from agent_eventstore.providers.acts import CALLS, acts_of
 from agent_eventstore.providers.answer import Answer, Kind
 from agent_eventstore.providers.base import seller_of
 from agent_eventstore.providers.parser import ChunkParser, text
@@ -27,11 +29,8 @@ from agent_eventstore.providers.usage import responses_usage
 from eventstore.events import TokenUsage
 from eventstore.events.base import JsonObject
 
-__all__ = ["CALLS", "Item", "Items", "OpenAIResponsesParser"]
+__all__ = ["Item", "Items", "OpenAIResponsesParser"]
 
-
-CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""The items that the product's own tools answer, and where their arguments stand."""
 
 _PARTS_OF_ITEMS: dict[str, tuple[Kind, str]] = {
     "output_text": ("text", "text"),
@@ -103,9 +102,17 @@ class Items:
     def complete(self, item: Item, kind: Kind, place: tuple[str, int], whole: str) -> None:
         """Add what is missing from a part of an item."""
         size = item.sizes.get(place, 0)
-        # What is shorter says nothing more, and is not compared, however often it is sent.
-        if len(whole) > size and whole.startswith("".join(item.texts.get(place, ()))):
+        if not size:
+            self.say(item, kind, place, whole)
+            return
+        # Joined once, however often it is sent again.
+        pieces = item.texts[place]
+        pieces[:] = [streamed := "".join(pieces)]
+        if whole.startswith(streamed):
             self.say(item, kind, place, whole[size:])
+        elif whole:
+            pieces[:], item.sizes[place] = [whole], len(whole)
+            self._answer.replace(kind, (item.number, *place), whole)
 
     def call_of(self, item: Item) -> int:
         """Return the index of the tool call that an item is."""
@@ -121,8 +128,14 @@ class Items:
             whole = json.dumps(whole, ensure_ascii=False)
         index = self.call_of(item)
         call = self._answer.calls[index]
-        if isinstance(whole, str) and len(whole) > call.size and whole.startswith(call.arguments):
+        if not isinstance(whole, str) or not whole:
+            return
+        streamed = call.arguments
+        call.pieces[:] = [streamed] if streamed else []
+        if whole.startswith(streamed):
             self._answer.add_to_call(index, whole[call.size :])
+        else:
+            self._answer.replace_call(index, whole)
 
     def end(self, event: JsonObject) -> None:
         """Take an item that is done."""
@@ -188,10 +201,21 @@ class Items:
             self._parts(item, "summary", body.get("summary"))
             self._parts(item, "content", body.get("content"))
             self._sign(item, body)
+        elif (act := acts_of(body)) is not None:
+            self._act(item, body, *act)
         else:
             self._answer.show(item.number, body)
             if before is None:
                 self._answer.keep({"type": "response.output_item.done", "item": body})
+
+    def _act(self, item: Item, body: JsonObject, name: str, arguments: JsonObject) -> None:
+        """Take what the product is to do as a call of a tool, once it is whole."""
+        if item.call is None:
+            given = text(body.get("call_id")) or text(body.get("id")) or None
+            item.call = self._answer.open_call(
+                name=name, provider_id=given, raw={"type": item.kind}
+            )
+        self.complete_call(item, arguments)
 
     def _parts(self, item: Item, where: Literal["content", "summary"], parts: Any) -> None:
         for place, part in enumerate(parts if isinstance(parts, list) else ()):

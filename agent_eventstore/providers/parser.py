@@ -11,7 +11,15 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from agent_eventstore.providers.answer import Answer
-from agent_eventstore.providers.base import Delta, Partial, StreamError, as_chunk, attribute, word
+from agent_eventstore.providers.base import (
+    Delta,
+    Partial,
+    StreamError,
+    as_chunk,
+    attribute,
+    told,
+    word,
+)
 from agent_eventstore.providers.failures import stream_error
 from eventstore.events import AssistantMessage, Invocation, TokenUsage
 from eventstore.events.base import JsonObject
@@ -76,6 +84,7 @@ class ChunkParser(ABC):
 
     def message(self, **fields: Any) -> AssistantMessage:
         """Return what has been received; see `StreamParser.message`."""
+        beside = {"body": self._body, "replaced": self._answer.replaced}
         own: dict[str, Any] = {
             "parts": self._answer.parts(),
             "tool_calls": self._answer.requests(self.finished),
@@ -85,7 +94,7 @@ class ChunkParser(ABC):
                 provider=self._seller(), specification=self.specification or None, model=self._model
             ),
             "response_id": self._response_id,
-            "raw": self._raw() | ({"body": self._body} if self._body else {}) or None,
+            "raw": self._raw() | told(beside, frozenset()) or None,
         }
         return AssistantMessage(**own | fields)
 

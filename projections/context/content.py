@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from eventstore.events import (
@@ -28,6 +28,7 @@ from eventstore.events import (
     UserMessage,
 )
 from projections.context import prompts
+from projections.context.mentions import mention
 
 __all__ = [
     "Message",
@@ -79,7 +80,9 @@ def assistant(payload: AssistantMessage) -> Message:
     """Return an assistant message with the provider's own call ids; empty where there is none."""
     refusals = [part.text for part in payload.parts if isinstance(part, RefusalPart)]
     spoken = [part for part in payload.parts if not isinstance(part, _NOT_CONTENT)]
-    content = None if payload.tool_calls and not spoken else scrub(_as_text(spoken))
+    said = scrub(_as_text(spoken, _spoken))
+    silent = not said and not any(isinstance(part, TextPart) for part in spoken)
+    content = None if payload.tool_calls and silent else said
     message = _named({"role": "assistant", "content": content}, payload.name)
     if refusals:
         message["refusal"] = scrub("".join(refusals))
@@ -205,12 +208,26 @@ def _is_openai_part(raw: object) -> bool:
     )
 
 
-def _as_text(parts: Sequence[ContentPart]) -> str:
+def _as_text(parts: Sequence[ContentPart], tell: Callable[[ContentPart], str] | None = None) -> str:
     """Return parts as one text; pieces of text follow each other as they were streamed."""
-    texts = [_part_text(p) for p in parts if not isinstance(p, ReasoningPart)]
-    if len(texts) == 1:
-        return texts[0]
-    return ("" if all(isinstance(part, TextPart) for part in parts) else "\n").join(texts)
+    tell = tell or _part_text
+    texts: list[str] = []
+    before = False
+    for part in parts:
+        if isinstance(part, ReasoningPart) or not (said := tell(part)):
+            continue
+        is_text = isinstance(part, TextPart)
+        if before and is_text:
+            texts[-1] += said
+        else:
+            texts.append(said)
+        before = is_text
+    return "\n".join(texts)
+
+
+def _spoken(part: ContentPart) -> str:
+    """Return the text of a part of an answer; what its provider's tools did is told in words."""
+    return mention(part.raw) if isinstance(part, OtherPart) else _part_text(part)
 
 
 def _part_text(part: ContentPart) -> str:

@@ -15,7 +15,12 @@ ENCODING = "o200k_base"
 """What the tokens of rows are counted with."""
 
 _TOKENIZER = tokenizer_for(ENCODING)
-_ENCRYPTED = ("data", "encrypted_content")
+_ENCRYPTED = frozenset({"data", "encrypted_content", "encrypted_stdout"})
+_COUNTED_IN_MESSAGE = frozenset(
+    {"text", "tool_use", "message", "words", "function_call", "custom_tool_call"}
+)
+_WEIGHTLESS = frozenset({"call", "id", "signature", "status", "type"})
+_IMAGE = ("result", "image_generation_call")  # bytes, which nobody counts by their length
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +52,25 @@ def _native_tokens(native: Mapping[str, Any], counter: Counter) -> int:
         if not blocks:
             return 0
         return counter.count({"role": "user", "content": blocks}, _TOKENIZER).tokens
-    opaque = [block.get(key) for block in blocks for key in _ENCRYPTED]
-    size = sum(len(value) for value in opaque if isinstance(value, str))
-    text = _plain_text(native)
+    texts, opaque = [native.get("reasoning_content") or ""], [0]
+    for block in blocks:
+        if block.get("type") not in _COUNTED_IN_MESSAGE:
+            _weigh(block, texts, opaque)
+    text = "\n".join(filter(None, texts))
     counted = counter.count_text(text, _TOKENIZER).tokens if text else 0
-    return counted + size * 3 // 16
+    return counted + opaque[0] * 3 // 16
 
 
-def _plain_text(native: Mapping[str, Any]) -> str:
-    texts: list[Any] = [native.get("reasoning_content")]
-    for block in native.get("content", ()):
-        texts.append(block.get("thinking"))
-        if block.get("type") == "reasoning":
-            said = [*(block.get("summary") or ()), *(block.get("content") or ())]
-            texts += [part.get("text") for part in said if isinstance(part, dict)]
-    return "\n".join(text for text in texts if isinstance(text, str) and text)
+def _weigh(value: Any, texts: list[str], opaque: list[int], key: str = "") -> None:
+    """Add the texts of a block to those that are counted, and the size of what is encrypted."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in _WEIGHTLESS and (name, value.get("type")) != _IMAGE:
+                _weigh(inner, texts, opaque, name)
+    elif isinstance(value, list):
+        for inner in value:
+            _weigh(inner, texts, opaque, key)
+    elif isinstance(value, str) and key in _ENCRYPTED:
+        opaque[0] += len(value)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        texts.append(str(value))

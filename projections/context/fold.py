@@ -74,7 +74,7 @@ class ContextProjection:
     """
 
     name = "context"
-    version = 8
+    version = 9
     tables = (CONTEXT_MESSAGES, active.CONTEXT_ACTIVE)
 
     def initial(self) -> State:

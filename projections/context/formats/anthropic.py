@@ -48,6 +48,7 @@ from projections.context.formats.base import (
     system_text,
     text_in,
 )
+from projections.context.formats.server_tools import paired
 from projections.context.rows import ContextRow
 
 __all__ = ["ADDITIONS", "SPECIFICATION", "blocks_of", "text_block", "wire"]
@@ -147,25 +148,38 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
     """Return the rows in this format; there is always a message, and the last is the user's."""
     front, rest = split_front(rows)
     talk = _Talk()
-    for row, ids in zip(rest, call_ids(rest, ANTHROPIC), strict=True):
-        match row.kind:
-            case "tool":
-                talk.say("user", [_result(row, ids[0])])
-            case "assistant":
-                talk.say("assistant", _assistant(row, ids, provider))
-            case "user":
-                talk.say("user", _user(row.message))
-            case _:
-                talk.say("user", [text_block(base.note(text_in(row.message)))])
-                talk.added.append(_NOTE)
+    said = [
+        (_ROLES.get(row.kind, "user"), _blocks_of_row(row, ids, provider))
+        for row, ids in zip(rest, call_ids(rest, ANTHROPIC), strict=True)
+    ]
+    paused = bool(rest) and (native_for(rest[-1], SPECIFICATION, provider) or {}).get("paused")
+    for role, blocks in paired(said, paused=bool(paused)):
+        talk.say(role, blocks)
+    talk.added += [_NOTE for row in rest if row.kind not in _OWN_WORDS]
     if not talk.messages:
         talk.add(base.NOTHING_YET)
     elif talk.messages[0]["role"] == "assistant":
         talk.messages.insert(0, {"role": "user", "content": [text_block(base.NO_USER)]})
         talk.added.insert(0, base.NO_USER)
-    if talk.messages[-1]["role"] == "assistant":
+    # A turn that the model has paused goes on when it is sent as it came.
+    if talk.messages[-1]["role"] == "assistant" and not paused:
         talk.add(base.CLOSING)
     return Wire(SPECIFICATION, tuple(talk.messages), system_text(front), tuple(talk.added))
+
+
+_ROLES = {"assistant": "assistant"}
+_OWN_WORDS = frozenset({"assistant", "tool", "user"})
+
+
+def _blocks_of_row(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> list[Json]:
+    match row.kind:
+        case "tool":
+            return [_result(row, ids[0])]
+        case "assistant":
+            return _assistant(row, ids, provider)
+        case "user":
+            return _user(row.message)
+    return [text_block(base.note(text_in(row.message)))]
 
 
 class _Talk:
@@ -210,25 +224,13 @@ def _assistant(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> l
         text = text_in(row.message)
         return [*([text_block(text)] if text.strip() else ()), *calls]
     blocks: list[Json] = []
-    for block in _paired(native["content"]):
+    for block in native["content"]:
         if "call" in block:
             extra = {key: value for key, value in block.items() if key != "call"}
             blocks.append({**calls[block["call"]], **extra})
         else:
             blocks.append(dict(block))
     return blocks
-
-
-def _paired(blocks: Sequence[Json]) -> list[Json]:
-    """Return the blocks without calls of the server's tools that have no result, and vice versa."""
-    answered = {block["tool_use_id"] for block in blocks if "tool_use_id" in block}
-    made = {block.get("id") for block in blocks if block.get("type") == "server_tool_use"}
-    return [
-        block
-        for block in blocks
-        if block.get("tool_use_id") in made | {None}
-        and (block.get("type") != "server_tool_use" or block.get("id") in answered)
-    ]
 
 
 def _call(call: Json, wire_id: str) -> Json:

@@ -19,7 +19,7 @@ models (2025) wants it kept in the context. OpenAI knows no such field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 
 from eventstore.events import (
@@ -32,7 +32,10 @@ from eventstore.events import (
     ToolResult,
 )
 from projections.context import content
+from projections.context.formats import items, server_tools
 from projections.context.formats.base import OPENAI_CHAT, Json, Wire, call_ids, native_for
+from projections.context.formats.item_pairs import WORDS
+from projections.context.mentions import mention
 from projections.context.rows import ContextRow
 
 __all__ = [
@@ -47,10 +50,13 @@ __all__ = [
 
 WANT_REASONING_BACK = frozenset({"deepseek", "moonshot", "moonshotai"})
 
-_THOUGHT = ("thinking", "redacted_thinking")
-_CALL_ITEMS = ("function_call", "custom_tool_call")
+_OF_PRODUCT = frozenset({"tool_use", "function_call", "custom_tool_call"})
+_CALL_ITEMS = {
+    **dict.fromkeys(("function_call", "custom_tool_call", "computer_call"), "call_id"),
+    **dict.fromkeys(("local_shell_call", "shell_call", "apply_patch_call"), "call_id"),
+    **{"tool_search_call": "call_id", "mcp_approval_request": "id"},
+}
 _IN_MESSAGE = ("arguments", "input", "name")
-_ENCRYPTED = ("data", "encrypted_content")
 
 
 def of_assistant(payload: AssistantMessage) -> Json | None:
@@ -89,10 +95,12 @@ def _anthropic(payload: AssistantMessage) -> Json | None:
     blocks = raw if isinstance(raw, list) else _blocks(payload)
     if blocks is None or not all(isinstance(block, dict) for block in blocks):
         return None
-    blocks = [block for block in blocks if _is_sendable(block)]
-    placed = _placed(blocks, ("tool_use",), "id", payload.tool_calls)
-    plain = all(block.get("type") in ("text", "tool_use") for block in blocks)
-    return None if plain or placed is None else {"content": placed}
+    blocks = [block for block in map(server_tools.as_input, blocks) if block is not None]
+    placed = _placed(blocks, {"tool_use": "id"}, payload.tool_calls)
+    paused = payload.finish_reason == "pause_turn"
+    if placed is None or not (paused or any(map(_is_telling, blocks))):
+        return None
+    return {"content": placed, **({"paused": True} if paused else {})}
 
 
 def _blocks(payload: AssistantMessage) -> list[Json] | None:
@@ -112,59 +120,51 @@ def _blocks(payload: AssistantMessage) -> list[Json] | None:
     ]
 
 
-def _is_sendable(block: Json) -> bool:
-    """Whether Anthropic takes the block back: thoughts need a signature, texts need text."""
-    match block.get("type"):
-        case "thinking":
-            return bool(block.get("signature"))
-        case "text":
-            return bool(str(block.get("text") or "").strip())
-    return True
+def _is_telling(block: Json) -> bool:
+    """Whether a block has anything that text and calls do not tell."""
+    if block["type"] not in ("text", "tool_use"):
+        return True
+    caller = block.get("caller")
+    return bool(block.get("citations") or (isinstance(caller, dict) and caller.get("tool_id")))
 
 
 def _responses(payload: AssistantMessage) -> Json | None:
     raw = payload.raw.get("output") if isinstance(payload.raw, dict) else None
     if not isinstance(raw, list) or not all(isinstance(item, dict) for item in raw):
         return None
-    # Servers say null for what is absent, and refuse some of it when it is sent back.
-    items = [{key: value for key, value in item.items() if value is not None} for item in raw]
-    wanted = any(
-        item.get("encrypted_content") or item.get("phase") or item.get("type") == "custom_tool_call"
-        for item in items
-    )
-    placed = _placed(items, _CALL_ITEMS, "call_id", payload.tool_calls) if wanted else None
-    return None if placed is None else {"content": [_without_logprobs(item) for item in placed]}
-
-
-def _without_logprobs(item: Json) -> Json:
-    parts = item.get("content")
-    if item.get("type") != "message" or not isinstance(parts, list):
-        return item
-    lean = [{k: v for k, v in p.items() if k != "logprobs"} for p in parts if isinstance(p, dict)]
-    return {**item, "content": lean}
+    if not any(map(items.is_needed, raw)):
+        return None
+    held = [items.as_input(item) or {"type": WORDS, "text": mention(item)} for item in raw]
+    placed = _placed(held, _CALL_ITEMS, payload.tool_calls)
+    return None if placed is None else {"content": placed}
 
 
 def _placed(
-    blocks: Sequence[Json], kinds: Sequence[str], id_field: str, calls: Sequence[ToolCallRequest]
+    blocks: Sequence[Json], kinds: Mapping[str, str], calls: Sequence[ToolCallRequest]
 ) -> list[Json] | None:
     """Return the blocks with places for calls, or None unless they are exactly the calls.
 
     Blocks need not stand in the order of the calls, and ids may repeat: the first call with the
-    id that no block has taken yet is meant.
+    id that no block has taken yet is meant. Only some calls of a shell or a search are the
+    product's to answer; the others are no calls here.
     """
     free = dict(enumerate(calls))
     placed: list[Json] = []
     for block in blocks:
-        if block.get("type") not in kinds:
+        kind = str(block.get("type"))
+        wire_id = block.get(kinds[kind]) if kind in kinds else None
+        index = next((i for i, call in free.items() if call.provider_id == wire_id), None)
+        if kind not in kinds or (index is None and kind not in _OF_PRODUCT):
             placed.append(block)
             continue
-        wire_id = block.get(id_field)
-        index = next((i for i, call in free.items() if call.provider_id == wire_id), None)
         if index is None:
             return None
         del free[index]
-        rest = {k: v for k, v in block.items() if k != id_field and k not in _IN_MESSAGE}
-        placed.append({**rest, "call": index})
+        told = _IN_MESSAGE if kind in _OF_PRODUCT else ()
+        kept = {k: v for k, v in block.items() if k not in (*told, "call_id")}
+        if kind == "tool_use":
+            del kept["id"]
+        placed.append({**kept, "call": index})
     return None if free else placed
 
 

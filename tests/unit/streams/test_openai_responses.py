@@ -71,10 +71,107 @@ def test_what_the_deltas_left_out_is_added(ending: dict[str, Any]) -> None:
     assert ("hello", Delta(text="lo"), "") == (text_of(parser), deltas[3], deltas[4].text)
 
 
-def test_a_contradiction_leaves_what_was_streamed() -> None:
-    """What was shown and recorded stays; the provider's own version is kept to be sent back."""
-    parser = fed([CREATED, added(0, MESSAGE), said("hello"), completed(spoken("good bye"))])
-    assert ("hello", [spoken("good bye")]) == (text_of(parser), parser.message().raw["output"])
+def test_the_final_text_wins_over_what_was_streamed() -> None:
+    """The provider bills and remembers the final object; what was shown before stays told."""
+    parser, deltas = fed_deltas(
+        [CREATED, added(0, MESSAGE), said("hello"), completed(spoken("good bye"))]
+    )
+    message = parser.message()
+    assert ("good bye", [spoken("good bye")]) == (text_of(parser), message.raw["output"])
+    assert message.raw["replaced"] == [{"kind": "text", "streamed": "hello"}]
+    told = {"type": "replaced", "kind": "text", "streamed": "hello", "text": "good bye"}
+    assert deltas[-1].raw == (told,)
+
+
+def test_a_lost_piece_in_the_middle_is_made_good() -> None:
+    """The pieces are no prefix of the whole then."""
+    chunks = [CREATED, added(0, MESSAGE), said("hel"), said("world")]
+    assert text_of(fed([*chunks, completed(spoken("hello world"))])) == "hello world"
+
+
+@pytest.mark.parametrize("whole", ["", "hel"])
+def test_a_shorter_repetition_says_nothing_when_it_is_empty(whole: str) -> None:
+    """Some servers repeat an empty text; any other is what the server takes for said."""
+    parser = fed([CREATED, added(0, MESSAGE), said("hello"), completed(spoken(whole))])
+    assert text_of(parser) == (whole or "hello")
+
+
+def test_the_final_arguments_win_over_what_was_streamed() -> None:
+    """What a tool was run with and what the provider remembers must be one thing."""
+    piece = event("function_call_arguments.delta", output_index=0, delta='{"a":')
+    parser = fed([CREATED, added(0, CALL), piece, completed({**CALL, "arguments": '{"b":1}'})])
+    assert parser.message().tool_calls[0].arguments == {"b": 1}
+    assert parser.partial().tool_calls[0].arguments_text == '{"b":1}'
+
+
+SHELL = {
+    "type": "shell_call",
+    "id": "sh_1",
+    "call_id": "call_1",
+    "action": {"commands": ["ls"]},
+    "status": "completed",
+}
+
+
+@pytest.mark.parametrize(
+    ("item", "name", "arguments"),
+    [
+        ({**SHELL, "environment": {"type": "local"}}, "shell", {"commands": ["ls"]}),
+        (
+            {**SHELL, "type": "local_shell_call", "action": {"type": "exec", "command": ["ls"]}},
+            "local_shell",
+            {"type": "exec", "command": ["ls"]},
+        ),
+        (
+            {**SHELL, "type": "apply_patch_call", "operation": {"type": "delete_file"}},
+            "apply_patch",
+            {"type": "delete_file"},
+        ),
+        (
+            {"type": "computer_call", "call_id": "call_1", "action": {"type": "screenshot"}},
+            "computer",
+            {"type": "screenshot"},
+        ),
+        (
+            {"type": "computer_call", "call_id": "call_1", "actions": [{"type": "wait"}]},
+            "computer",
+            {"actions": [{"type": "wait"}]},
+        ),
+        (
+            {
+                "type": "tool_search_call",
+                "call_id": "call_1",
+                "execution": "client",
+                "arguments": {"goal": "mail"},
+            },
+            "tool_search",
+            {"goal": "mail"},
+        ),
+    ],
+)
+def test_what_the_product_must_do_is_a_call(
+    item: dict[str, Any], name: str, arguments: dict[str, Any]
+) -> None:
+    """The endpoint waits for its output as it does for that of a function."""
+    done = event("output_item.done", output_index=0, item=item)
+    message = fed([CREATED, added(0, item), done, completed(item)]).message()
+    (call,) = message.tool_calls
+    assert (call.name, call.provider_id, call.arguments) == (name, "call_1", arguments)
+    assert (call.raw, message.parts) == ({"type": item["type"]}, ())
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {**SHELL, "environment": {"type": "container_reference", "container_id": "cntr_1"}},
+        {"type": "tool_search_call", "id": "tsc_1", "execution": "server", "arguments": {}},
+    ],
+)
+def test_what_the_provider_did_itself_is_no_call(item: dict[str, Any]) -> None:
+    """Its output stands in the same response."""
+    done = event("output_item.done", output_index=0, item=item)
+    message = fed([CREATED, added(0, item), done, completed(item)]).message()
+    assert (message.tool_calls, message.parts) == ((), (OtherPart(raw=item),))
 
 
 def test_ids_that_change_on_the_way_do_not_matter() -> None:

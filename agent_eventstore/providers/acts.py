@@ -1,0 +1,46 @@
+"""Output items of OpenAI's Responses that ask the product to act, as calls of a tool.
+
+The endpoint waits for the output of a shell, a patch, a computer or a search that the product runs,
+as it waits for that of a function; so they are calls, named for what is to be done. What the
+provider's own container or search has answered is none.
+"""
+
+from __future__ import annotations
+
+from agent_eventstore.providers.parser import text
+from eventstore.events.base import JsonObject
+
+__all__ = ["CALLS", "acts_of"]
+
+CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""The items that call the product's tools by name, and where their arguments stand."""
+
+_ACTIONS = {
+    "apply_patch_call": "operation",
+    "computer_call": "action",
+    "local_shell_call": "action",
+    "shell_call": "action",
+    "tool_search_call": "arguments",
+}
+"""The items that ask the product to act, and where they say what to do."""
+
+
+def acts_of(item: JsonObject) -> tuple[str, JsonObject] | None:
+    """Return the tool's name and the arguments of an item that the product has to answer."""
+    kind = text(item.get("type"))
+    if kind == "mcp_approval_request":
+        return "mcp_approval", {key: item.get(key) for key in ("server_label", "name", "arguments")}
+    if kind not in _ACTIONS or not _is_products(kind, item):
+        return None
+    given = item.get(_ACTIONS[kind])
+    if kind == "computer_call" and given is None:
+        given = {"actions": item.get("actions")}
+    return kind.removesuffix("_call"), given if isinstance(given, dict) else {"input": given}
+
+
+def _is_products(kind: str, item: JsonObject) -> bool:
+    if kind == "tool_search_call":
+        return item.get("execution") == "client"
+    environment = item.get("environment")
+    hosted = isinstance(environment, dict) and environment.get("type") != "local"
+    return kind != "shell_call" or not hosted

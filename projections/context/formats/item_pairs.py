@@ -1,0 +1,198 @@
+"""Which items of OpenAI's Responses may stand in one request, each with what belongs to it.
+
+Rules: OpenAI's guides "Function calling", "Reasoning models", "Shell" and "Programmatic tool
+calling" (2026); the errors "No tool output found for ... call", "No tool call found for ...
+output", "... was provided without its required following item" and "... without its required
+'reasoning' item" (observed, 2025).
+
+- A call has its output and an output its call. A program that is still at work, which a call names
+  as its caller, has none yet. What cannot go back as an item is told in words.
+- Reasoning goes with the whole response that it led to, or not at all. Without it the ids of that
+  response go too, since an id makes the server look for the reasoning; where an item must have an
+  id it gets one that is looked up in vain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from projections.context.formats.items import FIELDS
+from projections.context.mentions import mention
+
+__all__ = ["OUTPUTS", "WORDS", "Answer", "message", "settled"]
+
+Json = dict[str, Any]
+
+WORDS = "words"
+"""The type of what stands in an answer for an item that cannot go back; it has a ``text``."""
+
+OUTPUTS = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "computer_call": "computer_call_output",
+    "local_shell_call": "local_shell_call_output",
+    "shell_call": "shell_call_output",
+    "apply_patch_call": "apply_patch_call_output",
+    "tool_search_call": "tool_search_output",
+    "program": "program_output",
+}
+_CALLS = {output: call for call, output in OUTPUTS.items()}
+_STEM = re.compile(r"[A-Za-z]+")
+
+
+@dataclass(slots=True)
+class Answer:
+    """Items that came together, or one that anybody else said.
+
+    Attributes:
+        items: The items.
+        version: Of the row that they are of.
+        results: What is known of calls whose output has no form, by ``call_id``.
+    """
+
+    items: list[Json]
+    version: int = 0
+    results: dict[str, str] = field(default_factory=dict)
+
+
+def message(role: str, content: str | list[Json], **fields: Any) -> Json:
+    """Return a message as an input item."""
+    return {"type": "message", "role": role, "content": content, **fields}
+
+
+def settled(answers: Iterable[Answer]) -> list[Json]:
+    """Return the items of all answers, with nothing among them that lacks its counterpart."""
+    held = list(answers)
+    lost = _lost([item for answer in held for item in answer.items])
+    taken: set[str] = set()
+    renamed: dict[str, str] = {}
+    found: list[Json] = []
+    for answer in held:
+        broken = any(id(item) in lost or item["type"] == WORDS for item in answer.items)
+        kept = replace(answer, items=list(_in_words(answer, lost)))
+        if broken or not _is_whole(kept.items, taken):
+            kept.items = list(_bare(kept, renamed))
+        kept.items = [_asking(item, renamed) for item in kept.items]
+        kept.items = [item for n, item in enumerate(kept.items) if _leads_on(kept.items, n)]
+        taken |= set(_ids(kept.items))
+        found += kept.items
+    return _tied(found)
+
+
+def _key(item: Json) -> Any:
+    """Return what ties an output to its call."""
+    return item.get("call_id") or (
+        item.get("id") if item["type"] == "local_shell_call_output" else None
+    )
+
+
+def _lost(items: Sequence[Json]) -> set[int]:
+    """Return which items have no counterpart, by identity."""
+    waiting: dict[tuple[str, Any], list[Json]] = {}
+    matched: set[int] = set()
+    for item in items:
+        kind = item["type"]
+        if kind in OUTPUTS:
+            waiting.setdefault((kind, _key(item)), []).append(item)
+        elif kind in _CALLS and (calls := waiting.get((_CALLS[kind], _key(item)))):
+            matched |= {id(calls.pop(0)), id(item)}
+    either = OUTPUTS.keys() | _CALLS.keys()
+    lost = {id(item) for item in items if item["type"] in either and id(item) not in matched}
+    callers = {_caller(item) for item in items if id(item) not in lost}
+    at_work = {id(i) for i in items if i["type"] == "program" and i.get("call_id") in callers}
+    requests = {item.get("id") for item in items if item["type"] == "mcp_approval_request"}
+    return (lost - at_work) | {
+        id(item)
+        for item in items
+        if item["type"] == "mcp_approval_response"
+        and item.get("approval_request_id") not in requests
+    }
+
+
+def _caller(item: Json) -> Any:
+    caller = item.get("caller")
+    return caller.get("caller_id") if isinstance(caller, dict) else None
+
+
+def _in_words(answer: Answer, lost: set[int]) -> Iterable[Json]:
+    for item in answer.items:
+        if item["type"] == WORDS:
+            text = item["text"]
+        elif id(item) not in lost:
+            yield item
+            continue
+        else:
+            told = "" if item["type"] in _CALLS else mention(item)
+            text = "\n".join(filter(None, (told, answer.results.get(_key(item) or ""))))
+        if text:
+            yield message("assistant", text)
+
+
+def _ids(items: Iterable[Json]) -> Iterable[str]:
+    return [
+        item["id"] for item in items if isinstance(item.get("id"), str) and item["type"] in FIELDS
+    ]
+
+
+def _is_whole(items: Sequence[Json], taken: set[str]) -> bool:
+    """Whether an answer goes back as it came: its reasoning encrypted, its ids used once."""
+    own = list(_ids(items))
+    return (
+        all(item.get("encrypted_content") for item in items if item["type"] == "reasoning")
+        and len({*own}) == len(own)
+        and taken.isdisjoint(own)
+    )
+
+
+def _bare(answer: Answer, renamed: dict[str, str]) -> Iterable[Json]:
+    """Yield the items without reasoning, and with no id of the response's."""
+    for place, item in enumerate(answer.items):
+        if item["type"] == "reasoning":
+            continue
+        if item["type"] == "message" and isinstance(item["content"], list) and "id" in item:
+            parts = (part.get("text") or part.get("refusal") or "" for part in item["content"])
+            phase = {"phase": item["phase"]} if "phase" in item else {}
+            if text := "".join(parts):
+                yield message("assistant", text, **phase)
+            continue
+        if item["type"] in FIELDS and "id" in item:
+            item = dict(item)
+            given = item.pop("id")
+            if "id" in FIELDS[item["type"]][0]:
+                stem = _STEM.match(given) if isinstance(given, str) else None
+                item["id"] = f"{stem[0] if stem else 'item'}_{answer.version}_{place}"
+                renamed[given] = item["id"]
+        yield item
+
+
+def _leads_on(items: Sequence[Json], place: int) -> bool:
+    """Whether an item is no reasoning, or has another item after it that is none."""
+    return any(item["type"] != "reasoning" for item in items[place:])
+
+
+def _asking(item: Json, renamed: dict[str, str]) -> Json:
+    """Return an item that names the request for approval by the id that it has here."""
+    request = item.get("approval_request_id")
+    return {**item, "approval_request_id": renamed[request]} if request in renamed else item
+
+
+def _tied(items: Sequence[Json]) -> list[Json]:
+    """Return the items with references to nothing but each other."""
+    programs = {item["call_id"] for item in items if item["type"] == "program"}
+    requests = {item["id"] for item in items if item["type"] == "mcp_approval_request"}
+    known = {"caller": programs, "approval_request_id": requests}
+    return [
+        {
+            key: value
+            for key, value in item.items()
+            if key not in known or _named(key, item) in (None, *known[key])
+        }
+        for item in items
+    ]
+
+
+def _named(key: str, item: Json) -> Any:
+    return _caller(item) if key == "caller" else item[key]

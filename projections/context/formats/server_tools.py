@@ -1,0 +1,144 @@
+"""Which blocks of Anthropic's Messages may stand in one request, each with what belongs to it.
+
+Rules: Anthropic's guides "Server tools" (with "Mixing server tools and client tools in one turn"),
+"Programmatic tool calling", "Tool search tool", "MCP connector" and "Extended thinking" (all 2026).
+
+- The use of a server's tool, or of an MCP server's, is followed by its result within the same turn
+  of the assistant. User messages of nothing but tool results do not end that turn.
+- A use may be open where the server is still to answer: at the end of a request, when the client's
+  results have just been given or the model has paused. Said anything else, the turn has ended, and
+  an open use is refused.
+- ``caller.tool_id`` names a use that stands before, in the same turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from projections.context.mentions import mention
+
+__all__ = ["BLOCKS", "as_input", "paired"]
+
+Json = dict[str, Any]
+Said = tuple[str, Sequence[Json]]
+"""A role, and its blocks."""
+
+_USES = frozenset({"server_tool_use", "mcp_tool_use"})
+
+BLOCKS = frozenset(
+    {
+        *("text", "tool_use", "thinking", "redacted_thinking", *_USES, "mcp_tool_result"),
+        *("web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result"),
+        *("bash_code_execution_tool_result", "text_editor_code_execution_tool_result"),
+        *("tool_search_tool_result", "advisor_tool_result", "container_upload", "compaction"),
+        *("fallback", "mcp_tool_listing"),
+    }
+)
+"""The blocks of a response that a request may hold."""
+
+
+def as_input(block: Json) -> Json | None:
+    """Return a block as it may be sent back; None if it says nothing, words if it has no place."""
+    kind = block.get("type")
+    if kind not in BLOCKS:
+        said = mention(block)
+        return {"type": "text", "text": said} if said else None
+    if kind in _USES and not isinstance(block.get("input"), dict):
+        return {**block, "input": {"_raw": str(block.get("input") or "")}}
+    if kind == "thinking" and not block.get("signature"):
+        return None
+    if kind == "text":
+        if not str(block.get("text") or "").strip():
+            return None
+        if isinstance(cited := block.get("citations"), list):
+            return {**block, "citations": [_citation(each) for each in cited]}
+    return block
+
+
+def _citation(citation: Any) -> Any:
+    """Return a citation without the file that it was found in, which only responses name."""
+    if not isinstance(citation, dict):
+        return citation
+    return {key: value for key, value in citation.items() if key != "file_id"}
+
+
+_Open = dict[Any, tuple[int, Json]]
+"""What a turn has begun and not had answered, by id: where, and the block."""
+
+
+def paired(said: Iterable[Said], *, paused: bool = False) -> list[tuple[str, list[Json]]]:
+    """Return the messages with nothing among their blocks that lacks its counterpart.
+
+    Args:
+        said: Roles and blocks, one entry for each row.
+        paused: Whether the last entry is an answer that the model is to go on with.
+    """
+    held = [(role, list(blocks)) for role, blocks in said]
+    turn: _Open = {}
+    seen: set[Any] = set()
+    lost: set[int] = set()
+    for place, (role, blocks) in enumerate(held):
+        if role != "assistant":
+            if any(block["type"] != "tool_result" for block in blocks):
+                lost |= {id(use) for _, use in turn.values()}
+                turn = {}
+            continue
+        for block in blocks:
+            lost |= _take(turn, seen, place, block)
+    lost |= _left_open(turn, held, paused)
+    kept = [(role, [block for block in blocks if id(block) not in lost]) for role, blocks in held]
+    return _tied([entry for entry in kept if entry[1]])
+
+
+def _take(turn: _Open, seen: set[Any], place: int, block: Json) -> set[int]:
+    """Take a block into the turn, and return it if it has no place there."""
+    if block["type"] in _USES:
+        if block.get("id") in seen:
+            return {id(block)}
+        seen.add(block.get("id"))
+        turn[block.get("id")] = place, block
+    elif "tool_use_id" in block and turn.pop(block["tool_use_id"], None) is None:
+        return {id(block)}
+    return set()
+
+
+def _left_open(turn: _Open, held: Sequence[tuple[str, list[Json]]], paused: bool) -> set[int]:
+    """Return the open uses that the server will not go on with."""
+    answers = [place for place, (role, _) in enumerate(held) if role == "assistant"]
+    if not turn or not answers:
+        return set()
+    last = answers[-1]
+    if last == len(held) - 1 and not paused:
+        return {id(use) for _, use in turn.values()}
+    calling = {
+        block["caller"].get("tool_id")
+        for block in held[last][1]
+        if isinstance(block.get("caller"), dict)
+    }
+    return {
+        id(use)
+        for name, (place, use) in turn.items()
+        if place != last and name not in calling and not paused
+    }
+
+
+def _tied(said: Sequence[tuple[str, list[Json]]]) -> list[tuple[str, list[Json]]]:
+    """Return the messages without callers that do not stand before, in the same turn."""
+    found: list[tuple[str, list[Json]]] = []
+    used: set[Any] = set()
+    for role, blocks in said:
+        if role != "assistant":
+            if any(block["type"] != "tool_result" for block in blocks):
+                used = set()
+            found.append((role, blocks))
+            continue
+        kept = []
+        for block in blocks:
+            used |= {block.get("id")} if block["type"] in _USES else set()
+            caller = block.get("caller")
+            if isinstance(caller, dict) and caller.get("tool_id", caller) not in (*used, caller):
+                block = {key: value for key, value in block.items() if key != "caller"}
+            kept.append(block)
+        found.append((role, kept))
+    return found
