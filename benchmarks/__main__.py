@@ -26,6 +26,7 @@ from benchmarks.redaction import redacted_appends
 from benchmarks.render import markdown, print_work
 from benchmarks.replay import run_state_replay
 from benchmarks.results import Work
+from benchmarks.screens import screens
 from benchmarks.sealing import sealed_appends
 from benchmarks.storage import stored_sizes
 from benchmarks.turn import turns_by_length
@@ -52,6 +53,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "recording": recordings,
     "neighbours": locked_neighbours,
     "replay": run_state_replay,
+    "screens": screens,
 }
 _RESULTS = Path(__file__).with_name("results.md")
 

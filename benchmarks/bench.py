@@ -37,6 +37,7 @@ class Scale:
         idle_s: How long it is watched, in seconds.
         opening: Events of the conversation that is opened after a crash.
         marked: Conversations of the stores that checkpoints are made of.
+        listed: Conversations of the store whose screens are measured.
     """
 
     rounds: int
@@ -52,6 +53,7 @@ class Scale:
     idle_s: float
     opening: int
     marked: tuple[int, int]
+    listed: int
 
 
 FULL = Scale(
@@ -68,6 +70,7 @@ FULL = Scale(
     idle_s=10,
     opening=10_000,
     marked=(200, 2_000),
+    listed=100_000,
 )
 MILLION = replace(FULL, small=100_000, large=1_000_000)
 QUICK = Scale(
@@ -84,6 +87,7 @@ QUICK = Scale(
     idle_s=5,
     opening=2_000,
     marked=(50, 200),
+    listed=10_000,
 )
 TINY = Scale(
     rounds=3,
@@ -99,6 +103,7 @@ TINY = Scale(
     idle_s=0.2,
     opening=60,
     marked=(2, 4),
+    listed=60,
 )
 
 

@@ -279,12 +279,15 @@ class RedactionFailed(InvalidEvent):
 class InvalidCursor(EventStoreError, ValueError):
     """The cursor did not come from this store, or the event before it is no longer there."""
 
-    def __init__(self, cursor: str) -> None:
+    def __init__(self, cursor: str, advice: str | None = None) -> None:
         self.cursor = cursor
         super().__init__(
-            f"{cursor!r} is not a valid cursor for this store: pass one that read_all returned. If "
-            "it did, the database was replaced or restored to an older state since: read the feed "
-            "from its start"
+            f"{cursor!r} is not a valid cursor for this store: "
+            + (
+                advice
+                or "pass one that read_all returned. If it did, the database was replaced "
+                "or restored to an older state since: read the feed from its start"
+            )
         )
 
 

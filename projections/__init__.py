@@ -11,16 +11,18 @@
 
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.engine.projection import Column, Patch, Projection, Put, ReadTable
-from projections.views import ConversationEntry, Views
+from projections.views import ConversationEntry, ConversationPage, SearchHit, Views
 
 __all__ = [
     "PROJECTIONS",
     "Column",
     "ConversationEntry",
+    "ConversationPage",
     "Patch",
     "Projection",
     "ProjectionSet",
     "Put",
     "ReadTable",
+    "SearchHit",
     "Views",
 ]

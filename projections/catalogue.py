@@ -11,6 +11,7 @@ from projections.context import CONTEXT
 from projections.engine.projection import ColumnType, Projection
 from projections.errors import InvalidProjection, UnknownProjection
 from projections.models.directory import DIRECTORY
+from projections.models.message_search import SEARCH
 from projections.models.open_work import LOOSE_ENDS
 from projections.models.runs import RUNS
 from projections.models.timeline import TIMELINE
@@ -28,6 +29,7 @@ _BUILT_IN: tuple[Projection, ...] = (
     TOOL_CALLS,
     RUNS,
     LOOSE_ENDS,
+    SEARCH,
 )
 
 

@@ -1,18 +1,14 @@
 """What views ask of the read models' tables: one query a view, in the caller's transaction.
 
-Rows of read models that hold what no fold has written, since somebody has altered them.
-
-What views ask of the read models' tables: one query a view, in the caller's transaction.
-
-The larger ones stand beside what they are about: `projections.models.totals`,
-`projections.tokens.calibration`, `projections.models.run_mode`, `projections.context`.
+The larger ones stand beside what they are about: `projections.listing`,
+`projections.models.totals`, `projections.tokens.calibration`, `projections.models.run_mode`,
+`projections.context`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -21,17 +17,13 @@ from sqlalchemy import Connection, select
 
 from eventstore.errors import EventStoreError, RowDamaged
 from eventstore.owners import Owner
-from eventstore.sql.schema import metadata_for
 from projections.engine import tables
 from projections.engine.generations import Generation
-from projections.models.directory import DirectoryEntry
 from projections.models.open_items import LooseEnds
 from projections.models.timeline_items import TimelineItem
 from projections.models.tool_calls import ToolCallRow
 
 __all__ = [
-    "ConversationEntry",
-    "conversations",
     "conversations_with_loose_ends",
     "loose_ends",
     "readable",
@@ -53,16 +45,6 @@ def readable(name: str) -> Iterator[None]:
         if isinstance(error, EventStoreError):
             raise
         raise RowDamaged(f"of {name}") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationEntry(DirectoryEntry):
-    """A conversation in the list, with what the store knows of it besides."""
-
-    version: int
-    tenant_id: str | None
-    user_id: str | None
-    key: str | None = None
 
 
 def rows(
@@ -164,23 +146,3 @@ def conversations_with_loose_ends(
     query = whose.limit_by_id(query, table.c.conversation_id, connection.dialect.name)
     query = query.order_by(table.c.conversation_id).limit(limit)
     return list(connection.execute(query).scalars())
-
-
-def conversations(
-    connection: Connection,
-    generation: Generation,
-    *,
-    whose: Owner,
-    limit: int,
-) -> list[ConversationEntry]:
-    """Return the conversations of a tenant or user or of all, the latest active first."""
-    table = generation.tables["directory"]
-    streams = metadata_for(connection.dialect.name).tables["conversations"]
-    query = (
-        select(table, streams.c.version, streams.c.tenant_id, streams.c.user_id, streams.c.key)
-        .join(streams, streams.c.conversation_id == table.c.conversation_id)
-        .order_by(table.c.last_activity_at.desc(), table.c.conversation_id)
-        .limit(limit)
-    )
-    query = whose.limit(query, streams.c)
-    return [ConversationEntry.from_row(row) for row in connection.execute(query).mappings()]

@@ -22,6 +22,7 @@ from eventstore import EventStore
 from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import ConversationNotFound, DatabaseBusy
 from eventstore.log import get_logger
+from eventstore.owners import ANYBODY, Owner
 from eventstore.sql.dialect import AnyConnection, DriverConnection
 from eventstore.sql.failures import lacks_connection
 from eventstore.sql.streams import get_stream
@@ -58,15 +59,20 @@ def read_current(
     projections: Sequence[Projection],
     conversation_id: UUID | None,
     read: Reading[T],
+    *,
+    whose: Owner = ANYBODY,
 ) -> T:
     """Return what a query answers about one conversation as it is now, or about all of them.
+
+    With ``whose`` the query asks for this owner's conversations alone: if much is behind, only they
+    are caught up.
 
     Raises:
         ConversationNotFound: There is none of this id.
         ProjectionFailed: A fold raised.
     """
     return _looking(
-        store, projections, lambda: _read_once(store, projections, conversation_id, read)
+        store, projections, lambda: _read_once(store, projections, conversation_id, read, whose)
     )
 
 
@@ -167,12 +173,13 @@ def _read_once(
     projections: Sequence[Projection],
     conversation_id: UUID | None,
     read: Reading[T],
+    whose: Owner,
 ) -> T:
     if store.read_only:
         return _read_replica(store, projections, conversation_id, read)
     if conversation_id is None:
         return _or_in_memory(
-            store, projections, None, read, lambda: _read_across(store, projections, read)
+            store, projections, None, read, lambda: _read_across(store, projections, read, whose)
         )
     begin = _Begin(
         store.reading,
@@ -306,11 +313,13 @@ class _Answer(Generic[T]):
         return self.value
 
 
-def _read_across(store: EventStore, projections: Sequence[Projection], read: Reading[T]) -> T:
+def _read_across(
+    store: EventStore, projections: Sequence[Projection], read: Reading[T], whose: Owner
+) -> T:
     with store.reading() as connection:
         found = _all_live(projections, find_all_live(connection, projections))
         before = [each.number for each in found]
-    catch_up_behind(store, projections, patience_ms=PATIENCE_MS)
+    catch_up_behind(store, projections, patience_ms=PATIENCE_MS, whose=whose)
     with store.reading(snapshot=True) as connection:
         generations = _all_live(projections, find_all_live(connection, projections))
         if before != [each.number for each in generations]:

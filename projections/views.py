@@ -8,72 +8,44 @@ so is the past, which is asked for by ``at``.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from functools import partial
-from typing import Any, Self, TypeVar, Unpack
-from uuid import UUID
+from typing import Any, TypeVar, Unpack
 
 from sqlalchemy import Connection
 
-from eventstore import EventStore
 from eventstore.events import ToolPolicy
 from eventstore.owners import Owned
 from eventstore.store import StreamId
 from projections import queries
-from projections.catalogue import PROJECTIONS, ProjectionSet
+from projections.across import ViewsAcross
 from projections.context import CONTEXT, ContextSettings, ContextView
 from projections.context.compression.strategy import Strategy, strategy_of
 from projections.context.reading import ContextReading, sent
-from projections.context.row_cache import Memory
 from projections.context.settings import DEFAULTS
 from projections.context.state import CONTEXT_ACTIVE, AskedMode, read_active
 from projections.engine.generations import Generation
-from projections.engine.projection import Projection
-from projections.engine.setup import install_all
-from projections.models.directory import DIRECTORY
+from projections.finding import SearchHit
+from projections.listing import ConversationEntry, ConversationPage
 from projections.models.open_items import LooseEnds
 from projections.models.open_work import LOOSE_ENDS
 from projections.models.run_mode import read_run_state
 from projections.models.runs import RUNS, RunState
 from projections.models.timeline import TIMELINE
 from projections.models.timeline_items import TimelineItem
-from projections.models.tool_calls import TOOL_CALLS, ToolCallRow
-from projections.models.totals import UsageBy, UsageTotal, usage_totals
-from projections.models.usage import USAGE
-from projections.queries import ConversationEntry, readable
-from projections.reading import read_current, read_past
-from projections.replica import Copy
-from projections.tokens.calibration import Calibration, calibration_of
 
-__all__ = ["ConversationEntry", "Views"]
+__all__ = ["ConversationEntry", "ConversationPage", "SearchHit", "Views"]
 
 T = TypeVar("T")
 
 
-class Views:
+class Views(ViewsAcross):
     """The read models of a store.
 
     Making one gives every projection its tables, if the store can be written to. Safe to share
     between threads. Every method may raise `ProjectionFailed`, naming conversation and version,
     `RowDamaged` where a table was altered, `StoreUnavailable` or `StatementRefused`.
     """
-
-    def __init__(self, store: EventStore, projections: ProjectionSet = PROJECTIONS) -> None:
-        self.store = store
-        self.projections = projections
-        self._memory = Memory()
-        install_all(store, projections)
-
-    def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:
-        """Return the views of one owner's conversations; see `EventStore.for_owner`.
-
-        Raises:
-            OwnerMismatch: The store is bound to another owner already.
-        """
-        bound = copy.copy(self)
-        bound.store = self.store.for_owner(tenant_id=tenant_id, user_id=user_id)
-        return bound
 
     def timeline(
         self,
@@ -232,80 +204,6 @@ class Views:
         stream = self.store.stream(conversation_id, **owner)
         return sent(self.store, stream, request_version, strategy)
 
-    def usage(
-        self,
-        *,
-        by: UsageBy = "model",
-        conversation_id: StreamId | None = None,
-        tenant_id: str | None = None,
-        user_id: str | None = None,
-    ) -> list[UsageTotal]:
-        """Return tokens, cost, latency and errors of model calls, added up by group.
-
-        Raises:
-            ConversationNotFound: There is none of this id or key.
-            ValueError: ``by`` names no grouping.
-        """
-        whose = self.store.whose(tenant_id, user_id)
-        stream = self._stream(conversation_id, tenant_id=tenant_id, user_id=user_id)
-
-        def read(connection: Connection, generation: Generation) -> list[UsageTotal]:
-            return usage_totals(
-                connection,
-                generation.tables["usage_by_call"],
-                by=by,
-                conversation_id=stream,
-                whose=whose,
-            )
-
-        return self._read(USAGE, stream, read)
-
-    def calibration(
-        self, model: str, *, conversation_id: StreamId | None = None, **owner: Unpack[Owned]
-    ) -> Calibration:
-        """Return what reported usage says of the token estimates for a model.
-
-        Raises:
-            ConversationNotFound: There is none of this id or key.
-        """
-        stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
-
-        def read(connection: Connection, generation: Generation) -> Calibration:
-            table = generation.tables["usage_by_call"]
-            limit_to = partial(whose.limit_by_id, dialect=connection.dialect.name)
-            return calibration_of(connection, table, model, stream, limit_to)
-
-        return self._read(USAGE, stream, read)
-
-    def tool_calls(
-        self,
-        *,
-        conversation_id: StreamId | None = None,
-        tool: str | None = None,
-        status: str | None = None,
-        call_id: str | None = None,
-        alias: str | None = None,
-        limit: int = 100,
-        **owner: Unpack[Owned],
-    ) -> list[ToolCallRow]:
-        """Return tool calls, newest first, of one conversation or of all.
-
-        Raises:
-            ConversationNotFound: There is none of this id or key.
-        """
-        stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
-        read = partial(
-            queries.tool_calls,
-            conversation_id=stream,
-            tool=tool,
-            status=status,
-            call_id=call_id,
-            alias=alias,
-            limit=limit,
-            whose=whose,
-        )
-        return self._read(TOOL_CALLS, stream, read)
-
     def run_state(
         self, conversation_id: StreamId, *, at: int | None = None, **owner: Unpack[Owned]
     ) -> RunState:
@@ -339,68 +237,3 @@ class Views:
         """
         stream = self.store.stream(conversation_id, **owner)
         return self._read(LOOSE_ENDS, stream, partial(queries.loose_ends, conversation_id=stream))
-
-    def conversations_with_loose_ends(
-        self, limit: int = 100, *, after: UUID | None = None, **owner: Unpack[Owned]
-    ) -> list[UUID]:
-        """Return the conversations in which a model call, a tool call or a turn is open.
-
-        Args:
-            limit: The most to return, in order of id.
-            after: Only ids above this one: the last id of the page before.
-        """
-        whose = self.store.whose(**owner)
-        read = partial(queries.conversations_with_loose_ends, after=after, limit=limit, whose=whose)
-        return self._read(LOOSE_ENDS, None, read)
-
-    def conversations(
-        self, *, tenant_id: str | None = None, user_id: str | None = None, limit: int = 100
-    ) -> list[ConversationEntry]:
-        """Return the conversations of a tenant or user or of all, the latest active first."""
-        whose = self.store.whose(tenant_id, user_id)
-        read = partial(queries.conversations, whose=whose, limit=limit)
-        return self._read(DIRECTORY, None, read)
-
-    def rows(
-        self,
-        table: str,
-        *,
-        conversation_id: StreamId | None = None,
-        limit: int | None = None,
-        **owner: Unpack[Owned],
-    ) -> list[dict[str, Any]]:
-        """Return the rows of a projection's table, of one conversation or of all, in order of key.
-
-        For a product's own projections, which have no method here, and no need of SQL.
-
-        Args:
-            table: The stable name of a table that one of the projections declares.
-            conversation_id: The conversation.
-            limit: The most rows to return.
-
-        Raises:
-            ConversationNotFound: There is none of this id or key.
-            UnknownProjection: No projection declares such a table.
-        """
-        projection = self.projections.owner_of(table)
-        stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
-        read = partial(queries.rows, table=table, conversation_id=stream, limit=limit, whose=whose)
-        return self._read(projection, stream, read)
-
-    def _stream(self, conversation_id: StreamId | None, **owner: Unpack[Owned]) -> UUID | None:
-        return None if conversation_id is None else self.store.stream(conversation_id, **owner)
-
-    def _read(
-        self,
-        projection: Projection,
-        conversation_id: UUID | None,
-        read: Callable[[Connection, Generation], T],
-        at: int | None = None,
-    ) -> T:
-        def answer(copies: Sequence[Copy]) -> T:
-            with readable(projection.name):
-                return read(*copies[0])
-
-        if conversation_id is None or at is None:
-            return read_current(self.store, (projection,), conversation_id, answer)
-        return read_past(self.store, (projection,), conversation_id, at, answer)

@@ -95,6 +95,7 @@ for command in (
     reading.list_conversations,
     reading.events,
     reading.timeline,
+    reading.search,
     context.context,
     reading.usage,
     reading.tools,

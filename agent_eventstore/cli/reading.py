@@ -7,7 +7,7 @@ from typing import get_args
 
 import click
 
-from agent_eventstore.cli import render
+from agent_eventstore.cli import render, render_search
 from agent_eventstore.cli.console import note, say, stdout
 from agent_eventstore.cli.options import (
     Number,
@@ -26,12 +26,13 @@ from eventstore.events.values import ToolStatus
 from projections import Views
 from projections.engine.projection import Projection
 from projections.engine.set_aside import noted
-from projections.models.directory import DIRECTORY
+from projections.models.directory import DIRECTORY, ConversationStatus
+from projections.models.message_search import SEARCH
 from projections.models.tool_calls import TOOL_CALLS
 from projections.models.totals import UsageBy
 from projections.models.usage import USAGE
 
-__all__ = ["events", "list_conversations", "timeline", "tools", "usage"]
+__all__ = ["events", "list_conversations", "search", "timeline", "tools", "usage"]
 
 _TOOL_STATUSES = ("requested", "running", *get_args(ToolStatus))
 
@@ -39,17 +40,27 @@ _TOOL_STATUSES = ("requested", "running", *get_args(ToolStatus))
 @click.command("list")
 @click.option("--tenant-id", metavar="ID", help="Only this tenant's.")
 @click.option("--user-id", metavar="ID", help="Only this user's.")
+@click.option(
+    "--status", type=click.Choice(get_args(ConversationStatus)), help="Only those of this status."
+)
 @limit_option(50, "conversations")
 @json_option
 @common
 @with_target
 def list_conversations(
-    target: Target, tenant_id: str | None, user_id: str | None, limit: int, as_json: bool
+    target: Target,
+    tenant_id: str | None,
+    user_id: str | None,
+    status: ConversationStatus | None,
+    limit: int,
+    as_json: bool,
 ) -> None:
     """List conversations, the latest active first."""
     with target.open() as store:
         # One more than is shown tells whether there are more.
-        found = Views(store).conversations(tenant_id=tenant_id, user_id=user_id, limit=limit + 1)
+        found = Views(store).conversations(
+            tenant_id=tenant_id, user_id=user_id, status=status, limit=limit + 1
+        )
         _tell_of_set_aside(store, DIRECTORY)
     if as_json:
         print_document(found[:limit])
@@ -124,6 +135,38 @@ def timeline(
         print_document(items)
     else:
         stdout().print(render.timeline_table(items, full=full))
+
+
+@click.command()
+@click.argument("text")
+@click.option("--tenant-id", metavar="ID", help="Only in this tenant's conversations.")
+@click.option("--user-id", metavar="ID", help="Only in this user's conversations.")
+@limit_option(20, "messages")
+@json_option
+@common
+@with_target
+def search(
+    target: Target,
+    text: str,
+    tenant_id: str | None,
+    user_id: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Find messages of all conversations, the best first.
+
+    All words of TEXT must stand in a message, those in "quotes" one after the other; be* is the
+    beginning of a word.
+    """
+    with target.open() as store:
+        # One more than is shown tells whether there are more.
+        found = Views(store).search(text, tenant_id=tenant_id, user_id=user_id, limit=limit + 1)
+        _tell_of_set_aside(store, SEARCH)
+    if as_json:
+        print_document(found[:limit])
+        return
+    stdout().print(render_search.search_table(found[:limit]))
+    _tell_of_more(len(found), limit, "messages")
 
 
 @click.command()

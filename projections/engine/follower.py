@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from operator import itemgetter
 from uuid import UUID
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, and_, exists, not_, select
 
 from eventstore import EventStore
+from eventstore.owners import ANYBODY, Owner
 from eventstore.sql import feed
 from eventstore.sql.dialect import DriverConnection, Statement, run_each
+from eventstore.sql.schema import metadata_for
 from projections.engine import heads
 from projections.engine.catch_up import Begin, CatchUp, Pause, at_once, in_pieces
 from projections.engine.folds import is_own_fault
@@ -47,8 +50,12 @@ def catch_up_behind(
     pause: Pause = at_once,
     *,
     patience_ms: int | None = None,
+    whose: Owner = ANYBODY,
 ) -> int:
     """Catch up every conversation that is behind; return how many were.
+
+    With ``whose``, if more is behind than a page of the feed, only this owner's conversations are
+    caught up: whoever reads a list of his own need not wait for those of all others.
 
     Many short transactions: up to 20 conversations or 1,000 events each, then one for the cursor.
     A conversation that cannot be folded is set aside and not counted; it is tried again when it
@@ -61,7 +68,9 @@ def catch_up_behind(
     for generation in found:
         if generation is not None:
             by_cursor.setdefault(generation.cursor, []).append(generation)
-    return sum(_follow(way, group, cursor) for cursor, group in by_cursor.items())
+    if not whose.asks:
+        return sum(_follow(way, group, cursor) for cursor, group in by_cursor.items())
+    return sum(_follow_owner(way, group, cursor, whose) for cursor, group in by_cursor.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,39 @@ class _Way:
         return self.store.writing(durable=False, patience_ms=self.patience_ms)
 
 
+def _follow_owner(
+    way: _Way, generations: list[Generation], cursor: str | None, whose: Owner
+) -> int:
+    with way.store.on_driver() as connection:
+        much = feed.behind(connection, cursor, _LOOK).more
+    if not much:
+        return _follow(way, generations, cursor)
+    with way.store.reading() as connection:
+        owned = _behind_of(connection, generations, whose)
+    with way.store.on_driver() as connection:
+        late = sorted(heads.behind(connection, generations, owned).items(), key=itemgetter(0))
+    return _catch_up_each(way, late)
+
+
+def _behind_of(
+    connection: Connection, generations: Sequence[Generation], whose: Owner
+) -> list[UUID]:
+    """Return the owner's conversations that one of the generations has not folded to the end."""
+    tables = metadata_for(connection.dialect.name).tables
+    streams, folded = tables["conversations"], tables["projection_heads"]
+    current = [
+        exists().where(
+            folded.c.conversation_id == streams.c.conversation_id,
+            folded.c.projection == each.projection.name,
+            folded.c.generation == each.number,
+            folded.c.version == streams.c.version,
+        )
+        for each in generations
+    ]
+    query = select(streams.c.conversation_id).where(not_(and_(*current)))
+    return list(connection.execute(whose.limit(query, streams.c)).scalars())
+
+
 def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int:
     looked_at, count = cursor, 0
     while True:
@@ -88,9 +130,7 @@ def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int
             page = feed.behind(connection, looked_at, _LOOK)
             behind = heads.behind(connection, generations, page.conversations)
         # In one order everywhere, so that two followers cannot wait for each other.
-        late = sorted(behind.items(), key=lambda pair: pair[0])
-        for start in range(0, len(late), _TOGETHER):
-            count += _catch_up(way, late[start : start + _TOGETHER])
+        count += _catch_up_each(way, sorted(behind.items(), key=itemgetter(0)))
         # Also past a conversation that was set aside: it must not hold up the others.
         if page.safe != cursor:
             _advance(way, generations, cursor, page.safe)
@@ -111,6 +151,11 @@ def retry_set_aside(store: EventStore, projections: Sequence[Projection]) -> Non
         generation = by_key.get((failure.projection, failure.generation))
         if generation is not None:
             _catch_up_alone(_Way(store), failure.conversation_id, [generation])
+
+
+def _catch_up_each(way: _Way, late: _Part) -> int:
+    parts = (late[start : start + _TOGETHER] for start in range(0, len(late), _TOGETHER))
+    return sum(_catch_up(way, part) for part in parts)
 
 
 def _catch_up(way: _Way, part: _Part) -> int:

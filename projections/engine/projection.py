@@ -17,6 +17,7 @@ from eventstore.events import RecordedEvent
 from projections.tokens import Count, Tokenizer
 
 __all__ = [
+    "Attachments",
     "Change",
     "Column",
     "ColumnType",
@@ -89,6 +90,23 @@ class Counting(Protocol):
         """Set the counts of what these columns hold, in place; called before they are written."""
 
 
+class Attachments(Protocol):
+    """What a database keeps beside a table by itself: columns that no fold sets, and indexes.
+
+    Equal attachments must be equal values, since tables are built once for each declaration.
+    """
+
+    def made(self, table: str, dialect: str) -> Sequence[str]:
+        """Return the SQL that makes them, to be run when the table was made and holds nothing.
+
+        What is dropped with the table is named ``<table>_beside`` if it is a table, or a function.
+
+        Args:
+            table: The generation's table.
+            dialect: ``sqlite`` or ``postgresql``.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class ReadTable:
     """A table that a projection fills, and the stable SQL view of the same name.
@@ -99,7 +117,7 @@ class ReadTable:
     are indexed with ``conversation_id`` in front; ``lookups`` are indexed as they stand, for
     questions across conversations; ``sparse`` names columns that are NULL in most rows, the others
     of which are indexed. ``storage`` is None if rows are kept as they are, ``counting`` where no
-    column holds a count of tokens.
+    column holds a count of tokens, ``attachments`` where the database keeps nothing beside.
     """
 
     name: str
@@ -110,6 +128,7 @@ class ReadTable:
     sparse: tuple[str, ...] = ()
     storage: Storage | None = None
     counting: Counting | None = None
+    attachments: Attachments | None = None
 
 
 @dataclass(slots=True)

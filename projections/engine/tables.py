@@ -24,6 +24,7 @@ from sqlalchemy import (
     Select,
     Table,
     and_,
+    inspect,
     literal_column,
     select,
     text,
@@ -152,8 +153,15 @@ def shown(table: Table, dialect: str) -> Select[Any]:
 
 def create(connection: Connection, projection: Projection, generation: int) -> None:
     """Create a generation's tables, in the caller's transaction."""
-    for table in tables_of(projection, generation).values():
-        table.create(connection, checkfirst=True)
+    there, built = inspect(connection), tables_of(projection, generation)
+    for declared in projection.tables:
+        table = built[declared.name]
+        if there.has_table(table.name):
+            continue
+        table.create(connection)
+        if declared.attachments is not None:
+            for statement in declared.attachments.made(table.name, connection.dialect.name):
+                connection.exec_driver_sql(statement)
         without_statistics(connection, [table.name])
 
 
@@ -169,9 +177,16 @@ def analyse(connection: Connection, projection: Projection, generation: int) -> 
 
 
 def drop(connection: Connection, name: str) -> None:
-    """Drop a table of a generation that is no longer live, in the caller's transaction."""
-    quoted = connection.dialect.identifier_preparer.quote_identifier(name)
-    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted}")
+    """Drop a table of a generation that is no longer live, in the caller's transaction.
+
+    With it goes what was attached to it.
+    """
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    beside = quote(f"{name}_beside")
+    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quote(name)}")
+    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {beside}")
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"DROP FUNCTION IF EXISTS {beside}()")
 
 
 def point_views(connection: Connection, projection: Projection, generation: int) -> None:

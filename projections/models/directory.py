@@ -1,7 +1,8 @@
 """The directory: one row a conversation, with what a list of conversations shows.
 
 Events count by their type, so an erased or unreadable one counts too; texts come only from what
-can be read. Tenant and user are columns of the store's own table, and are joined by the reader.
+can be read, and the last message is the last that was not withdrawn. Tenant and user stand beside
+the columns (`projections.engine.owned`), so that one user's list is read from an index.
 """
 
 from __future__ import annotations
@@ -9,23 +10,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from eventstore.events import (
     AssistantMessage,
     ConversationEnd,
     ConversationStart,
+    LlmError,
+    ReasoningPart,
     RecordedEvent,
+    Retraction,
     ToolResult,
     UserMessage,
 )
 from projections.engine import folding
-from projections.engine.folding import Row
+from projections.engine.folding import PREVIEW_CHARS, Row
+from projections.engine.owned import OwnerColumns
 from projections.engine.projection import Change, Put, ReadTable, State
 
-__all__ = ["DIRECTORY", "TITLE_CHARS", "DirectoryEntry", "DirectoryProjection"]
+__all__ = [
+    "DIRECTORY",
+    "TITLE_CHARS",
+    "ConversationStatus",
+    "DirectoryEntry",
+    "DirectoryProjection",
+]
+
+ConversationStatus = Literal["open", "archived", "destroyed"]
+
 
 TITLE_CHARS = 80
+_TITLED = -1  # by a title of its own; else the version of the message that gave it, or 0
+_RECENT = 8  # messages that a state remembers, of which a retraction may withdraw the last ones
 
 _TABLE = "directory"
 _COUNTS = (
@@ -43,8 +59,17 @@ _COUNTED_AS = {
     "llm_error": ("error_count",),
 }
 _LOOKED_INTO = frozenset(
-    {ConversationStart, UserMessage, AssistantMessage, ToolResult, ConversationEnd}
+    {
+        ConversationStart,
+        UserMessage,
+        AssistantMessage,
+        LlmError,
+        ToolResult,
+        Retraction,
+        ConversationEnd,
+    }
 )
+_LISTED = ("status", "last_activity_at", "conversation_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +84,9 @@ class DirectoryEntry(Row):
         tool_call_count: Calls that the model asked for.
         error_count: Failed model calls and failed tool results.
         last_user_text: The start of the latest user message, on one line.
+        last_message_text: The start of the latest message of a user or the model, on one line.
+        last_message_role: ``user`` or ``assistant``.
+        last_message_version: Its version: above what somebody has seen, it is unread.
         parent_conversation_id: The conversation that this one was opened or forked from.
     """
 
@@ -74,6 +102,9 @@ class DirectoryEntry(Row):
     tool_call_count: int | None = None
     error_count: int | None = None
     last_user_text: str | None = None
+    last_message_text: str | None = None
+    last_message_role: str | None = None
+    last_message_version: int | None = None
     parent_conversation_id: str | None = None
     parent_version: int | None = None
 
@@ -83,19 +114,19 @@ class DirectoryProjection:
     """Folds a conversation's events into its row of ``directory``."""
 
     name: str = "directory"
-    version: int = 1
+    version: int = 2
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
             (),
             folding.columns_of(DirectoryEntry),
-            lookups=(("last_activity_at",), ("status", "last_activity_at")),
+            attachments=OwnerColumns((_LISTED, ("user_id", *_LISTED), ("tenant_id", *_LISTED))),
         ),
     )
 
     def initial(self) -> State:
         """Return the counts and marks of an empty conversation."""
-        marks = {"titled": False, "mode": None, "switched": False, "active": None}
+        marks: State = {"titled": 0, "mode": None, "switched": False, "active": None, "recent": []}
         return {**dict.fromkeys(_COUNTS, 0), **marks}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
@@ -109,11 +140,10 @@ class DirectoryProjection:
         if marks := folding.mode_marks(state, event):
             after |= marks
             values["mode"] = marks["mode"]
-        if event.type != "erasure":
-            # ISO texts of one zone are in the order of their times.
-            active = folding.moment_text(moment)
-            if state["active"] is None or active > state["active"]:
-                after["active"], values["last_activity_at"] = active, moment
+        # ISO texts of one zone are in the order of their times.
+        active = folding.moment_text(moment)
+        if state["active"] is None or (event.type != "erasure" and active > state["active"]):
+            after["active"], values["last_activity_at"] = active, moment
         if type(event.data) in _LOOKED_INTO:
             _look_into(after, event, values)
         return after, (Put(_TABLE, (), values),)
@@ -138,6 +168,10 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
             if answer.tool_calls:
                 after["tool_call_count"] += len(answer.tool_calls)
                 values["tool_call_count"] = after["tool_call_count"]
+            said = [part for part in answer.parts if type(part) is not ReasoningPart]
+            _say(after, event, values, "assistant", folding.text_of(said, joint=""))
+        case LlmError() as error:
+            _say(after, event, values, "assistant", error.partial_text)
         case ToolResult() as result:
             if result.status == "failed":
                 after["error_count"] += 1
@@ -145,8 +179,12 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
         case UserMessage() as message:
             text = folding.text_of(message.parts) or folding.sections_text(message.sections)
             values["last_user_text"] = folding.one_line(text)
+            _say(after, event, values, "user", text)
             if not after["titled"] and text.strip():
-                values["title"], after["titled"] = folding.one_line(text, TITLE_CHARS), True
+                values["title"] = folding.one_line(text, TITLE_CHARS)
+                after["titled"] = event.version
+        case Retraction() as retraction:
+            _withdraw(after, values, list(folding.retracted(retraction, event)))
         case ConversationStart() as start:
             values |= {
                 "status": "open",
@@ -154,9 +192,33 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
                 "parent_version": start.parent_version,
             }
             if start.title:
-                values["title"], after["titled"] = start.title, True
+                values["title"], after["titled"] = start.title, _TITLED
         case ConversationEnd() as end:
             values["status"] = end.reason
+
+
+def _say(after: State, event: RecordedEvent, values: dict[str, Any], role: str, text: str) -> None:
+    """Make a message the last one, unless it says nothing."""
+    if preview := folding.one_line(text, PREVIEW_CHARS):
+        after["recent"] = [*after["recent"][1 - _RECENT :], [event.version, role, preview]]
+        _show_last(after, values)
+
+
+def _withdraw(after: State, values: dict[str, Any], gone: Sequence[tuple[int, int]]) -> None:
+    def stays(version: int) -> bool:
+        return not any(first <= version <= last for first, last in gone)
+
+    after["recent"] = [said for said in after["recent"] if stays(said[0])]
+    _show_last(after, values)
+    if not stays(after["titled"]):
+        after["titled"] = 0  # The message that comes in its place gives the title.
+
+
+def _show_last(after: State, values: dict[str, Any]) -> None:
+    version, role, text = after["recent"][-1] if after["recent"] else (None, None, None)
+    values["last_message_version"] = version
+    values["last_message_role"] = role
+    values["last_message_text"] = text
 
 
 DIRECTORY = DirectoryProjection()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any, Literal, get_args
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, and_, case, fun
 
 from eventstore.owners import Owner
 from eventstore.sql.schema import metadata_for
+from projections.engine.folding import day_of
 
 __all__ = ["UsageBy", "UsageTotal", "usage_totals"]
 
@@ -68,8 +70,12 @@ def usage_totals(
     by: UsageBy,
     conversation_id: UUID | None = None,
     whose: Owner,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> list[UsageTotal]:
     """Return the totals, those with most tokens first, in the caller's transaction.
+
+    ``since`` is included, ``until`` is not; a call belongs to the moment at which it began.
 
     Raises:
         ValueError: ``by`` is none of `UsageBy`.
@@ -108,6 +114,11 @@ def usage_totals(
     query = whose.limit(query, streams.c)
     if conversation_id is not None:
         query = query.where(table.c.conversation_id == conversation_id)
+    if since is not None:
+        # The day alone is indexed.
+        query = query.where(table.c.day >= day_of(since), table.c.started_at >= since)
+    if until is not None:
+        query = query.where(table.c.day <= day_of(until), table.c.started_at < until)
     return [_total(row, len(columns)) for row in connection.execute(query)]
 
 

@@ -1,0 +1,132 @@
+"""What the screens of a chat product wait for: the list of conversations, and a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from random import Random
+from typing import Any
+
+from benchmarks.bench import SQLITE, Bench
+from benchmarks.floors import bare
+from benchmarks.measure import in_turns
+from benchmarks.results import Target, Work, work
+from benchmarks.workload import text
+from eventstore import ANY, EventStore, NewEvent, events, new_id
+from projections import Views
+from projections.engine.rebuild import rebuild
+
+__all__ = ["screens"]
+
+_PAGE = 50
+_USERS = 20
+_TOGETHER = 500
+_LIST_MS = 10.0
+_SEARCH_MS = 50.0
+
+
+def screens(bench: Bench) -> Iterator[Work]:
+    """Measure what a chat product's screens ask of a store of many conversations.
+
+    The floor reads the same page from the same index by the bare driver, and does not look whether
+    anything is behind.
+    """
+    for database in bench.databases:
+        with ExitStack() as stack:
+            url = stack.enter_context(bench.fresh(database))
+            store = stack.enter_context(EventStore.open(url, synchronous="NORMAL"))
+            _fill(store, bench.scale.listed)
+            rebuild(store)
+            yield _lists(bench, database, url, store)
+            yield _searches(bench, database, url, store)
+
+
+def _fill(store: EventStore, conversations: int) -> None:
+    """Append conversations of two messages, of one tenant and some users."""
+    rng = Random(1)
+    for start in range(0, conversations, _TOGETHER):
+        requests = [
+            store.request(
+                new_id(),
+                [
+                    NewEvent(events.UserMessage.text(text(rng))),
+                    NewEvent(events.AssistantMessage.of(text(rng))),
+                ],
+                ANY,
+                None,
+                "tenant",
+                f"user-{number % _USERS}",
+                None,
+                None,
+            )
+            for number in range(start, min(start + _TOGETHER, conversations))
+        ]
+        for outcome in store.append_group(requests):
+            if isinstance(outcome, Exception):
+                raise outcome
+
+
+def _lists(bench: Bench, database: str, url: str, store: EventStore) -> Work:
+    views = Views(store)
+    first = views.conversations(user_id="user-1", limit=_PAGE)
+    floor = bare(url)
+    try:
+        figures = in_turns(
+            {
+                floor.name: _bare_page(floor.connection, database, store),
+                "a user's newest": lambda: views.conversations(user_id="user-1", limit=_PAGE),
+                "a user's next page": lambda: views.conversations(
+                    user_id="user-1", after=first.cursor, limit=_PAGE
+                ),
+                "a tenant's newest": lambda: views.conversations(tenant_id="tenant", limit=_PAGE),
+                "everybody's newest": lambda: views.conversations(limit=_PAGE),
+            },
+            bench.scale.rounds,
+        )
+    finally:
+        floor.close()
+    name = f"A list of {_PAGE} of {bench.scale.listed:,} conversations, {database}"
+    targets = {each.name: Target(p99_ms=_LIST_MS) for each in figures[1:]}
+    return work(name, figures, targets)
+
+
+def _searches(bench: Bench, database: str, url: str, store: EventStore) -> Work:
+    """Measure searches; the floor reads the words of a user's messages without an index."""
+    views, floor = Views(store), bare(url)
+    try:
+        figures = in_turns(
+            {
+                f"{floor.name}, LIKE": _bare_search(floor.connection, database),
+                "a user's, one word": lambda: views.search("harbour", user_id="user-1"),
+                "a user's, a phrase": lambda: views.search('"harbour height"', user_id="user-1"),
+                "everybody's, a phrase": lambda: views.search('"harbour height"'),
+                "everybody's, three words": lambda: views.search("harbour copper yesterday"),
+                "everybody's, nothing": lambda: views.search("xylophone"),
+            },
+            max(bench.scale.rounds // 10, 1),
+        )
+    finally:
+        floor.close()
+    name = f"A search in {2 * bench.scale.listed:,} messages, {database}"
+    return work(name, figures, {each.name: Target(median_ms=_SEARCH_MS) for each in figures[1:]})
+
+
+def _bare_search(connection: Any, database: str) -> Callable[[], object]:
+    mark = "?" if database == SQLITE else "%s"
+    query = (
+        f"SELECT conversation_id, version FROM search_messages WHERE words LIKE {mark} "
+        f"AND conversation_id IN (SELECT conversation_id FROM conversations WHERE user_id = {mark})"
+    )
+    return lambda: connection.execute(query, ("%harbour%", "user-1")).fetchall()
+
+
+def _bare_page(connection: Any, database: str, store: EventStore) -> Callable[[], object]:
+    with store.reading() as reading:
+        query = "SELECT max(generation) FROM projections WHERE name = 'directory'"
+        generation = reading.exec_driver_sql(query).scalar()
+    mark = "?" if database == SQLITE else "%s"
+    page = (
+        f"SELECT * FROM directory_g{generation} WHERE user_id = {mark} AND status = {mark} "
+        f"ORDER BY last_activity_at DESC, conversation_id DESC LIMIT {_PAGE}"
+    )
+    return lambda: connection.execute(page, ("user-1", "open")).fetchall()

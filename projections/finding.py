@@ -1,0 +1,181 @@
+"""Searching the messages of all conversations: the query of each database, and what it finds.
+
+Of a word that stands in very many messages, the newest of them are ranked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import md5
+from uuid import UUID
+
+from sqlalchemy import Connection, select, text
+from sqlalchemy.types import Text
+
+from eventstore import EventStore
+from eventstore.owners import Owner
+from eventstore.sql.types import Id, escape
+from projections.engine.generations import Generation
+from projections.models.message_search import searched_text
+from projections.models.words import Term, pieces_of, snippet_of
+
+__all__ = ["FoundPlace", "SearchHit", "hits_of", "places_of", "titles_of"]
+
+_RANKED = 2_000  # of the newest that match
+_ROUNDS = 5
+
+_SQLITE = """
+    WITH found AS MATERIALIZED (
+        SELECT rowid AS doc, bm25({table}_beside, 1.0, 0.0) AS score FROM {table}_beside
+        WHERE {table}_beside MATCH :words ORDER BY rowid DESC LIMIT :ranked)
+    SELECT message.conversation_id, message.version, message.piece, message.role, -found.score
+    FROM found JOIN {table} AS message ON message.doc = found.doc
+    ORDER BY found.score, found.doc DESC LIMIT :limit OFFSET :start
+    """
+_POSTGRESQL = """
+    WITH found AS MATERIALIZED (
+        SELECT conversation_id, version, piece, role, said_at, tokens FROM {table}
+        WHERE tokens @@ CAST(:owned AS tsquery) ORDER BY said_at DESC, version DESC LIMIT :ranked)
+    SELECT conversation_id, version, piece, role,
+        ts_rank_cd(tokens, CAST(:words AS tsquery), 1) AS score
+    FROM found ORDER BY score DESC, said_at DESC, version DESC, conversation_id, piece
+    LIMIT :limit OFFSET :start
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchHit:
+    """A message that was found.
+
+    Attributes:
+        conversation_id: Its conversation.
+        title: The conversation's title.
+        version: The message's version.
+        role: ``user``, ``assistant`` or, where the conversation's title was found, ``title``.
+        snippet: The part of the message in which most of the words stand.
+        marks: Where they stand in the snippet: start and end of each, as of a slice.
+        rank: The higher, the better; to be compared within one answer.
+    """
+
+    conversation_id: UUID
+    title: str | None
+    version: int
+    role: str
+    snippet: str
+    marks: tuple[tuple[int, int], ...]
+    rank: float
+
+    def marked(self, before: str = "**", after: str = "**") -> str:
+        """Return the snippet with the words that were found between two texts."""
+        parts, end = [], 0
+        for first, last in self.marks:
+            parts += [self.snippet[end:first], before, self.snippet[first:last], after]
+            end = last
+        return "".join([*parts, self.snippet[end:]])
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPlace:
+    """Where something was found, and how well it fits."""
+
+    conversation_id: UUID
+    version: int
+    piece: int
+    role: str
+    rank: float
+
+
+def places_of(
+    connection: Connection,
+    generation: Generation,
+    terms: Sequence[Term],
+    whose: Owner,
+    limit: int,
+) -> list[FoundPlace]:
+    """Return the messages in which all terms stand, the best first, in the caller's transaction."""
+    table = generation.tables["search_messages"].name
+    if connection.dialect.name == "sqlite":
+        query, asked = _SQLITE, {"words": _fts5(terms, whose)}
+    else:
+        words = " & ".join(map(_tsquery, terms))
+        marks = [f"'{mark}'" for mark in _marks(whose)]
+        query, asked = _POSTGRESQL, {"words": words, "owned": " & ".join([*marks, words])}
+    statement = text(query.format(table=table)).columns(
+        conversation_id=Id, **({"role": Text} if "role" in query else {})
+    )
+    found: dict[tuple[UUID, int], FoundPlace] = {}
+    for start in range(0, _ROUNDS * 2 * limit, 2 * limit):
+        bound = {**asked, "ranked": _RANKED, "limit": 2 * limit, "start": start}
+        rows = connection.execute(statement, bound).all()
+        for row in rows:
+            place = FoundPlace(*row)
+            # A long message has several pieces, of which the best comes first.
+            found.setdefault((place.conversation_id, place.version), place)
+        if len(rows) < 2 * limit or len(found) >= limit:
+            break
+    return list(found.values())[:limit]
+
+
+def _fts5(terms: Sequence[Term], whose: Owner) -> str:
+    words = " AND ".join(f'"{" ".join(term.words)}"{" *" if term.prefix else ""}' for term in terms)
+    marks = [f'"{kind}{own.encode().hex()}"' for kind, own in _named(whose)]
+    theirs = f"owner : ({' AND '.join(marks)}) AND " if marks else ""
+    return f"{theirs}words : ({words})"
+
+
+def _tsquery(term: Term) -> str:
+    *others, last = (f"'{word}'" for word in term.words)
+    return f"({' <-> '.join([*others, last + (':*' if term.prefix else '')])})"
+
+
+def _marks(whose: Owner) -> Iterator[str]:
+    for kind, own in _named(whose):
+        yield f"{kind}={md5(own.encode(), usedforsecurity=False).hexdigest()}"
+
+
+def _named(whose: Owner) -> Iterator[tuple[str, str]]:
+    """Yield what the index is asked for: user and tenant, an empty one for none."""
+    if whose.user_id is not None:
+        yield "u", escape(whose.user_id)
+    if whose.tenant_id is not None or whose.exact:
+        yield "t", escape(whose.tenant_id or "")
+
+
+def titles_of(
+    connection: Connection, generation: Generation, conversations: Iterable[UUID]
+) -> Mapping[UUID, str | None]:
+    """Return the titles of conversations, in the caller's transaction."""
+    directory = generation.tables["directory"]
+    query = select(directory.c.conversation_id, directory.c.title)
+    query = query.where(directory.c.conversation_id.in_({*conversations}))
+    return {row[0]: row[1] for row in connection.execute(query)}
+
+
+def hits_of(
+    store: EventStore,
+    places: Sequence[FoundPlace],
+    titles: Mapping[UUID, str | None],
+    terms: Sequence[Term],
+) -> list[SearchHit]:
+    """Return what was found with the texts that the log has; what was erased since is left out."""
+    hits = []
+    for place in places:
+        cid = place.conversation_id
+        for event in store.read(cid, after=place.version - 1, limit=1):
+            said = searched_text(event)
+            pieces = [] if said is None else list(pieces_of(said[1]))
+            if place.piece < len(pieces):
+                found = snippet_of(pieces[place.piece], terms)
+                hits.append(
+                    SearchHit(
+                        conversation_id=cid,
+                        title=titles.get(cid),
+                        version=place.version,
+                        role=place.role,
+                        snippet=found.text,
+                        marks=found.marks,
+                        rank=place.rank,
+                    )
+                )
+    return hits

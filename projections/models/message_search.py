@@ -1,0 +1,191 @@
+"""Search: the words of every message, in an index that the database keeps beside the rows.
+
+A row is a message, or a piece of a long one. The fold gives its words; a trigger of the table hands
+them to the index: FTS5 on SQLite, a ``tsvector`` with a GIN index on PostgreSQL. With them goes
+whose the conversation is, so that a search of one user's messages touches no one else's. What was
+withdrawn has no words. An erasure deletes the rows and, on SQLite, has the index written anew:
+nothing of the words is left in it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from eventstore.events import (
+    AssistantMessage,
+    ConversationStart,
+    LlmError,
+    ReasoningPart,
+    RecordedEvent,
+    Retraction,
+    UserMessage,
+)
+from projections.engine import folding
+from projections.engine.folding import Draft, Row
+from projections.engine.projection import Change, ReadTable, State
+from projections.models.words import pieces_of, words_of
+
+__all__ = ["SEARCH", "SearchProjection", "SearchRow", "searched_text"]
+
+_TABLE = "search_messages"
+_OWNER = (
+    "(SELECT coalesce('u' || hex(user_id), '') || ' t' || hex(coalesce(tenant_id, '')) "
+    "FROM conversations WHERE conversation_id = {row}.conversation_id)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRow(Row):
+    """A message, or a piece of one, as it is searched.
+
+    Attributes:
+        version: Of the message.
+        piece: Which piece of a long message this is, from 0.
+        role: ``user``, ``assistant`` or, of a conversation's title, ``title``.
+        said_at: When it was said.
+        words: Its words as the index has them; NULL once the message was withdrawn.
+    """
+
+    version: int
+    piece: int
+    role: str | None = None
+    said_at: datetime | None = None
+    words: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WordIndex:
+    """The index of the words, kept by triggers, and the owner's marks in it."""
+
+    def made(self, table: str, dialect: str) -> Sequence[str]:
+        """Return the SQL that makes the index and the triggers."""
+        return _sqlite(table) if dialect == "sqlite" else _postgresql(table)
+
+
+def _sqlite(table: str) -> Sequence[str]:
+    index = f"{table}_beside"
+    # Of a number of its own: VACUUM may change the numbers that SQLite gives to rows.
+    number = f"UPDATE {table} SET doc = (SELECT coalesce(max(doc), 0) + 1 FROM {table})"  # noqa: S608 - names of tables
+    add = (
+        f"INSERT INTO {index} (rowid, words, owner) SELECT doc, words, {_OWNER.format(row='new')} "  # noqa: S608 - likewise
+        f"FROM {table} WHERE rowid = new.rowid AND words IS NOT NULL"
+    )
+    delete = (
+        f"INSERT INTO {index} ({index}, rowid, words, owner) "
+        f"SELECT 'delete', old.doc, old.words, {_OWNER.format(row='old')} "
+        "WHERE old.words IS NOT NULL"
+    )
+    last = f"NOT EXISTS (SELECT 1 FROM {table} WHERE conversation_id = old.conversation_id)"  # noqa: S608 - likewise
+    clear = f"INSERT INTO {index} ({index}) SELECT 'optimize' WHERE {last}"
+    return (
+        f"ALTER TABLE {table} ADD COLUMN doc INTEGER",
+        f"CREATE INDEX ix_{table}_doc ON {table} (doc)",
+        f"CREATE VIRTUAL TABLE {index} USING fts5 (words, owner, content='', tokenize='ascii')",
+        (
+            f"CREATE TRIGGER {table}_added AFTER INSERT ON {table} BEGIN "
+            f"{number} WHERE rowid = new.rowid; {add}; END"
+        ),
+        (
+            f"CREATE TRIGGER {table}_changed AFTER UPDATE OF words ON {table} BEGIN "
+            f"{delete}; {add}; END"
+        ),
+        f"CREATE TRIGGER {table}_deleted AFTER DELETE ON {table} BEGIN {delete}; {clear}; END",
+    )
+
+
+def _postgresql(table: str) -> Sequence[str]:
+    # The server's own parser knows no script without blanks, and differs by its locale.
+    tokens = (
+        "coalesce((SELECT string_agg('''' || word || ''':' || least(place, 16383), ' ') "
+        "FROM unnest(string_to_array(new.words, ' ')) WITH ORDINALITY AS said (word, place) "
+        "WHERE word <> ''), '')::tsvector"
+    )
+    owner = (
+        "SELECT array_to_tsvector(array_remove(ARRAY['u=' || md5(user_id), "
+        "'t=' || md5(coalesce(tenant_id, ''))], NULL)) "
+        "FROM conversations WHERE conversation_id = new.conversation_id"
+    )
+    body = (
+        f"new.tokens := {tokens} || coalesce(({owner}), ''::tsvector); "
+        "IF new.words IS NULL THEN new.tokens := NULL; END IF; RETURN new;"
+    )
+    return (
+        f"ALTER TABLE {table} ADD COLUMN tokens tsvector",
+        # Without a list of what is to be indexed later, which every search would go through.
+        f"CREATE INDEX ix_{table}_tokens ON {table} USING gin (tokens) WITH (fastupdate = off)",
+        (
+            f"CREATE FUNCTION {table}_beside() RETURNS trigger LANGUAGE plpgsql "
+            f"AS $$ BEGIN {body} END $$"
+        ),
+        (
+            f"CREATE TRIGGER {table}_changed BEFORE INSERT OR UPDATE OF words ON {table} "
+            f"FOR EACH ROW EXECUTE FUNCTION {table}_beside()"
+        ),
+    )
+
+
+def searched_text(event: RecordedEvent) -> tuple[str, str] | None:
+    """Return the role and the text under which an event is found; None if it is not searched."""
+    match event.data:
+        case UserMessage() as message:
+            text = folding.text_of(message.parts) or folding.sections_text(message.sections)
+            return "user", text
+        case AssistantMessage() as answer:
+            said = [part for part in answer.parts if type(part) is not ReasoningPart]
+            return "assistant", folding.text_of(said, joint="")
+        case LlmError() as error:
+            return "assistant", error.partial_text
+        case ConversationStart() as start:
+            return "title", start.title or ""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProjection:
+    """Folds a conversation's events into ``search_messages``."""
+
+    name: str = "search"
+    version: int = 1
+    tables: Sequence[ReadTable] = (
+        ReadTable(
+            _TABLE,
+            ("version", "piece"),
+            folding.columns_of(SearchRow),
+            attachments=WordIndex(),
+        ),
+    )
+
+    def initial(self) -> State:
+        """Return the state of an empty conversation: nothing is withdrawn."""
+        return {"withdrawn": []}
+
+    def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
+        """Return the state after the event, and the rows of what it says."""
+        return folding.run(_HANDLERS, state, event)
+
+
+def _say(draft: Draft, _: Any) -> None:
+    event = draft.event
+    role, text = searched_text(event) or ("", "")
+    for piece, part in enumerate(pieces_of(text)):
+        if words := words_of(part):
+            values = {"role": role, "said_at": event.occurred_at, "words": words}
+            draft.put(_TABLE, (event.version, piece), values)
+
+
+def _retract(draft: Draft, retraction: Retraction) -> None:
+    folding.withdraw(draft, retraction, _TABLE, "version", {"words": None})
+
+
+_HANDLERS: dict[type, folding.Handler] = {
+    UserMessage: _say,
+    AssistantMessage: _say,
+    LlmError: _say,
+    ConversationStart: _say,
+    Retraction: _retract,
+}
+
+SEARCH = SearchProjection()

@@ -1,0 +1,182 @@
+"""The words of a text, in any language, as an index keeps them; and where they stand in it.
+
+Letters, digits and their marks make words; case, width and the accents of European scripts do not
+count. Scripts without blanks between words (Chinese, Japanese, Korean, Thai and their like) are cut
+into pairs of characters, so that any part of a sentence is found there. Both databases get the same
+words, so that both find the same.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Snippet", "Term", "pieces_of", "snippet_of", "terms_of", "words_of"]
+
+PIECE_CHARS = 8_000
+_PIECES = 128  # of one message: what it says after a million characters is not found
+_LONGEST = 64  # characters of a word; longer ones are known by their beginning
+_QUERY_CHARS = 1_000
+_TERMS = 32
+_SNIPPET_CHARS = 160
+
+_DENSE = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff"
+    "\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff"
+    "\uff66-\uffdc\U00020000-\U0003ffff"
+)
+_UNIT = re.compile(rf"[{_DENSE}]+|[^ {_DENSE}]+")
+_IS_DENSE = re.compile(f"[{_DENSE}]")
+_PLAIN = re.compile("[a-z0-9]+")
+_ACCENTS = re.compile("[\u0300-\u036f]")
+_QUOTED = re.compile('"([^"]*)"?|([^" ]+)')
+_JOINERS = "\u200c\u200d\ufeff\u00ad"
+
+
+class _Blanks(dict[int, int]):
+    """Blanks in place of all that is in no word, for `str.translate`, which keeps every place."""
+
+    def __missing__(self, code: int) -> int:
+        kept = unicodedata.category(chr(code))[0] in "LNM" or chr(code) in _JOINERS
+        self[code] = code if kept else ord(" ")
+        return self[code]
+
+
+_BLANKS = _Blanks()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What is looked for: words that follow each other, the last of which may only begin so."""
+
+    words: tuple[str, ...]
+    prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A part of a text, and where in it the words stand that were found: start and end of each."""
+
+    text: str
+    marks: tuple[tuple[int, int], ...]
+
+
+def words_of(text: str) -> str:
+    """Return the words of a text in their order, with blanks between."""
+    if text.isascii():
+        return " ".join(word[:_LONGEST] for word in _PLAIN.findall(text.lower()))
+    return " ".join(word for unit in _units(text) for word in _words(unit[0], last=True))
+
+
+def pieces_of(text: str) -> Iterator[str]:
+    """Yield a text in pieces that an index can hold, cut between words where there are blanks."""
+    start = 0
+    for _ in range(_PIECES):
+        end = start + PIECE_CHARS
+        if end < len(text):
+            end = text.rfind(" ", start + PIECE_CHARS // 2, end) + 1 or end
+        yield text[start:end]
+        start = end
+        if start >= len(text):
+            return
+
+
+def terms_of(query: str) -> list[Term]:
+    """Return what a query asks for: words, "quoted phrases", and beginnings, as in ``be*``.
+
+    Only the first 1,000 characters and 32 terms count. A query without any word asks for nothing.
+    """
+    terms: dict[Term, None] = {}
+    for quoted, word in _QUOTED.findall(" ".join(query[:_QUERY_CHARS].split())):
+        if quoted:
+            _add(terms, quoted, prefix=False)
+        else:
+            # What is written together belongs together: e-mail is a phrase.
+            _add(terms, word, prefix=word.endswith("*"))
+    return list(terms)[:_TERMS]
+
+
+def _add(terms: dict[Term, None], text: str, *, prefix: bool) -> None:
+    units = [unit[0] for unit in _units(text)]
+    words: list[str] = []
+    for place, unit in enumerate(units):
+        words += _words(unit, last=place + 1 < len(units))
+    if words:
+        # One character of a script without blanks begins every pair that it stands in first.
+        alone = len(words[-1]) == 1 and _IS_DENSE.match(words[-1]) is not None
+        terms[Term(tuple(words), prefix or alone)] = None
+
+
+def _units(text: str) -> Iterator[re.Match[str]]:
+    return _UNIT.finditer(text.translate(_BLANKS))
+
+
+def _words(unit: str, *, last: bool) -> list[str]:
+    """Return the words of a unit: itself or, in a script without blanks, its pairs.
+
+    With ``last`` the last character stands alone once more, so that it is found by itself, and
+    what follows is known to follow.
+    """
+    folded = _fold(unit)
+    if not folded:
+        return []
+    if not _IS_DENSE.match(folded):
+        return [folded[:_LONGEST]]
+    pairs = [folded[start : start + 2] for start in range(len(folded) - 1)]
+    return [*pairs, folded[-1]] if last or not pairs else pairs
+
+
+def _fold(unit: str) -> str:
+    if unit.isascii():
+        return unit.lower()
+    plain = unicodedata.normalize("NFKC", unit).casefold()
+    plain = _ACCENTS.sub("", unicodedata.normalize("NFD", plain))
+    plain = unicodedata.normalize("NFC", plain).translate(_BLANKS).replace(" ", "")
+    return plain.translate(dict.fromkeys(map(ord, _JOINERS)))
+
+
+def snippet_of(text: str, terms: Sequence[Term]) -> Snippet:
+    """Return the part of a text in which most of the words stand that a query asks for."""
+    found = sorted({*_found(text, terms)})
+    starts = [first for first, _ in found]
+
+    def within(start: int) -> int:
+        return bisect_left(starts, start + _SNIPPET_CHARS) - bisect_left(starts, start)
+
+    best = max(starts, key=within, default=0)
+    start = max(0, min(best - _SNIPPET_CHARS // 4, len(text) - _SNIPPET_CHARS))
+    if start:
+        # From the beginning of a word, where one is near.
+        start = text.find(" ", start, best) + 1 or start
+    end = start + _SNIPPET_CHARS
+    marks = [(first - start, min(last, end) - start) for first, last in found]
+    return Snippet(text[start:end], _joined([mark for mark in marks if 0 <= mark[0] < mark[1]]))
+
+
+def _found(text: str, terms: Sequence[Term]) -> Iterator[tuple[int, int]]:
+    whole = {word for term in terms for word in term.words}
+    begun = tuple(term.words[-1] for term in terms if term.prefix)
+    for unit in _units(text):
+        words = _words(unit[0], last=True)
+        if words and _IS_DENSE.match(words[0]):
+            exact = len(words) == len(unit[0])
+            for place, word in enumerate(words):
+                if word in whole or (begun and word.startswith(begun)):
+                    first, size = unit.start() + place, 1 if word.startswith(begun or " ") else 2
+                    size = min(size, len(word))
+                    yield (first, first + size) if exact else unit.span()
+        elif words and (words[0] in whole or (begun and words[0].startswith(begun))):
+            yield unit.span()
+
+
+def _joined(marks: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    joined: list[tuple[int, int]] = []
+    for first, last in marks:
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return tuple(joined)
