@@ -37,7 +37,7 @@ from eventstore import (
     new_id,
     redact_secrets,
 )
-from projections import Column, Patch, Projection, ProjectionSet, Put, ReadTable, Views
+from projections import AsyncViews, Column, Patch, Projection, ProjectionSet, Put, ReadTable, Views
 from projections.engine import worker
 from projections.engine.diff import compare
 from projections.engine.rebuild import rebuild
@@ -51,6 +51,7 @@ __all__ = [
     "AsyncRun",
     "AsyncToolCall",
     "AsyncTurn",
+    "AsyncViews",
     "Column",
     "Conversation",
     "DirectoryKeys",

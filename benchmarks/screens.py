@@ -1,15 +1,19 @@
-"""What the screens of a chat product wait for: the list of conversations, and a search."""
+"""What the screens of a chat product wait for: a list, a search, and the pieces of an answer."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from benchmarks.bench import SQLITE, Bench
 from benchmarks.floors import bare
-from benchmarks.measure import in_turns
+from benchmarks.measure import Figure, in_turns
 from benchmarks.results import Target, Work, work
 from benchmarks.workload import text
 from eventstore import ANY, EventStore, NewEvent, events, new_id
@@ -23,6 +27,8 @@ _USERS = 20
 _TOGETHER = 500
 _LIST_MS = 10.0
 _SEARCH_MS = 50.0
+_FOLLOW_MS = 50.0
+_FOLLOWERS = 10
 
 
 def screens(bench: Bench) -> Iterator[Work]:
@@ -39,6 +45,7 @@ def screens(bench: Bench) -> Iterator[Work]:
             rebuild(store)
             yield _lists(bench, database, url, store)
             yield _searches(bench, database, url, store)
+            yield _followed(bench, database, url, store)
 
 
 def _fill(store: EventStore, conversations: int) -> None:
@@ -111,10 +118,62 @@ def _searches(bench: Bench, database: str, url: str, store: EventStore) -> Work:
     return work(name, figures, {each.name: Target(median_ms=_SEARCH_MS) for each in figures[1:]})
 
 
+def _followed(bench: Bench, database: str, url: str, store: EventStore) -> Work:
+    """Measure from the return of an append to the last of ten followers; the floor polls at once.
+
+    Between two appends there is a rest, as between two pieces of an answer.
+    """
+    count = max(bench.scale.rounds // 20, 3)
+    cid = new_id()
+    store.append(cid, events.UserMessage.text("begin"))
+    with EventStore.open(url) as reader:
+        polled = _delivered(store, cid, count, partial(_poll, reader, cid, count + 1), 1)
+        views, start = Views(reader), count + 1
+        told = _delivered(
+            store, cid, count, partial(_follow, views, cid, start, start + count), _FOLLOWERS
+        )
+    figures = [Figure("a query in a loop", polled), Figure(f"{_FOLLOWERS} followers", told)]
+    name = f"From commit to a follower, {database}"
+    return work(name, figures, {figures[1].name: Target(p99_ms=_FOLLOW_MS)})
+
+
+def _delivered(
+    store: EventStore, cid: UUID, count: int, follow: Callable[[list[float]], None], followers: int
+) -> tuple[float, ...]:
+    seen: list[list[float]] = [[] for _ in range(followers)]
+    threads = [threading.Thread(target=follow, args=(each,)) for each in seen]
+    for thread in threads:
+        thread.start()
+    committed = []
+    rng = Random(2)
+    for _ in range(count):
+        time.sleep(rng.uniform(0.02, 0.2))
+        store.append(cid, events.UserMessage.text("more"))
+        committed.append(time.perf_counter())
+    for thread in threads:
+        thread.join()
+    return tuple(max(0.0, max(at) - done) for done, *at in zip(committed, *seen, strict=True))
+
+
+def _poll(store: EventStore, cid: UUID, until: int, seen: list[float]) -> None:
+    version = 1
+    while version < until:
+        now = store.get(cid).version
+        seen += [time.perf_counter()] * (now - version)
+        version = now
+
+
+def _follow(views: Views, cid: UUID, after: int, until: int, seen: list[float]) -> None:
+    for update in views.follow(cid, after=after):
+        seen.append(time.perf_counter())
+        if update.version == until:
+            return
+
+
 def _bare_search(connection: Any, database: str) -> Callable[[], object]:
     mark = "?" if database == SQLITE else "%s"
     query = (
-        f"SELECT conversation_id, version FROM search_messages WHERE words LIKE {mark} "
+        f"SELECT conversation_id, version FROM message_words WHERE words LIKE {mark} "
         f"AND conversation_id IN (SELECT conversation_id FROM conversations WHERE user_id = {mark})"
     )
     return lambda: connection.execute(query, ("%harbour%", "user-1")).fetchall()

@@ -29,6 +29,7 @@ ischema_names.setdefault("xid8", Xid8)
 
 _OWN = {VERSION_TABLE, *SHARED_TABLES, *metadata_for("postgresql").tables}
 _GENERATION = re.compile(r".+_g\d+")
+_BESIDE = re.compile(r".+_g\d+_beside(_[a-z]+)?")
 
 
 def include_object(
@@ -41,7 +42,9 @@ def include_object(
     """
     if kind != "table" or not reflected or compare_to is not None:
         return True
-    return not (name in _OWN or (isinstance(found, Table) and _is_generation(found)))
+    if name in _OWN or (name is not None and _BESIDE.fullmatch(name)):
+        return False
+    return not (isinstance(found, Table) and _is_generation(found))
 
 
 def _is_generation(table: Table) -> bool:

@@ -9,12 +9,14 @@
     views.context(conversation_id, max_tokens=8000, model="gpt-4o").messages
 """
 
+from projections.aio import AsyncViews
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.engine.projection import Column, Patch, Projection, Put, ReadTable
 from projections.views import ConversationEntry, ConversationPage, SearchHit, Views
 
 __all__ = [
     "PROJECTIONS",
+    "AsyncViews",
     "Column",
     "ConversationEntry",
     "ConversationPage",

@@ -94,7 +94,7 @@ def places_of(
     limit: int,
 ) -> list[FoundPlace]:
     """Return the messages in which all terms stand, the best first, in the caller's transaction."""
-    table = generation.tables["search_messages"].name
+    table = generation.tables["message_words"].name
     if connection.dialect.name == "sqlite":
         query, asked = _SQLITE, {"words": _fts5(terms, whose)}
     else:

@@ -8,7 +8,7 @@ so is the past, which is asked for by ``at``.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
@@ -26,12 +26,14 @@ from projections.context.settings import DEFAULTS
 from projections.context.state import CONTEXT_ACTIVE, AskedMode, read_active
 from projections.engine.generations import Generation
 from projections.finding import SearchHit
+from projections.follow import Follower, Waits, followed, pulse_of
 from projections.listing import ConversationEntry, ConversationPage
 from projections.models.open_items import LooseEnds
 from projections.models.open_work import LOOSE_ENDS
 from projections.models.run_mode import read_run_state
 from projections.models.runs import RUNS, RunState
 from projections.models.timeline import TIMELINE
+from projections.models.timeline_changes import TimelineUpdate
 from projections.models.timeline_items import TimelineItem
 
 __all__ = ["ConversationEntry", "ConversationPage", "SearchHit", "Views"]
@@ -74,6 +76,36 @@ class Views(ViewsAcross):
         stream = self.store.stream(conversation_id, **owner)
         read = partial(queries.timeline, conversation_id=stream, after=after, limit=limit)
         return self._read(TIMELINE, stream, read, at)
+
+    def follow(
+        self,
+        conversation_id: StreamId,
+        *,
+        after: int = 0,
+        heartbeat_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> Generator[TimelineUpdate, None, None]:
+        """Yield what changes in a conversation's timeline, as it is committed by any process.
+
+        First what has changed since ``after``, then each change as it comes: items that are added,
+        text that is appended to one, new values, items that are withdrawn. Whoever applies the
+        updates in order to what `timeline` returned at ``after`` has what it returns now. Nothing
+        is written, however many follow. Ends when the iterator is closed, or after ``timeout_s``.
+
+        Args:
+            conversation_id: The conversation.
+            after: The version up to which all is known: of the last update that was seen, by
+                whichever process; 0 for nothing.
+            heartbeat_s: Yield an update without changes after so many seconds without any.
+            timeout_s: End after so many seconds without news; None waits for ever.
+
+        Raises:
+            ConversationNotFound: There is none of this id.
+            ValueError: The conversation has not come to the version ``after``.
+        """
+        follower = Follower(self.store, to_uuid(conversation_id), after)
+        waits = Waits(heartbeat_s, timeout_s)
+        return followed(follower, follower.news(), pulse_of(self.store), waits)
 
     def context(
         self,

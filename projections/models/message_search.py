@@ -30,7 +30,7 @@ from projections.models.words import pieces_of, words_of
 
 __all__ = ["SEARCH", "SearchProjection", "SearchRow", "searched_text"]
 
-_TABLE = "search_messages"
+_TABLE = "message_words"
 _OWNER = (
     "(SELECT coalesce('u' || hex(user_id), '') || ' t' || hex(coalesce(tenant_id, '')) "
     "FROM conversations WHERE conversation_id = {row}.conversation_id)"
@@ -145,7 +145,7 @@ def searched_text(event: RecordedEvent) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class SearchProjection:
-    """Folds a conversation's events into ``search_messages``."""
+    """Folds a conversation's events into ``message_words``."""
 
     name: str = "search"
     version: int = 1

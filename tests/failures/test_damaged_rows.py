@@ -111,6 +111,7 @@ def test_of_every_reader(recorded: Path, tmp_path: Path, place: str, value: obje
             lambda: views.tool_calls(conversation_id=cid),
             lambda: views.usage(by="user"),
             lambda: views.conversations(),
+            lambda: views.search("hello"),
             lambda: views.context(cid),
             lambda: views.context(cid, mode="run"),
             lambda: status(store),

@@ -73,6 +73,7 @@ def read_all_views(views: Views, cid: UUID) -> dict[str, Any]:
         **{f"usage by {by}": views.usage(by=by) for by in ("model", "turn", "user")},
         "loose conversations": views.conversations_with_loose_ends(),
         "conversations": views.conversations(limit=10_000),
+        "search": views.search("find", limit=10_000),
     }
 
 

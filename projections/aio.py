@@ -1,0 +1,123 @@
+"""`AsyncViews`: the same names and signatures as `Views`, for an event loop.
+
+Each method makes one hop into the executor of the asynchronous store. What they do, take and raise
+is documented at `Views`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from eventstore import AsyncEventStore
+from eventstore.ids import to_uuid
+from eventstore.store import StreamId
+from projections.catalogue import PROJECTIONS, ProjectionSet
+from projections.follow import Follower, Waits, pulse_of
+from projections.models.timeline_changes import TimelineUpdate
+from projections.views import Views
+
+__all__ = ["AsyncViews"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _awaited(
+    method: Callable[Concatenate[Views, P], T],
+) -> Callable[Concatenate[AsyncViews, P], Coroutine[Any, Any, T]]:
+    """Return a method of `Views` as one that is awaited."""
+
+    @wraps(method)
+    async def call(self: AsyncViews, /, *args: P.args, **options: P.kwargs) -> T:
+        return await self.run(lambda views: method(views, *args, **options))
+
+    return call
+
+
+class AsyncViews:
+    """`Views` for asyncio; tables are made when the first method is called.
+
+    Args:
+        store: The asynchronous store.
+        projections: With the product's own, if it has any.
+    """
+
+    def __init__(self, store: AsyncEventStore, projections: ProjectionSet = PROJECTIONS) -> None:
+        self.store = store
+        self.projections = projections
+        self._views: Views | None = None
+        self._making = threading.Lock()
+
+    async def run(self, read: Callable[[Views], T]) -> T:
+        """Return what a function answers that is given the synchronous views, in a thread."""
+        return await self.store._run(lambda: read(self._made()))
+
+    def _made(self) -> Views:
+        with self._making:
+            if self._views is None:
+                self._views = Views(self.store.store, self.projections)
+            return self._views
+
+    timeline = _awaited(Views.timeline)
+    context = _awaited(Views.context)
+    tool_policy = _awaited(Views.tool_policy)
+    context_of = _awaited(Views.context_of)
+    usage = _awaited(Views.usage)
+    calibration = _awaited(Views.calibration)
+    tool_calls = _awaited(Views.tool_calls)
+    run_state = _awaited(Views.run_state)
+    state_at = _awaited(Views.state_at)
+    loose_ends = _awaited(Views.loose_ends)
+    conversations_with_loose_ends = _awaited(Views.conversations_with_loose_ends)
+    conversations = _awaited(Views.conversations)
+    search = _awaited(Views.search)
+    rows = _awaited(Views.rows)
+
+    async def follow(
+        self,
+        conversation_id: StreamId,
+        *,
+        after: int = 0,
+        heartbeat_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> AsyncGenerator[TimelineUpdate, None]:
+        """Yield what changes in a conversation's timeline; see `Views.follow`.
+
+        What it raises comes with the first update. Ends when its task is cancelled, too.
+        """
+        stream, store = to_uuid(conversation_id), self.store.store
+        follower, waits = Follower(store, stream, after), Waits(heartbeat_s, timeout_s)
+        woken, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(woken.set)
+
+        pulse = pulse_of(store)
+        me = pulse.join(stream, wake)
+        try:
+            while True:
+                woken.clear()
+                before = follower.version
+                for update in await self.store._run(follower.news):
+                    yield update
+                if follower.version != before:
+                    waits.told()
+                    continue
+                try:
+                    await asyncio.wait_for(woken.wait(), waits.left_s)
+                except TimeoutError:
+                    if waits.over:
+                        return
+                    waits.beat()
+                    yield TimelineUpdate(version=follower.version)
+        finally:
+            # In a thread, since the last one waits; closing the store waits for the thread.
+            try:
+                self.store._executor.submit(pulse.leave, me)
+            except RuntimeError:  # The store is closed, and its threads are gone.
+                pulse.leave(me)

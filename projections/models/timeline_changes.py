@@ -1,0 +1,186 @@
+"""The timeline as it grows: what each event adds to, appends to, changes in and withdraws from it.
+
+A screen that holds the items of a version applies the updates since, in order, and holds what the
+timeline view would answer. A text that streams comes as what was appended to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+from uuid import UUID
+
+from eventstore.events import RecordedEvent
+from projections.engine.folding import one_line
+from projections.engine.projection import Change, Patch, Put, State
+from projections.models.timeline_items import TimelineItem
+
+__all__ = [
+    "ItemAdded",
+    "ItemChanged",
+    "ItemsWithdrawn",
+    "TextAppended",
+    "TimelineChange",
+    "TimelineReset",
+    "TimelineUpdate",
+    "changes_of",
+    "item_changes",
+    "texts_of",
+]
+
+Key = tuple[int, int]
+_COLUMNS = frozenset(field.name for field in fields(TimelineItem)) - {"conversation_id"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemAdded:
+    """An item that was not there before."""
+
+    item: TimelineItem
+    kind: Literal["added"] = "added"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextAppended:
+    """More of the text of the item at a version and part; it is still streaming."""
+
+    version: int
+    part: int
+    text: str
+    kind: Literal["appended"] = "appended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemChanged:
+    """New values of an item's attributes, by name; those that are not named stay as they are."""
+
+    version: int
+    part: int
+    values: Mapping[str, Any]
+    kind: Literal["changed"] = "changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemsWithdrawn:
+    """Items were withdrawn: those whose ``message_version`` lies in the range, ends included."""
+
+    first: int
+    last: int
+    kind: Literal["withdrawn"] = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineReset:
+    """The whole timeline anew, in place of all that was there: something was erased."""
+
+    items: tuple[TimelineItem, ...]
+    kind: Literal["reset"] = "reset"
+
+
+TimelineChange = ItemAdded | TextAppended | ItemChanged | ItemsWithdrawn | TimelineReset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineUpdate:
+    """What the events up to a version have changed in a timeline, in order.
+
+    Attributes:
+        version: Of the last of these events; follow on after it, also in another process. It is
+            what a server-sent event has for its id.
+        changes: What has changed; none in a heartbeat.
+    """
+
+    version: int
+    changes: tuple[TimelineChange, ...] = ()
+
+    def apply(self, items: Iterable[TimelineItem]) -> list[TimelineItem]:
+        """Return the items of a timeline after this update, in reading order."""
+        held = {(item.version, item.part): item for item in items}
+        for change in self.changes:
+            _apply(held, change, self.version)
+        return [held[key] for key in sorted(held)]
+
+
+def _apply(held: dict[Key, TimelineItem], change: TimelineChange, version: int) -> None:
+    match change:
+        case ItemAdded():
+            held[change.item.version, change.item.part] = change.item
+        case TextAppended():
+            item = held[change.version, change.part]
+            text = (item.text or "") + change.text
+            held[change.version, change.part] = replace(
+                item, text=text, preview=one_line(text), end_version=version
+            )
+        case ItemChanged():
+            item = held[change.version, change.part]
+            held[change.version, change.part] = replace(item, **change.values)
+        case ItemsWithdrawn():
+            for key, item in held.items():
+                named = item.message_version
+                if named is not None and change.first <= named <= change.last:
+                    held[key] = replace(item, status="withdrawn", end_version=version)
+        case TimelineReset():
+            held.clear()
+            held.update(((item.version, item.part), item) for item in change.items)
+
+
+def texts_of(state: State) -> dict[Key, str]:
+    """Return the texts that stream, as the timeline's state holds them, by version and part."""
+    return {
+        (place[0], place[1]): call["texts"][slot]
+        for call in state["llm"].values()
+        for slot, place in call["at"].items()
+        if slot in call["texts"]
+    }
+
+
+def changes_of(
+    event: RecordedEvent, before: State, changes: Sequence[Change]
+) -> Iterator[TimelineChange]:
+    """Yield what an event changes for a screen.
+
+    Args:
+        event: The event.
+        before: The state of the timeline's fold before it.
+        changes: What the fold has answered.
+    """
+    texts = texts_of(before)
+    added: set[Key] = set()
+    for change in changes:
+        if isinstance(change, Patch):
+            yield ItemsWithdrawn(first=change.first, last=change.last)
+            continue
+        key = change.key[0], change.key[1]
+        if key[0] == event.version and key not in added:
+            added.add(key)
+            yield ItemAdded(item=_item(event.conversation_id, key, change))
+        else:
+            yield from _of_item(key, change, texts.get(key), event.version)
+
+
+def _item(conversation_id: UUID, key: Key, put: Put) -> TimelineItem:
+    values = {name: value for name, value in put.values.items() if name in _COLUMNS}
+    return TimelineItem(conversation_id=conversation_id, version=key[0], part=key[1], **values)
+
+
+def _of_item(key: Key, put: Put, was: str | None, version: int) -> Iterator[TimelineChange]:
+    values = {name: value for name, value in put.values.items() if name in _COLUMNS}
+    text = values.get("text")
+    if was is not None and text is not None and text.startswith(was):
+        del values["text"], values["preview"]
+        if more := text[len(was) :]:
+            yield TextAppended(version=key[0], part=key[1], text=more)
+            if values == {"status": "streaming", "end_version": version}:
+                return
+    yield ItemChanged(version=key[0], part=key[1], values=values)
+
+
+def item_changes(items: Iterable[TimelineItem], after: int) -> Iterator[TimelineChange]:
+    """Yield what makes a timeline of a version have these items, which have changed since then."""
+    for item in items:
+        if item.version > after:
+            yield ItemAdded(item=item)
+        else:
+            values = {name: getattr(item, name) for name in _COLUMNS - {"version", "part"}}
+            yield ItemChanged(version=item.version, part=item.part, values=values)
