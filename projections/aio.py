@@ -7,13 +7,14 @@ is documented at `Views`.
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from eventstore import AsyncEventStore
-from eventstore.ids import to_uuid
+from eventstore.owners import Owned
 from eventstore.store import StreamId
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.follow import Follower, Waits, pulse_of
@@ -50,7 +51,20 @@ class AsyncViews:
         self.store = store
         self.projections = projections
         self._views: Views | None = None
-        self._making = threading.Lock()
+        self._making = threading.RLock()
+        self._make: Callable[[], Views] = lambda: Views(store.store, projections)
+
+    def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:
+        """Return the views of one owner's conversations; see `EventStore.for_owner`.
+
+        Raises:
+            OwnerMismatch: The store is bound to another owner already.
+        """
+        bound = copy.copy(self)
+        bound.store = self.store.for_owner(tenant_id=tenant_id, user_id=user_id)
+        bound._views = None
+        bound._make = lambda: self._made().for_owner(tenant_id=tenant_id, user_id=user_id)
+        return bound
 
     async def run(self, read: Callable[[Views], T]) -> T:
         """Return what a function answers that is given the synchronous views, in a thread."""
@@ -59,7 +73,7 @@ class AsyncViews:
     def _made(self) -> Views:
         with self._making:
             if self._views is None:
-                self._views = Views(self.store.store, self.projections)
+                self._views = self._make()
             return self._views
 
     timeline = _awaited(Views.timeline)
@@ -84,12 +98,14 @@ class AsyncViews:
         after: int = 0,
         heartbeat_s: float | None = None,
         timeout_s: float | None = None,
+        **owner: Unpack[Owned],
     ) -> AsyncGenerator[TimelineUpdate, None]:
         """Yield what changes in a conversation's timeline; see `Views.follow`.
 
         What it raises comes with the first update. Ends when its task is cancelled, too.
         """
-        stream, store = to_uuid(conversation_id), self.store.store
+        store = self.store.store
+        stream = await self.store._run(lambda: store.stream(conversation_id, **owner))
         follower, waits = Follower(store, stream, after), Waits(heartbeat_s, timeout_s)
         woken, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -97,7 +113,7 @@ class AsyncViews:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(woken.set)
 
-        pulse = pulse_of(store)
+        pulse = pulse_of(store.engine)
         me = pulse.join(stream, wake)
         try:
             while True:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from uuid import UUID
 from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Engine, select
 
 from eventstore import EventStore
 from eventstore.events import Erasure, RecordedEvent
@@ -179,9 +179,9 @@ class Pulse:
     One thread looks for all of them, while there are any.
     """
 
-    def __init__(self, store: EventStore) -> None:
-        # No reference of its own: a store that nobody else holds is closed.
-        self._store = ref(store)
+    def __init__(self, engine: Engine) -> None:
+        # No reference of its own, which would keep what it is found by.
+        self._engine = ref(engine)
         self._begin()
         in_child(self._begin)
 
@@ -226,10 +226,10 @@ class Pulse:
             thread.join(_PATIENCE_S)
 
     def _look(self) -> None:
-        store, rest_s = self._store(), _SHORTEST_S
-        if store is None:
+        engine, rest_s = self._engine(), _SHORTEST_S
+        if engine is None:
             return
-        with Watch(store.engine) as watch:
+        with Watch(engine) as watch:
             known: dict[UUID, int] = {}
             while True:
                 with self._lock:
@@ -239,13 +239,13 @@ class Pulse:
                     if not wakes:
                         self._thread = None
                         return
-                moved = self._looked(store, watch, wakes, known, new=new)
+                moved = self._looked(engine, watch, wakes, known, new=new)
                 rest_s = _SHORTEST_S if moved else min(rest_s * _SLOWER, _LONGEST_S)
                 self._joined.wait(rest_s)
 
     def _looked(
         self,
-        store: EventStore,
+        engine: Engine,
         watch: Watch,
         wakes: list[tuple[UUID, Callable[[], None]]],
         known: dict[UUID, int],
@@ -255,7 +255,7 @@ class Pulse:
         try:
             if not watch.moved() and not new:
                 return False
-            found = _versions(store, {cid for cid, _ in wakes})
+            found = _versions(engine, {cid for cid, _ in wakes})
         except Exception as error:
             # Those who follow ask the database themselves, and meet the error where it is handled.
             _log.warning("followers cannot look", reason=str(error))
@@ -269,22 +269,24 @@ class Pulse:
         return bool(moved)
 
 
-def _versions(store: EventStore, conversations: set[UUID]) -> dict[UUID, int]:
-    with store.reading() as connection:
+def _versions(engine: Engine, conversations: set[UUID]) -> dict[UUID, int]:
+    with engine.begin() as connection:
         streams = metadata_for(connection.dialect.name).tables["conversations"]
         query = select(streams.c.conversation_id, streams.c.version)
         rows = connection.execute(query.where(streams.c.conversation_id.in_(conversations)))
         return {row[0]: row[1] for row in rows}
 
 
-_PULSES: WeakKeyDictionary[EventStore, Pulse] = WeakKeyDictionary()
+_PULSES: WeakKeyDictionary[Engine, Pulse] = WeakKeyDictionary()
 _MAKING = threading.Lock()
 
 
-def pulse_of(store: EventStore) -> Pulse:
-    """Return the pulse that all followers of a store share."""
+def pulse_of(engine: Engine) -> Pulse:
+    """Return the pulse that all followers of a store share, whichever owners it is bound to."""
     with _MAKING:
-        return _PULSES.setdefault(store, Pulse(store))
+        if engine not in _PULSES:
+            _PULSES[engine] = Pulse(engine)
+        return _PULSES[engine]
 
 
 class Waits:

@@ -84,6 +84,7 @@ class Views(ViewsAcross):
         after: int = 0,
         heartbeat_s: float | None = None,
         timeout_s: float | None = None,
+        **owner: Unpack[Owned],
     ) -> Generator[TimelineUpdate, None, None]:
         """Yield what changes in a conversation's timeline, as it is committed by any process.
 
@@ -98,14 +99,15 @@ class Views(ViewsAcross):
                 whichever process; 0 for nothing.
             heartbeat_s: Yield an update without changes after so many seconds without any.
             timeout_s: End after so many seconds without news; None waits for ever.
+            owner: Whose it must be (``tenant_id``, ``user_id``), as in `timeline`.
 
         Raises:
             ConversationNotFound: There is none of this id.
             ValueError: The conversation has not come to the version ``after``.
         """
-        follower = Follower(self.store, to_uuid(conversation_id), after)
+        follower = Follower(self.store, self.store.stream(conversation_id, **owner), after)
         waits = Waits(heartbeat_s, timeout_s)
-        return followed(follower, follower.news(), pulse_of(self.store), waits)
+        return followed(follower, follower.news(), pulse_of(self.store.engine), waits)
 
     def context(
         self,

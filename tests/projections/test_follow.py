@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore import events as e
-from eventstore.errors import ConversationNotFound
+from eventstore.errors import ConversationNotFound, OwnerMismatch
 from projections import AsyncViews, Views
 from projections.models.timeline_changes import (
     ItemAdded,
@@ -249,3 +249,15 @@ def test_tasks_follow(database_url: str, cid: UUID) -> None:
             assert [] == [each async for each in views.follow(cid, after=6, timeout_s=0)]
 
     asyncio.run(main())
+
+
+def test_a_conversation_of_others_is_not_followed(
+    store: EventStore, views: Views, cid: UUID
+) -> None:
+    """Neither by naming its owner, nor on views that are bound to another one."""
+    store.append(cid, STREAMED, user_id="ann")
+    with pytest.raises(OwnerMismatch):
+        views.follow(cid, user_id="bob")
+    with pytest.raises(OwnerMismatch):
+        views.for_owner(user_id="bob").follow(cid)
+    assert told(views, cid, 0) == told(views.for_owner(user_id="ann"), cid, 0)

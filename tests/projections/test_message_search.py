@@ -250,3 +250,13 @@ def test_a_snippet_marks_what_was_found() -> None:
     assert [("東京")] == [found.text[first:last] for first, last in found.marks]
     found = snippet_of("Die STRAẞE hier", terms_of("strasse"))
     assert ["STRAẞE"] == [found.text[first:last] for first, last in found.marks]
+
+
+def test_a_store_of_one_owner_finds_its_own(store: EventStore, views: Views) -> None:
+    """Users of the same name in two tenants, or in none, are never one; nor are their lists."""
+    told = {tenant: tell(store, "hello", user="ann", tenant=tenant) for tenant in ("t1", None)}
+    for tenant, cid in told.items():
+        own = Views(store.for_owner(tenant_id=tenant, user_id="ann"))
+        assert [cid] == [hit.conversation_id for hit in own.search("hello")]
+        assert [cid] == [entry.conversation_id for entry in own.conversations()]
+        assert [cid] == [entry.conversation_id for entry in own.conversations(status="open")]
