@@ -48,6 +48,7 @@ ARGUMENTS: dict[str, Callable[[UUID], dict[str, Any]]] = {
         ),
     },
     "rows": lambda cid: {"table": "timeline_items"},
+    "search": lambda cid: {"text": SECRET},
     "state_at": lambda cid: {"version": 1},
     "verify_against": lambda cid: {"checkpoint": "none"},
 }
