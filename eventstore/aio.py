@@ -69,6 +69,7 @@ class AsyncEventStore:
         cls,
         url: str | URL,
         *,
+        schema: str | None = None,
         migrate: bool = True,
         read_only: bool = False,
         synchronous: Synchronous = "FULL",
@@ -84,6 +85,7 @@ class AsyncEventStore:
         opening = partial(
             EventStore.open,
             url,
+            schema=schema,
             migrate=migrate,
             read_only=read_only,
             synchronous=synchronous,
@@ -138,11 +140,7 @@ class AsyncEventStore:
         where, started = self.store.database, time.perf_counter()
         try:
             if connection is not None:
-                outcome = await self._run(
-                    lambda: append_within(
-                        self.store.engine, connection, request(), self.store.clock()
-                    )
-                )
+                outcome = await self._run(self._append_within, connection, request)
             else:
                 outcome = await self._group.submit(request, wait=wait)
         except Exception as error:
@@ -181,7 +179,7 @@ class AsyncEventStore:
         )
 
     def _append_within(self, connection: Connection, request: Callable[[], Append]) -> Appended:
-        return append_within(self.store.engine, connection, request(), self.store.clock())
+        return append_within(self.store, connection, request(), self.store.clock())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:

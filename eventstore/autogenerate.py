@@ -27,7 +27,8 @@ __all__ = ["include_object"]
 # Tables are reflected before they are judged, and SQLAlchemy warns of types that it cannot name.
 ischema_names.setdefault("xid8", Xid8)
 
-_OWN = {VERSION_TABLE, *SHARED_TABLES, *metadata_for("postgresql").tables}
+_OWN = {VERSION_TABLE, *SHARED_TABLES}
+_LOG = {**metadata_for("postgresql").tables, **metadata_for("sqlite").tables}
 _GENERATION = re.compile(r".+_g\d+")
 _BESIDE = re.compile(r".+_g\d+_beside(_[a-z]+)?")
 
@@ -44,7 +45,13 @@ def include_object(
         return True
     if name in _OWN or (name is not None and _BESIDE.fullmatch(name)):
         return False
-    return not (isinstance(found, Table) and _is_generation(found))
+    return not (isinstance(found, Table) and (_is_log(found) or _is_generation(found)))
+
+
+def _is_log(table: Table) -> bool:
+    """Whether a table is one of the log's, and no other of its name in another schema."""
+    declared = _LOG.get(table.name)
+    return declared is not None and {*table.columns.keys()} >= {*declared.columns.keys()}
 
 
 def _is_generation(table: Table) -> bool:

@@ -115,6 +115,7 @@ class EventStore(Transactions):
         cls,
         url: str | URL,
         *,
+        schema: str | None = None,
         migrate: bool = True,
         read_only: bool = False,
         synchronous: Synchronous = "FULL",
@@ -130,7 +131,10 @@ class EventStore(Transactions):
 
         Args:
             url: ``sqlite:///file.db`` or ``postgresql+psycopg://user@host/database``.
-            migrate: Upgrade the schema; otherwise an older one is an error.
+            schema: The schema on PostgreSQL that holds every table of the store, and is created
+                where it is missing; ``?schema=`` of the URL is the same. By default the first of
+                the login's ``search_path``.
+            migrate: Upgrade the tables; otherwise an older one is an error.
             read_only: Never write, neither schema nor events; views fold what is new in memory.
             synchronous: SQLite's sync level.
             busy_timeout_ms: How long a SQLite writer waits for another, in milliseconds.
@@ -150,6 +154,7 @@ class EventStore(Transactions):
         """
         engine = open_engine(
             url,
+            schema=schema,
             synchronous=synchronous,
             busy_timeout_ms=busy_timeout_ms,
             read_only=read_only,
@@ -392,7 +397,7 @@ class EventStore(Transactions):
         if connection is None:
             return self.append_group([request], wait=wait)[0]
         try:
-            return append_within(self.engine, connection, request, self.clock())
+            return append_within(self, connection, request, self.clock())
         except Exception as error:
             return error
 

@@ -8,7 +8,7 @@ from alembic import context
 from sqlalchemy import Connection
 
 from eventstore.sql.engines import open_engine
-from eventstore.sql.migrate import VERSION_TABLE, schema_lock
+from eventstore.sql.migrate import VERSION_TABLE, create_schema, schema_lock
 from eventstore.sql.schema import metadata_for
 
 
@@ -29,5 +29,6 @@ else:
     url = os.environ.get("EVENTSTORE_URL") or context.config.get_main_option("sqlalchemy.url", "")
     engine = open_engine(url)
     with schema_lock(engine) as own:
+        create_schema(own)
         run(own)
     engine.dispose()

@@ -86,6 +86,7 @@ Synchronous = Literal["FULL", "NORMAL", "EXTRA", "OFF"]
 def open_engine(
     url: str | URL,
     *,
+    schema: str | None = None,
     synchronous: Synchronous = "FULL",
     busy_timeout_ms: int = 30_000,
     read_only: bool = False,
@@ -95,6 +96,7 @@ def open_engine(
 
     Args:
         url: ``sqlite:///path`` or ``postgresql+psycopg://...`` (``postgresql://`` means the same).
+        schema: On PostgreSQL, the schema of the store's tables, also ``?schema=`` of the URL.
         synchronous: SQLite's sync level; FULL survives a power cut, NORMAL only a crash.
         busy_timeout_ms: How long a SQLite writer waits for another one, in milliseconds.
         read_only: Refuse to write: SQLite's file is opened so, PostgreSQL's transactions are.
@@ -104,7 +106,7 @@ def open_engine(
         InvalidUrl: The URL names no database that is supported.
         NotWritable: SQLite's directory does not exist.
     """
-    parsed = parse(url)
+    parsed = parse(url, schema)
     if parsed.get_backend_name() == "postgresql":
         return _postgresql_engine(parsed, read_only, pool_size)
     return _sqlite_engine(parsed, synchronous, busy_timeout_ms, read_only, pool_size)

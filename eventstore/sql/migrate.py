@@ -21,10 +21,12 @@ from eventstore.log import masked
 from eventstore.sql.engines import begin_write
 from eventstore.sql.failures import translated
 from eventstore.sql.schema import metadata_for
+from eventstore.sql.sessions import Session, quoted
 
 __all__ = [
     "REVISIONS",
     "VERSION_TABLE",
+    "create_schema",
     "current_revision",
     "require_current",
     "require_free",
@@ -40,7 +42,11 @@ REVISIONS = ("0001", "0002")
 VERSION_TABLE = "eventstore_version"
 """Alembic's table of this package, so that a product's own ``alembic_version`` is another one."""
 
-_LOCK = 0x6576656E74  # "event" in ASCII: the advisory lock's number on PostgreSQL
+# By the version table's own number, so that stores in two schemas do not wait for each other.
+_KEY = """hashtextextended('eventstore', coalesce(to_regclass('eventstore_version')::oid::bigint,
+    hashtext(current_setting('search_path'))))"""
+_LOCK = text(f"SELECT pg_advisory_xact_lock({_KEY})")
+_LOCK_SHARED = text(f"SELECT pg_advisory_xact_lock_shared({_KEY})")
 
 
 @contextmanager
@@ -55,14 +61,14 @@ def schema_lock(engine: Engine, *, patience_ms: int | None = None) -> Iterator[C
     url = masked(engine.url)
     with translated(url), begin_write(engine, patience_ms=patience_ms) as connection:
         if engine.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+            connection.execute(_LOCK)
         yield connection
 
 
 def schema_stays(connection: Connection) -> None:
     """Keep every table from being dropped until the caller's transaction ends."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": _LOCK})
+        connection.execute(_LOCK_SHARED)
 
 
 def current_revision(connection: Connection) -> str | None:
@@ -70,6 +76,16 @@ def current_revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+
+
+def create_schema(connection: Connection) -> None:
+    """Create the schema that the URL names, where it is missing, in the caller's transaction."""
+    schema = Session.of(connection.engine.url).schema
+    if schema is None:
+        return
+    found = connection.execute(text("SELECT to_regnamespace(:name)"), {"name": quoted(schema)})
+    if found.scalar() is None:
+        connection.exec_driver_sql(f"CREATE SCHEMA {quoted(schema).replace('%', '%%')}")
 
 
 def require_free(connection: Connection, names: Collection[str]) -> None:
@@ -106,6 +122,7 @@ def upgrade(engine: Engine) -> str:
         # Another process may be at it, which takes as long as it takes.
         with schema_lock(engine, patience_ms=0 if on_server else None) as connection:
             if not _is_current(connection, url):
+                create_schema(connection)
                 if current_revision(connection) is None:
                     require_free(connection, metadata_for(engine.dialect.name).tables)
                 _run_alembic(connection)

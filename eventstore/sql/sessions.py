@@ -34,7 +34,15 @@ from sqlalchemy.exc import DisconnectionError
 from eventstore.errors import DatabaseReplaced, ForkedStore
 from eventstore.log import masked
 
-__all__ = ["BRIEF", "NAMES", "USER", "Opened", "Session", "problem_of"]
+__all__ = [
+    "BRIEF",
+    "NAMES",
+    "USER",
+    "Opened",
+    "Session",
+    "problem_of",
+    "quoted",
+]
 
 
 LOCK_TIMEOUT_MS = 5_000
@@ -44,13 +52,14 @@ IDLE_TIMEOUT_MS = 300_000
 _COMMITS = ("on", "remote_apply", "remote_write", "local", "off")
 _POOLERS = ("auto", "transaction", "none")
 _LOCK, _IDLE = "lock_timeout", "idle_in_transaction_session_timeout"
-_COMMIT, _POOLER = "synchronous_commit", "pooler"
-NAMES = frozenset((_LOCK, _IDLE, _COMMIT, _POOLER))
+_COMMIT, _POOLER, _SCHEMA = "synchronous_commit", "pooler", "schema"
+NAMES = frozenset((_LOCK, _IDLE, _COMMIT, _POOLER, _SCHEMA))
 """The options of a URL that are this project's own, and not the driver's."""
 
 _DURATION = re.compile(r"(\d{1,9}) ?(ms|s|min|h)?")
 _MS = {None: 1, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}
 _MOST_MS = 2**31 - 1  # of PostgreSQL
+_MOST_NAME_BYTES = 63  # likewise: it would cut a longer one in silence
 
 _LIMITS: dict[str, str | int] = {
     # A server that is gone, or a network that swallows everything, is noticed within a minute.
@@ -84,6 +93,10 @@ def problem_of(query: Mapping[str, Any]) -> str | None:
         value = query[name]
         if not isinstance(value, str):
             return f"the option {name!r} is given more than once"
+        if name == _SCHEMA:
+            if not 0 < len(value.encode()) <= _MOST_NAME_BYTES or value.startswith("pg_"):
+                return f"the option {name!r} has 1 to 63 bytes, and does not begin with pg_"
+            continue
         allowed = {_COMMIT: _COMMITS, _POOLER: _POOLERS}.get(name)
         if allowed is None and _milliseconds(value) is None:
             return f"the option {name!r} is a number of ms, or one with its unit: 5s, 2min; 0: none"
@@ -111,6 +124,7 @@ class Session:
     idle_timeout_ms: int | None
     synchronous_commit: str | None
     pooler: str
+    schema: str | None
     given: frozenset[str]
 
     @classmethod
@@ -124,6 +138,7 @@ class Session:
             None if idle is None else _milliseconds(str(idle)),
             None if commit is None else str(commit),
             str(query.get(_POOLER, "auto")),
+            None if _SCHEMA not in query else str(query[_SCHEMA]),
             frozenset(query),
         )
 
@@ -176,7 +191,19 @@ class Session:
             if self.synchronous_commit is None
             else f"'{self.synchronous_commit}'"
         )
+        if self.schema is not None:
+            # It alone: what is not there yet must not be found in another schema.
+            settings["search_path"] = _literal(quoted(self.schema))
         return settings
+
+
+def quoted(name: str) -> str:
+    """Return a name as PostgreSQL's statements and ``search_path`` take it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _timeout(name: str, asked_ms: int | None, usual_ms: int) -> str:

@@ -216,12 +216,18 @@ def find(connection: Connection, source: str) -> UUID | None:
     return connection.execute(query).scalars().first()
 
 
+# By the table's own number too, so that stores in two schemas do not wait for each other.
+_LOCK_SOURCE = text(
+    "SELECT pg_advisory_xact_lock("
+    "hashtextextended(:source, 'import_sources'::regclass::oid::bigint))"
+)
+
+
 def claim(connection: Connection, source: str) -> UUID:
     """Return the conversation of a source, in the caller's transaction; a new id for a new one."""
     if connection.dialect.name == "postgresql":
         # A unique index would not hold the conversation's id, by which tables are distributed.
-        lock = text("SELECT pg_advisory_xact_lock(hashtextextended(:source, 11))")
-        connection.execute(lock, {"source": source})
+        connection.execute(_LOCK_SOURCE, {"source": source})
     found = find(connection, source)
     if found is None:
         # Not one of `new_id`: those of one import begin alike, and people name ids by beginnings.

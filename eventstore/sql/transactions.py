@@ -12,14 +12,14 @@ outside any transaction would be written piece by piece, or never committed: bot
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.pool import QueuePool
 
 from eventstore.errors import UnsafeTransaction
@@ -30,7 +30,7 @@ from eventstore.sql.driver import AtHand, transaction
 from eventstore.sql.engines import SYNCHRONOUS, begin_write, snapshot_of
 from eventstore.sql.failures import translated
 from eventstore.sql.requests import Append, Appended
-from eventstore.sql.sessions import Session
+from eventstore.sql.sessions import Session, quoted
 
 __all__ = ["Transactions", "append_within", "empty_log"]
 
@@ -45,8 +45,10 @@ class Transactions:
         self.engine = engine
         self.url = masked(engine.url)
         on_server = engine.dialect.name == "postgresql"
-        self.patience_s = Session.of(engine.url).patience_ms / 1000 if on_server else None
+        self.session = Session.of(engine.url)
+        self.patience_s = self.session.patience_ms / 1000 if on_server else None
         """How long a conversation's lock is waited for on PostgreSQL; 0 is without a limit."""
+        self._schema = self.session.schema
         # Half of the pool at most, so that the other half is always to be had.
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
         self._at_hand = AtHand(engine, keep=size // 2)
@@ -86,6 +88,14 @@ class Transactions:
                 translating.leave(error)
                 raise
             _require_going_on(connection)
+
+    @property
+    def schema(self) -> str:
+        """The schema of the tables, on PostgreSQL; looked up once, if the URL does not name it."""
+        if self._schema is None:
+            with self.reading() as connection:
+                self._schema = str(connection.execute(_SCHEMA).scalar_one())
+        return self._schema
 
     @contextmanager
     def writing(
@@ -183,18 +193,53 @@ _LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 
 def append_within(
-    engine: Engine, connection: Connection, request: Append, now: datetime
+    store: Transactions, connection: Connection, request: Append, now: datetime
 ) -> Appended:
     """Append in the transaction of a connection, as durable as the store's engine says.
+
+    On PostgreSQL a transaction of the product's gets the store's ``synchronous_commit``, unless it
+    has a stronger one, and the store's schema while this runs.
 
     Raises:
         UnsafeTransaction: It is in no transaction, or in one whose commit would not be durable.
         EventStoreError: As `append` raises.
     """
-    with translated(masked(engine.url)):
+    with translated(store.url), ExitStack() as stack:
         if isinstance(connection, Connection):
-            _require_durable(engine, connection)
+            _require_durable(store.engine, connection)
+            stack.enter_context(_in_schema(store, connection))
         return append(connection, request, now)
+
+
+_SCHEMA = text(
+    "SELECT nspname FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace "
+    "WHERE pg_class.oid = 'conversations'::regclass"
+)
+_ENTER = """
+    SELECT current_setting('search_path'), set_config('search_path', %s, true),
+        CASE WHEN array_position(levels, current_setting('synchronous_commit'))
+            < array_position(levels, %s) THEN set_config('synchronous_commit', %s, true) END
+    FROM (SELECT ARRAY['off', 'local', 'remote_write', 'on', 'remote_apply'] AS levels) AS known
+"""
+_LEAVE = "SELECT set_config('search_path', %s, true)"
+
+
+@contextmanager
+def _in_schema(store: Transactions, connection: Connection) -> Iterator[None]:
+    """Let names without a schema mean the store's tables, on a connection of the product's."""
+    if connection.dialect.name == "sqlite" or connection.engine.pool is store.engine.pool:
+        yield
+        return
+    level = store.session.synchronous_commit or "on"
+    run = cursor(connection)
+    before = run.execute(_ENTER, [quoted(store.schema), level, level]).fetchone()[0]
+    try:
+        yield
+    finally:
+        # A transaction that an error has ended takes the setting back by itself.
+        if run.connection.info.transaction_status != TransactionStatus.INERROR:
+            run.execute(_LEAVE, [before])
+        run.close()
 
 
 def _require_durable(engine: Engine, connection: Connection) -> None:

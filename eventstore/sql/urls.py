@@ -37,8 +37,10 @@ _SQLITE_OPTIONS = frozenset(
 )
 
 
-def parse(url: str | URL) -> URL:
+def parse(url: str | URL, schema: str | None = None) -> URL:
     """Return a URL with the name of the driver that is used for its database.
+
+    ``schema`` becomes its option of that name.
 
     Raises:
         InvalidUrl: It names no database that is supported, or cannot be meant so.
@@ -54,7 +56,18 @@ def parse(url: str | URL) -> URL:
         raise InvalidUrl(said, _instead(parsed.drivername, said))
     if problem := _problem(url, parsed):
         raise InvalidUrl(said, problem)
+    if schema is not None:
+        parsed = _in_schema(parsed, schema)
     return parsed.set(drivername=driver)
+
+
+def _in_schema(url: MaskedUrl, schema: str) -> MaskedUrl:
+    if url.query.get("schema", schema) != schema:
+        raise InvalidUrl(masked(url), f"the schema is {schema!r} as well: name one of the two")
+    named = MaskedUrl._make(url.update_query_dict({"schema": schema}))
+    if problem := _problem(named, named):
+        raise InvalidUrl(masked(url), problem)
+    return named
 
 
 def _instead(drivername: str, said: str) -> str:
@@ -100,6 +113,8 @@ def _ends_early(raw: str | URL, url: URL) -> bool:
 def _of_sqlite(url: URL) -> str | None:
     if url.host or url.username or url.port:
         return "a file is named after three slashes, or four with its whole path: sqlite:///file.db"
+    if "schema" in url.query:
+        return "SQLite has no schemas: give the store a file of its own"
     if "uri" in url.query or (url.database or "").startswith("file:"):
         return None
     for name in url.query:

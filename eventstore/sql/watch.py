@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 
 from eventstore.log import masked
 from eventstore.sql.dialect import Statement, dialect_named
+from eventstore.sql.driver import EACH
 from eventstore.sql.failures import translated
 
 __all__ = ["Watch"]
@@ -57,7 +58,7 @@ class Watch:
         with translated(self._url):
             pooled = self._kept or self._connect()
             try:
-                found = pooled.dbapi_connection.execute(_NEWEST.on(self._dialect)).fetchone()
+                found = self._newest(pooled)
             except BaseException:
                 self._kept = None
                 pooled.invalidate()
@@ -66,11 +67,20 @@ class Watch:
                 pooled.close()
             return found
 
+    def _newest(self, pooled: Any) -> Any:
+        connection, first = pooled.dbapi_connection, pooled.info.get(EACH)
+        if first is not None:
+            connection.execute(first)
+        found = connection.execute(_NEWEST.on(self._dialect)).fetchone()
+        if first is not None:
+            connection.rollback()
+        return found
+
     def _connect(self) -> Any:
         pooled: Any = self._engine.raw_connection()
         if not self._dialect.is_sqlite:
             # SQLite's file is at hand, and an in-memory database has no second connection.
-            pooled.dbapi_connection.autocommit = True
+            pooled.dbapi_connection.autocommit = pooled.info.get(EACH) is None
             self._kept = pooled
         return pooled
 

@@ -248,22 +248,27 @@ BEGIN SELECT RAISE(ABORT, 'events are immutable: REPLACE refused'); END
 """,
 )
 
+# Whatever a session's search_path says, the function looks into the schema of its own table.
 POSTGRESQL_TRIGGERS = (
     """
-CREATE FUNCTION events_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION events_refuse_change() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    kept events%ROWTYPE;
+    kept record;
+    is_erased boolean;
 BEGIN
     IF TG_OP = 'UPDATE' THEN
         kept := OLD;
         kept.data := NULL;
         kept.salt := NULL;
-        IF NEW.data IS NULL AND NEW.salt IS NULL AND NEW::text = kept::text
-            AND EXISTS (
-                SELECT 1 FROM erased_versions WHERE conversation_id = OLD.conversation_id
-                AND OLD.version BETWEEN first_version AND last_version)
-        THEN
-            RETURN NEW;
+        IF NEW.data IS NULL AND NEW.salt IS NULL AND NEW::text = kept::text THEN
+            EXECUTE format(
+                'SELECT EXISTS (SELECT FROM %I.erased_versions WHERE conversation_id = $1
+                    AND $2 BETWEEN first_version AND last_version)', TG_TABLE_SCHEMA)
+                INTO is_erased USING OLD.conversation_id, OLD.version;
+            IF is_erased THEN
+                RETURN NEW;
+            END IF;
         END IF;
     END IF;
     RAISE EXCEPTION 'events are immutable: % refused', TG_OP

@@ -34,7 +34,7 @@ from projections.context.compression.search import (
     wanted,
     weight,
 )
-from projections.context.search_tables import fingerprint, has_pgvector, indexed_terms
+from projections.context.search_tables import fingerprint, indexed_terms, pgvector_type
 from projections.context.source import SqlRowSource
 from projections.engine.generations import Generation
 
@@ -251,7 +251,8 @@ def store_vectors(
     vectors: Mapping[bytes, Sequence[float]],
 ) -> None:
     """Keep vectors by the fingerprints of their texts, in the caller's transaction."""
-    shape = "CAST(:vector AS vector)" if has_pgvector(connection) else ":vector"
+    kind = pgvector_type(connection)
+    shape = ":vector" if kind is None else f"CAST(:vector AS {kind})"
     statement = text(
         "INSERT INTO search_vectors (conversation_id, embedding, fingerprint, vector) "  # noqa: S608
         f"VALUES (:cid, :embedding, :mark, {shape}) ON CONFLICT DO NOTHING"
@@ -324,8 +325,9 @@ class StoredVectors:
 
     def _distance(self) -> str | None:
         """Return SQL for how far a vector is from the sought one, if the database can tell."""
-        if has_pgvector(self._connection):
-            return "v.vector <#> CAST(:sought AS vector)"
+        kind = pgvector_type(self._connection)
+        if kind is not None:  # Its operator is in the same schema.
+            return f"v.vector OPERATOR({kind.removesuffix('vector')}<#>) CAST(:sought AS {kind})"
         if self._connection.dialect.name == "sqlite" and load_sqlite_vec(self._connection):
             return "vec_distance_l2(v.vector, :sought)"
         return None
@@ -364,7 +366,7 @@ def _loaded(raw: Any) -> bool:
 
 
 def _written(connection: Connection, vector: Sequence[float]) -> Any:
-    if has_pgvector(connection):
+    if pgvector_type(connection) is not None:
         return "[" + ",".join(map(repr, vector)) + "]"
     return array("f", vector).tobytes()
 

@@ -52,9 +52,9 @@ __all__ = [
     "create",
     "documents",
     "fingerprint",
-    "has_pgvector",
     "indexed_terms",
     "item_to_search",
+    "pgvector_type",
     "prefix_of",
     "search_in_memory",
 ]
@@ -248,6 +248,13 @@ EXCEPTION WHEN OTHERS THEN
 END $$"""
 """Where the extension is not installed, or may not be created, vectors are plain bytes."""
 
+_VECTOR = """
+    SELECT t.oid::regtype::text FROM pg_extension AS e
+    JOIN pg_type AS t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'
+    WHERE e.extname = 'vector'
+"""
+"""Its type, with its schema where that is not on the connection's ``search_path``."""
+
 
 def are_there(connection: Connection) -> bool:
     """Whether the tables exist on the connection's database."""
@@ -267,29 +274,25 @@ def create(store: EventStore, *, patience_ms: int | None = None) -> None:
         statements: tuple[str, ...] = _SQLITE
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(_PGVECTOR)
-            kind = "vector" if _has_type(connection, "vector") else "bytea"
+            kind = connection.exec_driver_sql(_VECTOR).scalar() or "bytea"
             statements = tuple(each.format(vector=kind) for each in _POSTGRESQL)
         for statement in statements:
             connection.exec_driver_sql(statement)
         without_statistics(connection, ("search_rows", "search_vectors", "search_heads"))
 
 
-def has_pgvector(connection: Connection) -> bool:
-    """Whether the vectors are pgvector's, as they are where the extension was there in time."""
+def pgvector_type(connection: Connection) -> str | None:
+    """Return the type of vectors that are pgvector's, as they are if it was there in time."""
     if connection.dialect.name != "postgresql":
-        return False
+        return None
     query = (
         "SELECT atttypid::regtype::text FROM pg_attribute "
         "WHERE attrelid = to_regclass('search_vectors') AND attname = 'vector'"
     )
-    return str(connection.exec_driver_sql(query).scalar()).endswith("vector")
+    found = str(connection.exec_driver_sql(query).scalar())
+    return found if found.endswith("vector") else None
 
 
 def prefix_of(conversation_id: UUID) -> str:
     """Return what stands before a conversation's words in the index; seldom that of another too."""
     return f"{str(conversation_id)[-8:]}_"
-
-
-def _has_type(connection: Connection, name: str) -> bool:
-    query = "SELECT to_regtype(%s) IS NOT NULL"
-    return bool(connection.exec_driver_sql(query, (name,)).scalar())

@@ -68,9 +68,16 @@ def shared_sealed_sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def shared_sealed_postgres_url(postgres_server_url: str) -> Iterator[str]:
-    """URL of the PostgreSQL database that tests share whose stores have keys."""
+    """URL of the PostgreSQL database that tests share whose stores have keys.
+
+    They are in a schema of their own, beside a product's tables of the same names.
+    """
     with fresh_database(postgres_server_url) as url:
-        yield url
+        with PlainClient(url) as client:
+            client.execute(
+                "CREATE TABLE events (id BIGINT); CREATE TABLE conversations (id BIGINT)"
+            )
+        yield f"{url}?schema=the store's"
 
 
 @pytest.fixture(scope="session")

@@ -481,7 +481,7 @@ def test_vectors_score_as_in_memory(
                 expected = memory.scores(intent, 10)
                 assert list(expected.items()) == list(stored.scores(intent, 10).items())
         expected_type = not plain and connection.dialect.name == "postgresql"
-        assert expected_type == search_tables.has_pgvector(connection)
+        assert expected_type == (search_tables.pgvector_type(connection) is not None)
 
 
 def test_a_wrong_number_of_vectors_is_refused(store: EventStore, views: Views, cid: UUID) -> None:
