@@ -17,10 +17,11 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, TypeVar, Unpack
+from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from uuid import UUID
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.pool import QueuePool
 
 from eventstore import blobs, telemetry
 from eventstore.checkpoints import Checkpoint
@@ -40,6 +41,9 @@ from eventstore.sql.streams import StreamInfo
 from eventstore.sql.transactions import append_within
 from eventstore.sql.verify import Progress
 from eventstore.store import EventStore, StreamId
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = ["AsyncEventStore"]
 
@@ -106,6 +110,49 @@ class AsyncEventStore:
         bound.store = self.store.for_owner(tenant_id=tenant_id, user_id=user_id)
         in_child(bound._begin_threads)
         return bound
+
+    @classmethod
+    async def from_engine(
+        cls,
+        engine: Engine | AsyncEngine,
+        *,
+        schema: str | None = None,
+        migrate: bool = True,
+        read_only: bool = False,
+        synchronous: Synchronous = "FULL",
+        busy_timeout_ms: int = 30_000,
+        blob_threshold: int = blobs.THRESHOLD_BYTES,
+        max_event_bytes: int = MOST_BYTES,
+        clock: Clock = utc_now,
+        keys: KeyProvider | None = None,
+        redact: Redactor | None = None,
+    ) -> Self:
+        """Open the database of a product's engine; see `EventStore.from_engine`.
+
+        An `Engine` shares its pool. Connections of an `AsyncEngine` belong to its event loop, which
+        the store's threads cannot use: the store opens a pool of its own with the same URL, by the
+        driver psycopg or pysqlite, and as many connections. What the engine has beside its URL,
+        such as ``connect_args``, is not known to it.
+        """
+        options: dict[str, Any] = {
+            "schema": schema,
+            "migrate": migrate,
+            "read_only": read_only,
+            "synchronous": synchronous,
+            "busy_timeout_ms": busy_timeout_ms,
+            "blob_threshold": blob_threshold,
+            "max_event_bytes": max_event_bytes,
+            "clock": clock,
+            "keys": keys,
+            "redact": redact,
+        }
+        size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 5
+        if not isinstance(engine, Engine):
+            url = engine.url.set(drivername=engine.url.get_backend_name())
+            return await cls.open(url, pool_size=size, **options)
+        opening = partial(EventStore.from_engine, engine, **options)
+        store = await asyncio.get_running_loop().run_in_executor(None, opening)
+        return cls(store, threads=max(1, size))
 
     async def append(
         self,

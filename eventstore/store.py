@@ -15,7 +15,7 @@ from dataclasses import replace
 from logging import INFO
 from os import PathLike
 from pathlib import Path
-from typing import IO, Self, Unpack
+from typing import IO, Any, Self, Unpack
 from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
@@ -40,6 +40,7 @@ from eventstore.retired_keys import destroy_retired
 from eventstore.sealing import OPTION, KeyProvider, Keyring
 from eventstore.sql import feed, migrate, streams, traces
 from eventstore.sql.appending import Appending
+from eventstore.sql.borrowed import borrow
 from eventstore.sql.conversation_fork import fork, locate
 from eventstore.sql.driver import transaction
 from eventstore.sql.engines import Synchronous, open_engine
@@ -160,16 +161,82 @@ class EventStore(Transactions):
             read_only=read_only,
             pool_size=pool_size,
         )
+        return cls._opened(
+            engine,
+            migrate,
+            blob_threshold=blob_threshold,
+            max_event_bytes=max_event_bytes,
+            read_only=read_only,
+            clock=clock,
+            keys=keys,
+            redact=redact,
+        )
+
+    @classmethod
+    def from_engine(
+        cls,
+        engine: Engine,
+        *,
+        schema: str | None = None,
+        migrate: bool = True,
+        read_only: bool = False,
+        synchronous: Synchronous = "FULL",
+        busy_timeout_ms: int = 30_000,
+        blob_threshold: int = blobs.THRESHOLD_BYTES,
+        max_event_bytes: int = MOST_BYTES,
+        clock: Clock = utc_now,
+        keys: KeyProvider | None = None,
+        redact: Redactor | None = None,
+    ) -> Self:
+        """Open the database of a product's engine, on the connections of its pool.
+
+        Each transaction takes a connection, sets what it needs, and gives it back as it was; this
+        costs a round trip to PostgreSQL. `close` leaves the engine open. A store needs one
+        connection at a time, a worker two. ``rebuild(workers=...)`` opens the engine's URL anew in
+        its processes. The product disposes of its engine's pool in a process that it forks.
+
+        Args:
+            engine: With the driver psycopg or pysqlite, and a database that is not in memory.
+            schema: As of `open`, like all that follow.
+            migrate: Upgrade the tables; otherwise an older schema is an error.
+            read_only: Never write.
+            synchronous: SQLite's sync level.
+            busy_timeout_ms: How long a SQLite writer waits for another, in milliseconds.
+            blob_threshold: Payloads of more JSON bytes than this are kept as compressed blobs.
+            max_event_bytes: A payload of more JSON bytes than this, blobs included, is refused.
+            clock: What ``recorded_at`` is taken from; nothing is ordered by it.
+            keys: Seal what is written with a key for each conversation.
+            redact: Asked about each text and JSON value of a payload before it is encoded.
+
+        Raises:
+            InvalidUrl: The engine's driver or pool is none that can be shared.
+            StoreUnavailable: As of `open`.
+            ImportError: As of `open`.
+        """
+        borrowed = borrow(
+            engine,
+            schema=schema,
+            synchronous=synchronous,
+            busy_timeout_ms=busy_timeout_ms,
+            read_only=read_only,
+        )
+        store = cls._opened(
+            borrowed,
+            migrate,
+            blob_threshold=blob_threshold,
+            max_event_bytes=max_event_bytes,
+            read_only=read_only,
+            clock=clock,
+            keys=keys,
+            redact=redact,
+        )
+        store.find_schema()  # Later, the product may hold the only connection.
+        return store
+
+    @classmethod
+    def _opened(cls, engine: Engine, migrate: bool, *, read_only: bool, **options: Any) -> Self:
         try:
-            store = cls(
-                engine,
-                blob_threshold=blob_threshold,
-                max_event_bytes=max_event_bytes,
-                read_only=read_only,
-                clock=clock,
-                keys=keys,
-                redact=redact,
-            )
+            store = cls(engine, read_only=read_only, **options)
             store._prepare_schema(migrate and not read_only)
         except BaseException:
             engine.dispose()

@@ -39,6 +39,8 @@ from eventstore.sql.urls import parse
 __all__ = [
     "SYNCHRONOUS",
     "Synchronous",
+    "begin_as_asked",
+    "begin_with_settings",
     "begin_write",
     "open_engine",
     "renew_epoch",
@@ -170,13 +172,15 @@ def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
             connection.execute(first)
         renew_epoch(connection)
 
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        first = connection.info.get(EACH)
-        if first is not None and not connection.connection.autocommit:
-            connection.connection.cursor().execute(first)
-
+    event.listen(engine, "begin", begin_with_settings)
     return engine
+
+
+def begin_with_settings(connection: Connection) -> None:
+    """Set up a transaction on PostgreSQL, where that is not done once for the connection."""
+    first = connection.info.get(EACH)
+    if first is not None and not connection.connection.autocommit:
+        connection.connection.cursor().execute(first)
 
 
 def _sqlite_engine(
@@ -220,18 +224,19 @@ def _sqlite_engine(
         cursor.execute("PRAGMA secure_delete=ON")
         cursor.close()
 
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        options = connection.get_execution_options()
-        mode = options.get("sqlite_begin", "DEFERRED")
-        begin_sqlite(
-            connection.connection,
-            mode,
-            durable=options.get("durable", True),
-            patience_ms=options.get("patience_ms"),
-        )
-
+    event.listen(engine, "begin", begin_as_asked)
     return engine
+
+
+def begin_as_asked(connection: Connection) -> None:
+    """Begin a transaction on SQLite, as the options of the engine's variant say."""
+    options = connection.get_execution_options()
+    begin_sqlite(
+        connection.connection,
+        options.get("sqlite_begin", "DEFERRED"),
+        durable=options.get("durable", True),
+        patience_ms=options.get("patience_ms"),
+    )
 
 
 def _make_private(url: URL, *_: Any) -> None:

@@ -177,7 +177,11 @@ class Session:
         if found is None or not found[0]:
             return None
         connection.prepare_threshold = None
-        return _select(settings, "true")
+        return self.each()
+
+    def each(self) -> bytes:
+        """Return what sets up a transaction alone, and leaves nothing behind in the session."""
+        return _select(self._settings(), "true")
 
     def _settings(self) -> dict[str, str]:
         """Return the value of each setting, as an expression of SQL."""

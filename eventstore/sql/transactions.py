@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -89,12 +89,12 @@ class Transactions:
                 raise
             _require_going_on(connection)
 
-    @property
-    def schema(self) -> str:
-        """The schema of the tables, on PostgreSQL; looked up once, if the URL does not name it."""
+    def find_schema(self) -> str:
+        """Return the schema of the tables; on PostgreSQL looked up once, if no URL names it."""
         if self._schema is None:
             with self.reading() as connection:
-                self._schema = str(connection.execute(_SCHEMA).scalar_one())
+                on_server = connection.dialect.name == "postgresql"
+                self._schema = str(connection.execute(_SCHEMA).scalar()) if on_server else ""
         return self._schema
 
     @contextmanager
@@ -232,7 +232,7 @@ def _in_schema(store: Transactions, connection: Connection) -> Iterator[None]:
         return
     level = store.session.synchronous_commit or "on"
     run = cursor(connection)
-    before = run.execute(_ENTER, [quoted(store.schema), level, level]).fetchone()[0]
+    before = run.execute(_ENTER, [quoted(store.find_schema()), level, level]).fetchone()[0]
     try:
         yield
     finally:
@@ -247,10 +247,12 @@ def _require_durable(engine: Engine, connection: Connection) -> None:
         raise UnsafeTransaction("the connection is in no transaction")
     if connection.dialect.name != "sqlite":
         return
-    driver = connection.connection.dbapi_connection
-    if driver is not None and not driver.in_transaction:
-        raise UnsafeTransaction("the driver commits each statement by itself")
+    driver: Any = connection.connection.dbapi_connection
     run = cursor(connection)
+    if not driver.in_transaction:
+        if driver.isolation_level is None:
+            raise UnsafeTransaction("the driver commits each statement by itself")
+        run.execute("BEGIN IMMEDIATE")  # As the driver would, before the first row is written.
     found = run.execute("PRAGMA synchronous").fetchone()[0]
     run.close()
     promised = engine.get_execution_options().get(SYNCHRONOUS, "FULL")

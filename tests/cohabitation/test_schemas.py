@@ -83,7 +83,13 @@ def test_everything_is_in_the_schema(product: PlainClient, postgres_url: str) ->
         assert views.context(conversation.id, max_tokens=1000).messages
 
     there = tables(product, "agent")
-    assert {"events", "eventstore_version", "timeline", "token_counts", "projections"} <= there
+    assert {
+        "events",
+        "eventstore_version",
+        "timeline_items",
+        "token_counts",
+        "projections",
+    } <= there
     assert before == tables(product, "public")
 
 

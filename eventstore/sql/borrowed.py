@@ -1,0 +1,169 @@
+"""An engine on the connections of another one: a store that shares its product's pool.
+
+Each connection is the product's, taken from its pool for one transaction and given back as it was.
+On PostgreSQL what correctness rests on is set for the transaction alone, as behind a pooler; on
+SQLite it is set when the connection is taken, and put back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+from sqlalchemy import Engine, event
+from sqlalchemy.pool import NullPool, PoolProxiedConnection, SingletonThreadPool, StaticPool
+
+from eventstore.errors import InvalidUrl
+from eventstore.log import masked
+from eventstore.sql.driver import EACH
+from eventstore.sql.engines import (
+    SYNCHRONOUS,
+    Synchronous,
+    begin_as_asked,
+    begin_with_settings,
+    renew_epoch,
+)
+from eventstore.sql.failures import translated
+from eventstore.sql.sessions import Session
+from eventstore.sql.urls import parse
+
+__all__ = ["borrow"]
+
+_ON_POSTGRESQL = {
+    "autocommit": False,
+    "isolation_level": psycopg.IsolationLevel.READ_COMMITTED,
+    "deferrable": None,
+    "row_factory": tuple_row,
+    "cursor_factory": psycopg.Cursor,
+}
+_ON_SQLITE = {"isolation_level": None, "row_factory": None, "text_factory": str}
+_PRAGMAS = {
+    "foreign_keys": 1,
+    "fullfsync": 1,
+    "checkpoint_fullfsync": 1,
+    "secure_delete": 1,
+    "synchronous": None,
+    "busy_timeout": None,
+}
+"""What a store's connections have; None: what each transaction sets."""
+
+
+def borrow(
+    product: Engine,
+    *,
+    schema: str | None = None,
+    synchronous: Synchronous = "FULL",
+    busy_timeout_ms: int = 30_000,
+    read_only: bool = False,
+) -> Engine:
+    """Return an engine whose connections are those of a product's; disposing of it closes none.
+
+    Args:
+        product: The product's engine, with the driver psycopg or pysqlite.
+        schema: As of `open_engine`.
+        synchronous: As of `open_engine`.
+        busy_timeout_ms: As of `open_engine`.
+        read_only: Refuse to write.
+
+    Raises:
+        InvalidUrl: Its driver or its pool is none that can be shared.
+    """
+    if product.dialect.is_async or product.driver not in ("psycopg", "pysqlite"):
+        said = f"its driver is {product.dialect.driver}: make the engine with psycopg or pysqlite"
+        raise InvalidUrl(masked(product.url), said)
+    if isinstance(product.pool, StaticPool | SingletonThreadPool):
+        said = "its pool hands one connection to several users at once, and cannot be shared"
+        raise InvalidUrl(masked(product.url), said)
+    url, loan = parse(product.url, schema), _Loan(product, read_only)
+    dialect = type(product.dialect)(dbapi=product.dialect.dbapi)  # type: ignore[call-arg]
+    # What ends a connection in this engine's eyes ends the loan.
+    dialect.do_close = dialect.do_terminate = loan.give_back  # type: ignore[assignment,method-assign]
+    engine = Engine(NullPool(loan.take, dialect=dialect), dialect, url, hide_parameters=True)
+    if product.dialect.name == "sqlite":
+        engine.update_execution_options(**{SYNCHRONOUS: synchronous})
+        event.listen(engine, "begin", begin_as_asked)
+    else:
+        event.listen(engine, "begin", begin_with_settings)
+    first = Session.of(url).each()
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, record: Any) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            record.info.update(synchronous=synchronous, busy_timeout_ms=busy_timeout_ms)
+            return
+        record.info[EACH] = first
+        info = loan.info(connection)
+        if info.get(_LOOKED) != str(url):
+            connection.execute(first)
+            renew_epoch(connection)
+            info[_LOOKED] = str(url)
+
+    with translated(masked(url)), engine.connect() as connection:
+        dialect.initialize(connection)
+    return engine
+
+
+_LOOKED = "eventstore_epoch_of"
+
+
+class _Loan:
+    """The connections that are taken from a product's pool now, and how each of them was."""
+
+    def __init__(self, product: Engine, read_only: bool) -> None:
+        self._product = product
+        self._pragmas = {**_PRAGMAS, "query_only": int(read_only)}
+        self._on_postgresql = {**_ON_POSTGRESQL, "read_only": read_only or None}
+        self._taken: dict[int, tuple[PoolProxiedConnection, dict[str, Any], dict[str, Any]]] = {}
+
+    def take(self) -> Any:
+        """Return a connection of the driver's, which is as a store needs it."""
+        pooled = self._product.raw_connection()
+        raw: Any = pooled.dbapi_connection
+        try:
+            is_sqlite = isinstance(raw, sqlite3.Connection)
+            wanted = _ON_SQLITE if is_sqlite else self._on_postgresql
+            before = {name: getattr(raw, name) for name in wanted}
+            _set(raw, wanted)
+            pragmas = _read_pragmas(raw, self._pragmas) if is_sqlite else {}
+            self._taken[id(raw)] = pooled, before, pragmas
+            _set_pragmas(raw, self._pragmas if is_sqlite else {})
+        except BaseException:
+            self._taken.pop(id(raw), None)
+            pooled.invalidate()
+            raise
+        return raw
+
+    def info(self, raw: Any) -> dict[Any, Any]:
+        """Return what the product's pool keeps of a connection, as long as that is open."""
+        return self._taken[id(raw)][0].info
+
+    def give_back(self, raw: Any) -> None:
+        """Return a connection to the product's pool as it was; a broken one is thrown away."""
+        pooled, before, pragmas = self._taken.pop(id(raw))
+        try:
+            raw.rollback()
+            _set_pragmas(raw, pragmas)
+            _set(raw, before)
+        except (psycopg.Error, sqlite3.Error):
+            pooled.invalidate()
+        else:
+            pooled.close()
+
+
+def _set(raw: Any, wanted: Mapping[str, Any]) -> None:
+    for name, value in wanted.items():
+        if getattr(raw, name) != value:
+            setattr(raw, name, value)
+
+
+def _read_pragmas(raw: sqlite3.Connection, names: Iterable[str]) -> dict[str, Any]:
+    return {name: raw.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
+
+
+def _set_pragmas(raw: sqlite3.Connection, wanted: Mapping[str, Any]) -> None:
+    for name, value in wanted.items():
+        if value is not None:
+            raw.execute(f"PRAGMA {name}={value}")
