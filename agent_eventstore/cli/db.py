@@ -34,9 +34,12 @@ from eventstore.checks import Check, log, postgresql, run, sqlite
 from eventstore.log import masked
 from eventstore.sql.engines import open_engine
 from eventstore.sql.failures import translated
-from eventstore.sql.migrate import REVISIONS, current_revision
+from eventstore.sql.migrate import REVISIONS, current_revision, schema_lock
+from eventstore.sql.rights import grant
 from projections import PROJECTIONS, ProjectionSet
 from projections.checks import checks_of
+from projections.context import search_tables
+from projections.engine.setup import install_all
 
 __all__ = ["db", "doctor", "examine", "keys"]
 
@@ -47,15 +50,34 @@ def db() -> None:
 
 
 @db.command("upgrade")
+@projections_option
 @common
 @with_target
-def upgrade(target: Target) -> None:
+def upgrade(target: Target, projection_set: ProjectionSet) -> None:
     """Create the database, or bring its schema up to date.
 
-    In one transaction. A schema that is current is left alone.
+    The log's tables in one transaction, then those of read models that are missing, so that a login
+    that may change rows alone finds all that it needs. What is current is left alone.
     """
     with target.create() as store:
+        install_all(store, projection_set)
+        search_tables.create(store)
         say(f"{store.url} is at revision {REVISIONS[-1]}")
+
+
+@db.command("grant")
+@click.argument("role")
+@common
+@with_target
+def grant_rights(target: Target, role: str) -> None:
+    """Let a role of PostgreSQL use the store: change rows, and nothing else.
+
+    It may append, read, project and erase. Upgrades and rebuilds stay the owner's, and the role has
+    the same rights on the tables that these make later. Run `eventstore db upgrade` first.
+    """
+    with target.open_to_write() as store, schema_lock(store.engine) as connection:
+        grant(connection, role)
+    say(f"{role} may use {store.url}")
 
 
 @db.command("current")

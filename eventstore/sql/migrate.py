@@ -13,10 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from sqlalchemy import Connection, Engine, inspect, text
 
 import eventstore
-from eventstore.errors import SchemaOutdated, SchemaTooNew, TablesTaken
+from eventstore.errors import NotWritable, SchemaOutdated, SchemaTooNew, TablesTaken
 from eventstore.log import masked
 from eventstore.sql.engines import begin_write
 from eventstore.sql.failures import translated
@@ -57,12 +58,19 @@ def schema_lock(engine: Engine, *, patience_ms: int | None = None) -> Iterator[C
 
     Raises:
         StoreUnavailable: The database cannot be reached or written, or went away in the block.
+        NotWritable: The login may not change the schema: its owner runs ``eventstore db upgrade``.
     """
     url = masked(engine.url)
-    with translated(url), begin_write(engine, patience_ms=patience_ms) as connection:
-        if engine.dialect.name == "postgresql":
-            connection.execute(_LOCK)
-        yield connection
+    try:
+        with translated(url), begin_write(engine, patience_ms=patience_ms) as connection:
+            if engine.dialect.name == "postgresql":
+                connection.execute(_LOCK)
+            yield connection
+    except NotWritable as error:
+        if not isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+            raise
+        said = f"{str(error.__cause__).splitlines()[0]}: the owner of the tables has to do this"
+        raise NotWritable(url, f"{said}; `eventstore db upgrade` makes all") from error.__cause__
 
 
 def schema_stays(connection: Connection) -> None:
@@ -79,13 +87,20 @@ def current_revision(connection: Connection) -> str | None:
 
 
 def create_schema(connection: Connection) -> None:
-    """Create the schema that the URL names, where it is missing, in the caller's transaction."""
+    """Create the schema that the URL names, where it is missing, in the caller's transaction.
+
+    Raises:
+        NotWritable: It is there, and the login may not use it.
+    """
     schema = Session.of(connection.engine.url).schema
     if schema is None:
         return
     found = connection.execute(text("SELECT to_regnamespace(:name)"), {"name": quoted(schema)})
     if found.scalar() is None:
         connection.exec_driver_sql(f"CREATE SCHEMA {quoted(schema).replace('%', '%%')}")
+    elif connection.exec_driver_sql("SELECT current_schema()").scalar() is None:
+        said = f"the login may not use the schema {schema!r}: its owner runs `eventstore db grant`"
+        raise NotWritable(masked(connection.engine.url), said)
 
 
 def require_free(connection: Connection, names: Collection[str]) -> None:

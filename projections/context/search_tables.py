@@ -32,6 +32,7 @@ from sqlalchemy import Connection, inspect
 from eventstore import EventStore
 from eventstore.sql.dialect import Statement, cursor, dialect_of
 from eventstore.sql.migrate import schema_lock
+from eventstore.sql.rights import share_rights
 from eventstore.sql.traces import without_statistics
 from projections.context.compression.items import Item
 from projections.context.compression.search import (
@@ -278,7 +279,9 @@ def create(store: EventStore, *, patience_ms: int | None = None) -> None:
             statements = tuple(each.format(vector=kind) for each in _POSTGRESQL)
         for statement in statements:
             connection.exec_driver_sql(statement)
-        without_statistics(connection, ("search_rows", "search_vectors", "search_heads"))
+        names = ("search_rows", "search_vectors", "search_heads")
+        without_statistics(connection, names)
+        share_rights(connection, names)
 
 
 def pgvector_type(connection: Connection) -> str | None:

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, inspect
 
 from eventstore import EventStore
 from eventstore.sql.migrate import require_free, schema_lock
+from eventstore.sql.rights import share_rights
 from projections.catalogue import PROJECTIONS
 from projections.engine import set_aside
 from projections.engine.generations import find_all_live, install, registered
@@ -40,6 +41,7 @@ def install_all(store: EventStore, projections: Sequence[Projection] = PROJECTIO
         with schema_lock(store.engine) as connection:
             counts.create(connection)
             set_aside.create(connection)
+            share_rights(connection, (counts.TABLE.name, set_aside.TABLE.name))
             known = {row["name"] for row in registered(connection)}
             new = [each for each in missing if each.name not in known]
             names = {table.name for each in new for table in each.tables}

@@ -32,6 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.types import TypeEngine
 
+from eventstore.sql.rights import share_rights
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.traces import without_statistics
 from eventstore.sql.types import Id, IndexedText, SafeJson, SafeText, Timestamp
@@ -163,6 +164,7 @@ def create(connection: Connection, projection: Projection, generation: int) -> N
             for statement in declared.attachments.made(table.name, connection.dialect.name):
                 connection.exec_driver_sql(statement)
         without_statistics(connection, [table.name])
+        share_rights(connection, [table.name])
 
 
 def analyse(connection: Connection, projection: Projection, generation: int) -> None:
@@ -196,7 +198,8 @@ def point_views(connection: Connection, projection: Projection, generation: int)
     have changed; then it is dropped and made anew, which fails while others build on it.
     """
     quote = connection.dialect.identifier_preparer.quote_identifier
-    for name, table in tables_of(projection, generation).items():
+    views = tables_of(projection, generation)
+    for name, table in views.items():
         view = f"VIEW {quote(name)} AS {_query(connection, table)}"
         if connection.dialect.name == "postgresql":
             with suppress(ProgrammingError), connection.begin_nested():
@@ -204,6 +207,7 @@ def point_views(connection: Connection, projection: Projection, generation: int)
                 continue
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quote(name)}")
         connection.exec_driver_sql(f"CREATE {view}")
+    share_rights(connection, views)
 
 
 def _query(connection: Connection, table: Table) -> str:

@@ -1,0 +1,89 @@
+"""Rights of a login that may change rows and nothing else, on PostgreSQL.
+
+Its tables are the owner's, who upgrades them and rebuilds read models. Whoever may write the
+projections' heads may write the tables that are made for them later: a new generation gets the same
+rights in the transaction that makes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, inspect, select, text
+
+from eventstore.errors import NotWritable
+from eventstore.log import masked
+from eventstore.sql.migrate import VERSION_TABLE
+from eventstore.sql.schema import SHARED_TABLES, metadata_for
+
+__all__ = ["grant", "share_rights"]
+
+_ROWS = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_READ = ("SELECT",)
+_LESS = {
+    "events": ("SELECT", "INSERT", "UPDATE"),  # UPDATE for erasures; triggers refuse all else
+    "store_identity": _READ,
+    VERSION_TABLE: _READ,
+}
+_OTHERS = text(
+    """
+    SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END,
+        array_agg(privilege_type::text)
+    FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner)))
+    WHERE oid = 'projection_heads'::regclass AND grantee <> current_user::regrole::oid
+    GROUP BY grantee
+    """
+)
+_ROLE = text(
+    "SELECT quote_ident(rolname), quote_ident(current_schema()) FROM pg_roles WHERE rolname = :role"
+)
+
+
+def grant(connection: Connection, role: str) -> None:
+    """Give a role what it needs to append, read, project and erase, in the caller's transaction.
+
+    Raises:
+        NotWritable: The database is SQLite, which has no roles, or has no such role.
+    """
+    url = masked(connection.engine.url)
+    if connection.dialect.name == "sqlite":
+        raise NotWritable(url, "SQLite has no roles: who may write its file may do everything")
+    found = connection.execute(_ROLE, {"role": role}).first()
+    if found is None:
+        raise NotWritable(url, f"there is no role {role!r}: create it with CREATE ROLE")
+    grantee, schema = found
+    connection.exec_driver_sql(_escaped(f"GRANT USAGE ON SCHEMA {schema} TO {grantee}"))
+    declared = metadata_for("postgresql").tables
+    registered = connection.execute(select(declared["projections"].c.tables)).scalars().all()
+    derived = [name for names in registered for name in json.loads(names)]
+    there = inspect(connection)
+    tables = {*declared, VERSION_TABLE, *derived, *filter(there.has_table, SHARED_TABLES)}
+    for name in sorted(tables):
+        _grant(connection, _LESS.get(name, _ROWS), name, grantee)
+    for name in sorted({name.rpartition("_g")[0] for name in derived} & {*there.get_view_names()}):
+        _grant(connection, _READ, name, grantee)
+
+
+def share_rights(connection: Connection, names: Iterable[str]) -> None:
+    """Give tables or views that were just made the rights that others have on projections' heads.
+
+    In the caller's transaction, which has made them.
+    """
+    if connection.dialect.name == "sqlite":
+        return
+    others = connection.execute(_OTHERS).all()
+    for name in names:
+        for grantee, rights in others:
+            if chosen := [right for right in _ROWS if right in rights]:
+                _grant(connection, chosen, name, grantee)
+
+
+def _grant(connection: Connection, rights: Iterable[str], name: str, grantee: str) -> None:
+    quoted = connection.dialect.identifier_preparer.quote_identifier(name)
+    statement = f"GRANT {', '.join(rights)} ON {quoted} TO {grantee}"
+    connection.exec_driver_sql(_escaped(statement))
+
+
+def _escaped(statement: str) -> str:
+    return statement.replace("%", "%%")
