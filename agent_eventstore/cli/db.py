@@ -70,10 +70,10 @@ def upgrade(target: Target, projection_set: ProjectionSet) -> None:
 @common
 @with_target
 def grant_rights(target: Target, role: str) -> None:
-    """Let a role of PostgreSQL use the store: change rows, and nothing else.
+    """Let a role of PostgreSQL use the store.
 
-    It may append, read, project and erase. Upgrades and rebuilds stay the owner's, and the role has
-    the same rights on the tables that these make later. Run `eventstore db upgrade` first.
+    It may change rows: append, read, project and erase. Upgrades and rebuilds stay the owner's, and
+    the role has the same rights on tables that these make later. Run `eventstore db upgrade` first.
     """
     with target.open_to_write() as store, schema_lock(store.engine) as connection:
         grant(connection, role)
