@@ -12,8 +12,8 @@ from sqlalchemy import URL, make_url
 from agent_eventstore import Conversation
 from eventstore import EventStore, new_id
 from eventstore.errors import NotWritable
+from eventstore.sql.migrate import schema_lock
 from projections import Views
-from projections.context import search_tables
 from projections.engine import worker
 from projections.engine.diff import compare
 from projections.engine.rebuild import rebuild
@@ -100,7 +100,7 @@ def test_what_is_the_owners(url: str) -> None:
 
 def search_tables_again(store: EventStore) -> None:
     """Have something created under the schema lock, as whoever finds a table missing does."""
-    with search_tables.schema_lock(store.engine) as connection:
+    with schema_lock(store.engine) as connection:
         connection.exec_driver_sql("CREATE TABLE search_heads_too (id INT)")
 
 

@@ -196,11 +196,12 @@ def test_read_only(store: EventStore, postgres_url: str) -> None:
 
 def test_forks(store: EventStore) -> None:
     """A conversation that begins from another's past."""
-    parent = store.append(new_id(), say("1", "2"))
-    child = store.append(new_id(), say("3"), parent=(parent.conversation_id, 1))
+    parent = store.append(new_id(), say("1", "2")).conversation_id
+    child = store.fork(parent, before=2).conversation_id
 
-    found = store.get(child.conversation_id)
-    assert (parent.conversation_id, 1) == (found.parent_conversation_id, found.parent_version)
+    assert ["1"] == texts(list(store.read(child))[:1])
+    assert "1" in [item.text for item in Views(store).timeline(child)]
+    assert store.verify().ok
 
 
 def test_commands(store: EventStore, postgres_url: str) -> None:
