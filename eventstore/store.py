@@ -230,7 +230,7 @@ class EventStore(Transactions):
             keys=keys,
             redact=redact,
         )
-        store.find_schema()  # Later, the product may hold the only connection.
+        store._find_schema()  # Later, the product may hold the only connection.
         return store
 
     @classmethod

@@ -89,7 +89,7 @@ class Transactions:
                 raise
             _require_going_on(connection)
 
-    def find_schema(self) -> str:
+    def _find_schema(self) -> str:
         """Return the schema of the tables; on PostgreSQL looked up once, if no URL names it."""
         if self._schema is None:
             with self.reading() as connection:
@@ -232,7 +232,7 @@ def _in_schema(store: Transactions, connection: Connection) -> Iterator[None]:
         return
     level = store.session.synchronous_commit or "on"
     run = cursor(connection)
-    before = run.execute(_ENTER, [quoted(store.find_schema()), level, level]).fetchone()[0]
+    before = run.execute(_ENTER, [quoted(store._find_schema()), level, level]).fetchone()[0]
     try:
         yield
     finally:

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from sqlalchemy import make_url
 
 from eventstore import DirectoryKeys, EventStore, new_id
 from tests.contract.emptied import EmptiedDatabase
@@ -77,7 +78,8 @@ def shared_sealed_postgres_url(postgres_server_url: str) -> Iterator[str]:
             client.execute(
                 "CREATE TABLE events (id BIGINT); CREATE TABLE conversations (id BIGINT)"
             )
-        yield f"{url}?schema=the store's"
+        own = make_url(url).update_query_dict({"schema": "the store's"})
+        yield own.render_as_string(hide_password=False)
 
 
 @pytest.fixture(scope="session")
