@@ -10,7 +10,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from eventstore import AsyncEventStore, EventStore, NewEvent, new_id
@@ -29,7 +29,7 @@ def own(shared_url: str) -> Iterator[EventStore]:
 @contextmanager
 def closing_engine(url: str | URL) -> Iterator[Engine]:
     """Give an engine of the product's own."""
-    engine = create_engine(url)
+    engine = create_engine(make_url(url).difference_update_query(["schema"]))
     yield engine
     engine.dispose()
 
