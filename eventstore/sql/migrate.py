@@ -7,8 +7,10 @@ database at once: the first upgrades, the others wait and find it done.
 from __future__ import annotations
 
 import importlib.util
+import sqlite3
+import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,8 @@ REVISIONS = ("0001", "0002")
 
 VERSION_TABLE = "eventstore_version"
 """Alembic's table of this package, so that a product's own ``alembic_version`` is another one."""
+
+_AGAIN_S = 0.01
 
 # By the version table's own number, so that stores in two schemas do not wait for each other.
 _KEY = """hashtextextended('eventstore', coalesce(to_regclass('eventstore_version')::oid::bigint,
@@ -169,12 +173,21 @@ def _is_current(connection: Connection, url: str) -> bool:
 
 
 def _use_write_ahead_log(engine: Engine) -> None:
-    """Set the journal mode, which the file remembers; not possible within a transaction."""
-    pooled = engine.raw_connection()
-    try:
-        pooled.cursor().execute("PRAGMA journal_mode=WAL").fetchall()
-    finally:
-        pooled.close()
+    """Set the journal mode, which the file remembers; not possible within a transaction.
+
+    SQLite does not wait by itself where two connections set it at once.
+    """
+    with closing(engine.raw_connection()) as pooled:
+        until = time.monotonic() + pooled.info["busy_timeout_ms"] / 1000
+        while True:
+            try:
+                pooled.cursor().execute("PRAGMA journal_mode=WAL").fetchall()
+                return
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() >= until:
+                    raise
+            time.sleep(_AGAIN_S)
 
 
 def _run_alembic(connection: Connection) -> None:
