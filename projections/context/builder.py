@@ -19,7 +19,7 @@ from projections.context.compression.monitor import ContextUsage, usage_of
 from projections.context.compression.strategy import Strategy, options_of, strategy_of
 from projections.context.counting import ENCODING
 from projections.context.detail import shortened, without_result
-from projections.context.formats import Wire, additions_of, format_named
+from projections.context.formats import Wire, writer_of
 from projections.context.formats.base import native_for
 from projections.context.levels import lower
 from projections.context.limits import chars_of, within
@@ -99,6 +99,7 @@ def build(
         settings.include_tool_results,
         format,
         provider,
+        settings.system_notes,
         paths,
         memo,
         look_for_levels,
@@ -119,6 +120,7 @@ class _Builder:
         with_results: bool,
         format: str,
         provider: str | None,
+        system_notes: bool,
         paths: bool,
         memo: PlanMemo | None,
         look_for_levels: LookForLevels,
@@ -135,13 +137,14 @@ class _Builder:
         self._with_results = with_results
         self._format = format
         self._provider = provider
-        self._write = format_named(format)
-        added = additions_of(format)
+        self._write, added = writer_of(format, provider, system_notes)
         self._noted = added.notes
         self._note = _tokens_of(added.note, tokenizer.name)
         self._reserved = sum(_tokens_of(text, tokenizer.name) for text in added.once)
         # With the limits, all that a plan of the same rows depends on.
-        self._memo_key = (strategy, tokenizer.name, with_results, format, provider)
+        self._memo_key = (
+            *(strategy, tokenizer.name, with_results, format, provider, system_notes),
+        )
         self._recall = recall_for(strategy, source, self._group)
 
     def view(

@@ -201,6 +201,8 @@ class ContextSettings(BaseModel):
         max_chars: Upper limit for the characters, a fallback for when tokens are not limited.
         include_tool_results: Whether the contents of tool results are sent.
         include_collapsed_ui_events: Whether what the UI shows collapsed is sent.
+        system_notes: Whether chat messages have no system message but the first, and what is told
+            later is a note within the user's; for chat templates that refuse any other.
         tokenizer: The encoding, or the model, to count with; None: that of the request's model.
         steps: Whether the history is trimmed in steps, so that the prefix stays the same.
         trigger: From what share of the budget on it is trimmed.
@@ -225,6 +227,7 @@ class ContextSettings(BaseModel):
     max_chars: _Limit | None = None
     include_tool_results: StrictBool = True
     include_collapsed_ui_events: StrictBool = False
+    system_notes: StrictBool = False
     tokenizer: _Name | None = None
     steps: StrictBool = True
     trigger: _Share = 0.8

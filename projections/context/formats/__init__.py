@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from projections.context.formats import anthropic, neutral, openai_responses
+from projections.context.formats import anthropic, chat_notes, neutral, openai_responses
 from projections.context.formats.base import Additions, Format, Wire
 from projections.context.formats.chat import openai_chat
 from projections.context.formats.chat import wire as _openai_chat
 
-__all__ = ["FORMATS", "Format", "Wire", "additions_of", "format_named", "openai_chat"]
+__all__ = ["FORMATS", "Format", "Wire", "format_named", "openai_chat", "writer_of"]
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
@@ -41,9 +41,21 @@ def format_named(name: str) -> Format:
         raise ValueError(f"no format {name!r}; there are {known}") from None
 
 
-def additions_of(name: str) -> Additions:
-    """Return the most that a format may put in beyond the texts of the rows."""
-    return _ADDITIONS.get(name, Additions())
+def writer_of(name: str, provider: str | None, system_notes: bool) -> tuple[Format, Additions]:
+    """Return a format as this provider takes it, and the most that it may add to the rows' texts.
+
+    Args:
+        name: The format.
+        provider: Who will be asked.
+        system_notes: Whether a system message may stand nowhere but first.
+
+    Raises:
+        ValueError: There is no format of that name.
+    """
+    written = format_named(name)
+    if name == "openai_chat" and (system_notes or provider in chat_notes.FILL_IN_TEMPLATES):
+        return chat_notes.wire, chat_notes.ADDITIONS
+    return written, _ADDITIONS.get(name, Additions())
 
 
 _ADDITIONS = {"anthropic_messages": anthropic.ADDITIONS}

@@ -41,6 +41,7 @@ from projections.context.rows import ContextRow
 __all__ = [
     "SPECIFICATION",
     "WANT_REASONING_BACK",
+    "message_of",
     "of_assistant",
     "of_tool",
     "openai_chat",
@@ -175,7 +176,7 @@ def openai_chat(rows: Iterable[ContextRow], *, provider: str | None = None) -> t
     """Return the messages of the rows, in the rows' order; the rows themselves are not altered."""
     held = tuple(rows)
     return tuple(
-        _message(row, ids, provider)
+        message_of(row, ids, provider)
         for row, ids in zip(held, call_ids(held, OPENAI_CHAT), strict=True)
     )
 
@@ -185,7 +186,8 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
     return Wire(SPECIFICATION, openai_chat(rows, provider=provider))
 
 
-def _message(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> Json:
+def message_of(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> Json:
+    """Return the message of a row, its calls under these ids."""
     if row.kind == "tool":
         return {"role": "tool", "tool_call_id": ids[0], **row.message}
     # The row may be used again: what the caller does to the message must not reach it.
