@@ -7,7 +7,7 @@ what `projections.context.planning` chose.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import is_not
@@ -20,12 +20,12 @@ from projections.context.compression.strategy import Strategy, options_of, strat
 from projections.context.counting import ENCODING
 from projections.context.detail import shortened, without_result
 from projections.context.formats import Wire, writer_of
-from projections.context.formats.base import native_for
+from projections.context.formats.base import compacted_for, native_for
 from projections.context.levels import lower
 from projections.context.limits import chars_of, within
 from projections.context.plan_cache import PlanMemo
 from projections.context.planning import LookForLevels, Plan, Planned, plan
-from projections.context.plans import ERROR, Budget, Group, groups_of, without_path
+from projections.context.plans import COMPACTED, ERROR, Budget, Group, groups_of, without_path
 from projections.context.recall import recall_for
 from projections.context.rows import ContextRow
 from projections.context.settings import DEFAULTS, ContextSettings
@@ -125,6 +125,7 @@ class _Builder:
         memo: PlanMemo | None,
         look_for_levels: LookForLevels,
     ) -> None:
+        self._compacted, self._holds_compaction = False, True
         self._paths = paths
         self._pathless = False  # whether that has left one out
         self._memo = memo if isinstance(strategy, Hashable) else None
@@ -135,8 +136,7 @@ class _Builder:
         self._tokenizer = tokenizer
         self._strategy = strategy
         self._with_results = with_results
-        self._format = format
-        self._provider = provider
+        self._format, self._provider = format, provider
         self._write, added = writer_of(format, provider, system_notes)
         self._noted = added.notes
         self._note = _tokens_of(added.note, tokenizer.name)
@@ -223,7 +223,8 @@ class _Builder:
         summaries: Sequence[Group],
         overhead: int,
     ) -> tuple[Plan, list[str]]:
-        rows = self._source.newest(_PAGE)
+        self._compacted = False
+        rows = self._since_compaction(self._source.newest(_PAGE))
         if not self._with_results:
             rows = map(without_result, rows)
         if self._tokenizer.name != ENCODING:
@@ -256,11 +257,23 @@ class _Builder:
                 look_for_levels=self._look_for_levels,
             )
         except BudgetInfeasible as error:
+            if any(label.startswith(COMPACTED) for label in error.mandatory):
+                self._holds_compaction = False  # sooner without it than not at all
+                return self._plan(front, mandatory, summaries, overhead)
             sizes = {f"{group.label} (version {group.key[0]})": group.tokens for group in front}
             held = {name: size for name, size in error.mandatory.items() if name != "fixed part"}
             sizes |= held | {"tools and request overhead": overhead}
             raise BudgetInfeasible(error.max_tokens, sizes) from None
-        return self._in_chars(front, chosen), window.ended
+        ended = [*window.ended, *([COMPACTED] if self._compacted else ())]
+        return self._in_chars(front, chosen), ended
+
+    def _since_compaction(self, rows: Iterator[ContextRow]) -> Iterator[ContextRow]:
+        """Yield rows, newest first, down to the answer in which their maker compacted the rest."""
+        for row in rows:
+            yield row
+            if self._compacts(row):
+                self._compacted = next(rows, None) is not None
+                return
 
     def _in_chars(self, front: Sequence[Group], chosen: Plan) -> Plan:
         """Return a plan without a digest that has more characters than what it stands for."""
@@ -360,6 +373,8 @@ class _Builder:
         if self._noted:
             tokens += sum(self._note for row in rows if row.kind in self._noted)
         native = self._native(rows)
+        if not label and self._holds_compaction and self._compacts(rows[0]):
+            label = COMPACTED
         return Group(rows, tokens + sum(native), label, native)
 
     def _native(self, rows: Sequence[ContextRow]) -> tuple[int, ...]:
@@ -367,6 +382,9 @@ class _Builder:
         if not any(row.native_tokens for row in rows):
             return ()
         return tuple(row.native_tokens if self._carries(row) else 0 for row in rows)
+
+    def _compacts(self, row: ContextRow) -> bool:
+        return compacted_for(row, self._format, self._provider)
 
     def _carries(self, row: ContextRow) -> bool:
         if row.native is None:

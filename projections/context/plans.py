@@ -31,6 +31,7 @@ from projections.context.rows import ContextRow
 from projections.tokens import Tokenizer, counts
 
 __all__ = [
+    "COMPACTED",
     "ERROR",
     "READ_OUTPUT",
     "Budget",
@@ -190,6 +191,9 @@ def groups_of(rows: Iterable[ContextRow]) -> Iterator[tuple[ContextRow, ...]]:
 ERROR = "error before the latest user message"
 """What an error that must be sent is, for errors and the ledger."""
 
+COMPACTED = "compacted by the provider"
+"""What an answer is that holds all before it for its maker, for errors and the ledger."""
+
 _AT_THE_STEP = "latest user message at the last step"
 
 
@@ -229,6 +233,8 @@ class Past:
 
     def labelled(self, group: Group) -> Group:
         """Return a mandatory group with the label that it has now: the latest may be another."""
+        if group.label == COMPACTED:
+            return group
         label = ERROR if group.kind == "error" else _AT_THE_STEP
         return self._marked.get(group.key) or replace(group, label=label)
 

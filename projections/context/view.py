@@ -22,7 +22,7 @@ from projections.context.compression.llm_summary import SummaryRequest
 from projections.context.compression.monitor import ContextUsage
 from projections.context.compression.reduction import digest_line
 from projections.context.planning import Plan, Planned
-from projections.context.plans import Group, in_part
+from projections.context.plans import COMPACTED, Group, in_part
 from projections.context.prompts import DIGEST_HEADER, DIGEST_TITLE
 from projections.context.rows import ContextRow
 from projections.tokens import Count, Tokenizer
@@ -99,7 +99,8 @@ class Account:
     Attributes:
         front: The groups of the system part.
         history: What became of the history.
-        ended: The limits on messages and characters that nothing older has passed.
+        ended: The limits on messages and characters that nothing older has passed, or that the
+            provider has compacted it.
     """
 
     front: tuple[Group, ...]
@@ -121,6 +122,7 @@ class Account:
         oldest = next((g for g in groups if not g.label and g.key not in recalled), None)
         until = "what must be sent" if oldest is None else f"version {oldest.key[0]}"
         limit = f"over {self.ended[0]}" if self.ended else "does not fit whole"
+        limit = COMPACTED if self.ended[:1] == (COMPACTED,) else limit
         reason = f"older than {until}: {limit}"
         return (LedgerEntry(None, "older", "dropped", None, 0, reason), *account)
 

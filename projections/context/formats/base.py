@@ -48,6 +48,7 @@ __all__ = [
     "arguments_of",
     "by",
     "call_ids",
+    "compacted_for",
     "native_for",
     "note",
     "outcome",
@@ -247,6 +248,14 @@ def native_for(row: ContextRow, specification: str, provider: str | None) -> Jso
     if provider is None or maker is None or provider == maker:
         return native
     return native if {provider, maker} <= _SELLERS_OF_CLAUDE else None
+
+
+def compacted_for(row: ContextRow, specification: str, provider: str | None) -> bool:
+    """Whether a row holds, for exactly this provider, all that was said before it."""
+    if not row.native_tokens or row.kind != "assistant":
+        return False
+    blocks = (native_for(row, specification, provider) or {}).get("content", ())
+    return any(block.get("type") == "compaction" for block in blocks)
 
 
 def outcome(row: ContextRow) -> str:
