@@ -113,6 +113,41 @@ class AsyncConversation:
         )
         return cls(store, session)
 
+    @classmethod
+    async def fork(
+        cls,
+        store: AsyncEventStore,
+        source: StreamId,
+        *,
+        before: int | None = None,
+        title: str | None = None,
+        conversation_id: StreamId | None = None,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        new_user_id: str | None = None,
+        session_mode: SessionMode = "interactive",
+        session_config: dict[str, Any] | None = None,
+        state_directory: str | Path | None = None,
+        agent_id: str | None = None,
+    ) -> Self:
+        """Begin a conversation that goes on from another's turn; see `Conversation.fork`."""
+        session = await asyncio.to_thread(
+            Conversation.fork,
+            store.store,
+            source,
+            before=before,
+            title=title,
+            conversation_id=conversation_id,
+            tenant_id=tenant_id,
+            user_id=user_id,
+            new_user_id=new_user_id,
+            session_mode=session_mode,
+            session_config=session_config,
+            state_directory=state_directory,
+            agent_id=agent_id,
+        )
+        return cls(store, session)
+
     @property
     def id(self) -> UUID:
         """The conversation's id."""

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from agent_eventstore.artifacts import ReadOutput, ToolOutputs, Tools, read_alias
 from agent_eventstore.current import OneTurn
+from agent_eventstore.fork_point import fork_point
 from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.journal import Journal
 from agent_eventstore.machines import Answers, TurnScript, add_usage
@@ -217,6 +218,71 @@ class Conversation:
         if state is not None:
             delete_erased(store, stream, state)
         return cls(journal, views, meta, turn, state, recovery, policy)
+
+    @classmethod
+    def fork(
+        cls,
+        store: EventStore,
+        source: StreamId,
+        *,
+        before: int | None = None,
+        title: str | None = None,
+        conversation_id: StreamId | None = None,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        new_user_id: str | None = None,
+        session_mode: SessionMode = "interactive",
+        session_config: dict[str, Any] | None = None,
+        state_directory: str | Path | None = None,
+        agent_id: str | None = None,
+    ) -> Self:
+        """Begin a conversation that goes on from another's turn, and its first session.
+
+        No event is copied: what lies before is shared, in one transaction as long as an append,
+        and the source goes on as it likes. A turn is shared whole or not at all: a version within
+        one stands for its beginning, and without a version a turn that is still open is left out.
+
+        Args:
+            store: Where the source is kept.
+            source: The conversation to go on from.
+            before: The first version that is not shared, such as that of a user message that is to
+                be said in other words; by default all turns are shared.
+            title: What a list of conversations shows; by default the source's.
+            conversation_id: Its id, if the product has one; by default a new one.
+            tenant_id: The source must be this tenant's.
+            user_id: The source must be this user's.
+            new_user_id: Whose the fork is to be; by default the source's user's.
+            session_mode: As of `start`, and so are those that follow.
+            session_config: Model, temperature, working directory, tools, tokenizer.
+            state_directory: Where its own tool outputs are written as files.
+            agent_id: Who writes, when several agents do.
+
+        Raises:
+            ConversationNotFound: There is no such source.
+            OwnerMismatch: It belongs to another tenant or user.
+            ForkRefused: There is nothing before that version to be shared.
+            WrongExpectedVersion: There is another conversation of this id.
+        """
+        stream = new_id() if conversation_id is None else to_uuid(conversation_id)
+        views, point = Views(store), fork_point(store, source, before)
+        meta = Meta(session_id=str(new_id()), mode=point.mode, agent_id=agent_id)
+        done = store.fork(
+            source,
+            before=point.before,
+            conversation_id=stream,
+            title=title,
+            tenant_id=tenant_id,
+            user_id=user_id,
+            new_user_id=new_user_id,
+            events=[session_start(meta, session_mode, session_config)],
+            meta=meta,
+        )
+        turn = next_turn(views, stream)[1] if point.turn is None else point.turn
+        written = Acknowledged(done.anchor)
+        journal = Journal(store, stream, epoch=0, version=done.version, written=written)
+        fork = cls(journal, views, meta, turn, _path(state_directory), None, point.tool_policy)
+        fork._answers.unread = True
+        return fork
 
     @property
     def id(self) -> UUID:

@@ -37,6 +37,7 @@ from eventstore.events import (
     AssistantChunk,
     AssistantMessage,
     ConversationEnd,
+    ConversationFork,
     ConversationStart,
     Erasure,
     LlmError,
@@ -120,6 +121,9 @@ def _told(data: EventData) -> str:
             return ", ".join(filter(None, (data.invocation.model, counted, again)))
         case ConversationStart():
             return " · ".join(filter(None, (data.title, data.mode, data.base_instructions)))
+        case ConversationFork():
+            parent = f"from {data.parent_conversation_id} after {data.parent_version}"
+            return " · ".join(filter(None, (data.title, parent)))
         case ConversationEnd():
             return " · ".join(filter(None, (data.reason, data.message)))
         case SessionStart():

@@ -28,7 +28,7 @@ from agent_eventstore.formats.source import Source
 from agent_eventstore.formats.transcript import Transcript
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
-from eventstore.events import ConversationStart, ModeSwitch
+from eventstore.events import ConversationFork, ConversationStart, ModeSwitch
 
 __all__ = [
     "FORMAT",
@@ -229,6 +229,8 @@ def _entry(store: EventStore, conversation_id: UUID, taken: set[str]) -> dict[st
             title, mode = event.data.title, event.data.mode
             raw, created = event.data.raw, event.occurred_at
             given = raw.get("index_entry") if isinstance(raw, dict) else None
+        elif isinstance(event.data, ConversationFork):
+            title, created = event.data.title or title, event.occurred_at
         elif isinstance(event.data, ModeSwitch):
             mode = event.data.mode
     entry = dict(given) if isinstance(given, dict) else {}

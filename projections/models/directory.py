@@ -15,6 +15,7 @@ from typing import Any, Literal
 from eventstore.events import (
     AssistantMessage,
     ConversationEnd,
+    ConversationFork,
     ConversationStart,
     LlmError,
     ReasoningPart,
@@ -61,6 +62,7 @@ _COUNTED_AS = {
 _LOOKED_INTO = frozenset(
     {
         ConversationStart,
+        ConversationFork,
         UserMessage,
         AssistantMessage,
         LlmError,
@@ -193,6 +195,15 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
             }
             if start.title:
                 values["title"], after["titled"] = start.title, _TITLED
+        case ConversationFork() as fork:
+            values |= {
+                "status": "open",
+                "created_at": event.occurred_at,
+                "parent_conversation_id": fork.parent_conversation_id,
+                "parent_version": fork.parent_version,
+            }
+            if fork.title:
+                values["title"], after["titled"] = fork.title, _TITLED
         case ConversationEnd() as end:
             values["status"] = end.reason
 

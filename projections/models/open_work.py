@@ -33,6 +33,7 @@ from typing import Any
 from eventstore.events import (
     AssistantChunk,
     AssistantMessage,
+    ConversationFork,
     LlmError,
     LlmRequest,
     RecordedEvent,
@@ -339,6 +340,11 @@ def _session_start(draft: Draft, _: SessionStart | None) -> None:
     draft.set(session=begun(draft, session_id=session_id, turns=0, tokens=None))
 
 
+def _fork(draft: Draft, _: ConversationFork | None) -> None:
+    # The parent's session is none of this conversation.
+    draft.set(session=None)
+
+
 def _session_end(draft: Draft, _: SessionEnd | None) -> None:
     if belongs(draft.state["session"], draft.event, "session_id"):
         draft.set(session=None)
@@ -365,6 +371,8 @@ def _erased(draft: Draft, _: None) -> None:
             _session_start(draft, None)
         case "session_end":
             _session_end(draft, None)
+        case "conversation_fork":
+            _fork(draft, None)
         case "run_step_end" | "run_end" if draft.state["run_step"] is not None:
             draft.set(run_step=None)
         case "assistant_message" | "llm_error":
@@ -379,6 +387,7 @@ _HANDLERS: dict[type, folding.Handler] = HANDLERS | {
     TurnEnd: _turn_end,
     SessionStart: _session_start,
     SessionEnd: _session_end,
+    ConversationFork: _fork,
     RunStepStart: _step_start,
     RunStepEnd: _step_end,
     RunEnd: _step_end,

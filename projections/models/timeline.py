@@ -15,6 +15,7 @@ from typing import Any
 
 from eventstore.events import (
     ConversationEnd,
+    ConversationFork,
     ConversationStart,
     Erasure,
     ModeSwitch,
@@ -92,6 +93,14 @@ def _user(draft: Draft, message: UserMessage) -> None:
 
 def _conversation_start(draft: Draft, start: ConversationStart) -> None:
     point(draft, "conversation", title=start.title, text=start.base_instructions, collapsed=True)
+
+
+def _conversation_fork(draft: Draft, fork: ConversationFork) -> None:
+    # The parent's sessions are none of this conversation.
+    for kind, own_id in [key.split(":", 1) for key in draft.state["spans"]]:
+        if kind == "session":
+            close_span(draft, kind, own_id, "complete")
+    point(draft, "conversation", title=fork.title, collapsed=True)
 
 
 def _conversation_end(draft: Draft, end: ConversationEnd) -> None:
@@ -213,6 +222,7 @@ def _forget(draft: Draft, first: int, last: int) -> None:
 _HANDLERS: dict[type, folding.Handler] = timeline_items.HANDLERS | {
     UserMessage: _user,
     ConversationStart: _conversation_start,
+    ConversationFork: _conversation_fork,
     ConversationEnd: _conversation_end,
     SessionStart: _session_start,
     SessionEnd: _session_end,

@@ -155,6 +155,7 @@ def _tiered() -> type:
 
 
 _TABLE = "usage_by_call"
+_INHERITED = "inherited"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,8 +228,12 @@ class UsageProjection:
         return {"open": {}, "ended": {}}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
-        """Return the state after the event, and what it changes in the table."""
-        return folding.run(_HANDLERS, state, event)
+        """Return the state after the event, and what it changes in the table.
+
+        A fork's rows are of its own calls: those that it shares are its parent's.
+        """
+        after, changes = folding.run(_HANDLERS, state, event)
+        return after, [] if event.inherited else changes
 
 
 def _request(draft: Draft, request: LlmRequest) -> None:
@@ -252,8 +257,16 @@ def _request(draft: Draft, request: LlmRequest) -> None:
     draft.put(_TABLE, (request.llm_call_id,), values)
 
 
+def _is_over(draft: Draft, own_id: str) -> bool:
+    """Whether a call has its answer, or is one of the parent's that a fork knows of."""
+    ended, call = draft.get("ended", own_id), draft.get("open", own_id)
+    if draft.event.inherited:
+        return bool(ended == "ok")
+    return ended in ("ok", _INHERITED) or (call is not None and _INHERITED in call)
+
+
 def _chunk(draft: Draft, chunk: AssistantChunk) -> None:
-    if draft.get("ended", chunk.llm_call_id) is not None:
+    if draft.get("ended", chunk.llm_call_id) is not None or _is_over(draft, chunk.llm_call_id):
         return
     call = draft.get("open", chunk.llm_call_id)
     if call is None:
@@ -269,13 +282,14 @@ def _begin(draft: Draft, own_id: str, called: dict[str, str | None]) -> dict[str
     event = draft.event
     # Without a request the start is unknown, and a first piece tells no latency.
     started = draft.now if called else None
-    draft.keep("open", own_id, {"started": started, "first": None, "called": called})
+    call = {"started": started, "first": None, "called": called}
+    draft.keep("open", own_id, {**call, _INHERITED: True} if event.inherited else call)
     return {**folding.where(event), **called, **_first_seen(event), "status": "started"}
 
 
 def _message(draft: Draft, message: AssistantMessage) -> None:
     own_id = message.llm_call_id or f"v{draft.event.version}"
-    if draft.get("ended", own_id) == "ok":
+    if _is_over(draft, own_id):
         return
     call = draft.get("open", own_id)
     called = _called(message.invocation, call)
@@ -292,7 +306,7 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
 
 def _error(draft: Draft, error: LlmError) -> None:
     own_id = error.llm_call_id or f"v{draft.event.version}"
-    if draft.get("ended", own_id) is not None:
+    if draft.get("ended", own_id) is not None or _is_over(draft, own_id):
         return
     call = draft.get("open", own_id)
     called = _called(error.invocation, call)
@@ -304,7 +318,7 @@ def _error(draft: Draft, error: LlmError) -> None:
     if error.usage is None and any(pieces):
         values["estimated_completion_tokens"] = Written(pieces, called.get("model"))
     _set_times(values, draft, call, error.duration_ms)
-    draft.keep("ended", own_id, "error", CLOSED_LIMIT)
+    draft.keep("ended", own_id, _INHERITED if draft.event.inherited else "error", CLOSED_LIMIT)
     draft.put(_TABLE, (own_id,), values)
 
 

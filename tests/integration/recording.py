@@ -58,11 +58,12 @@ class Blocking:
 
 @dataclass
 class Recorder:
-    """How a test records: the store to look into, and `Conversation`'s two beginnings."""
+    """How a test records: the store to look into, and `Conversation`'s three beginnings."""
 
     store: EventStore
     start: Callable[..., Conversation]
     open: Callable[..., Conversation]
+    fork: Callable[..., Conversation]
 
 
 @contextmanager
@@ -77,7 +78,10 @@ def recorder(url: str, access: Access, **options: Any) -> Iterator[Recorder]:
             def reopen(*args: Any, **kwargs: Any) -> Conversation:
                 return Conversation.open(store, *args, **kwargs)
 
-            yield Recorder(store, start, reopen)
+            def branch(*args: Any, **kwargs: Any) -> Conversation:
+                return Conversation.fork(store, *args, **kwargs)
+
+            yield Recorder(store, start, reopen, branch)
             return
         with asyncio.Runner() as runner:
             loop = runner.get_loop()
@@ -93,7 +97,11 @@ def recorder(url: str, access: Access, **options: Any) -> Iterator[Recorder]:
                 )
                 return cast(Conversation, Blocking(loop, conversation))
 
-            yield Recorder(store, begin, again)
+            def fork(*args: Any, **kwargs: Any) -> Conversation:
+                forked = loop.run_until_complete(AsyncConversation.fork(twin, *args, **kwargs))
+                return cast(Conversation, Blocking(loop, forked))
+
+            yield Recorder(store, begin, again, fork)
             loop.run_until_complete(twin.close())
 
 
