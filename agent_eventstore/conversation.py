@@ -227,6 +227,7 @@ class Conversation:
         *,
         before: int | None = None,
         title: str | None = None,
+        key: str | None = None,
         conversation_id: StreamId | None = None,
         tenant_id: str | None = None,
         user_id: str | None = None,
@@ -248,7 +249,8 @@ class Conversation:
             before: The first version that is not shared, such as that of a user message that is to
                 be said in other words; by default all turns are shared.
             title: What a list of conversations shows; by default the source's.
-            conversation_id: Its id, if the product has one; by default a new one.
+            key: The product's own name for the fork, as of `start`.
+            conversation_id: Its id, if the product has one; by default a new one, or the key's.
             tenant_id: The source must be this tenant's.
             user_id: The source must be this user's.
             new_user_id: Whose the fork is to be; by default the source's user's.
@@ -261,22 +263,26 @@ class Conversation:
             ConversationNotFound: There is no such source.
             OwnerMismatch: It belongs to another tenant or user.
             ForkRefused: There is nothing before that version to be shared.
-            WrongExpectedVersion: There is another conversation of this id.
+            ConversationExists: There is a conversation of this id or key already.
         """
-        stream = new_id() if conversation_id is None else to_uuid(conversation_id)
-        views, point = Views(store), fork_point(store, source, before)
+        parent = store.stream(source, tenant_id=tenant_id, user_id=user_id)
+        views, point = Views(store), fork_point(store, parent, before)
         meta = Meta(session_id=str(new_id()), mode=point.mode, agent_id=agent_id)
-        done = store.fork(
-            source,
-            before=point.before,
-            conversation_id=stream,
-            title=title,
-            tenant_id=tenant_id,
-            user_id=user_id,
-            new_user_id=new_user_id,
-            events=[session_start(meta, session_mode, session_config)],
-            meta=meta,
-        )
+        try:
+            done = store.fork(
+                parent,
+                before=point.before,
+                conversation_id=_chosen(key, conversation_id),
+                title=title,
+                tenant_id=tenant_id,
+                user_id=user_id,
+                new_user_id=new_user_id,
+                events=[session_start(meta, session_mode, session_config)],
+                meta=meta,
+            )
+        except WrongExpectedVersion as error:
+            raise ConversationExists(error.conversation_id, error.actual, key) from None
+        stream = done.conversation_id
         turn = next_turn(views, stream)[1] if point.turn is None else point.turn
         written = Acknowledged(done.anchor)
         journal = Journal(store, stream, epoch=0, version=done.version, written=written)
