@@ -15,6 +15,7 @@ from benchmarks.append import single_appends
 from benchmarks.batches import batch_appends
 from benchmarks.bench import FULL, MILLION, QUICK, Bench
 from benchmarks.checkpoints import checkpoints
+from benchmarks.fork import forks_by_length
 from benchmarks.group import concurrent_appends
 from benchmarks.growth import appends_by_size
 from benchmarks.machine import machine
@@ -43,6 +44,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "sealing": sealed_appends,
     "redaction": redacted_appends,
     "checkpoints": checkpoints,
+    "fork": forks_by_length,
     "read": catch_up_reads,
     # Before growth, which makes the same databases larger.
     "rebuild": rebuilds,

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from eventstore import EventStore, RecordedEvent, new_id
 from eventstore import events as e
+from eventstore.errors import EventsShared
 from eventstore.events import Meta, NewEvent, Payload, UserMessage
 from projections import ProjectionSet, Views
 from projections.engine import catch_up as engine_module
@@ -163,14 +164,24 @@ class ReadSide(RuleBasedStateMachine):
         """Let one fold raise from now on, or no more."""
         Fickle.broken = not Fickle.broken
 
+    @rule(place=PLACES, into=PLACES, cut=st.integers(1, 9))
+    def fork(self, place: int, into: int, cut: int) -> None:
+        """Go on from some version of a conversation, also of a fork, in the place of another."""
+        if (source := self.cids[place]) in self.versions:
+            before = min(cut, self.versions[source]) + 1
+            done = self.store.fork(source, before=before)
+            self.cids[into] = done.conversation_id
+            self.versions[done.conversation_id] = done.version
+
     @rule(place=PLACES, versions=st.none() | st.sets(st.integers(1, 8), min_size=1, max_size=3))
     def erase(self, place: int, versions: set[int] | None) -> None:
         """Erase a conversation, or some payloads of it."""
         if (cid := self.cids[place]) in self.versions:
-            self.store.erase(cid, reason="asked for", versions=versions)
-            self.versions[cid] += 1
-            # The past has changed.
-            self.seen = {key: found for key, found in self.seen.items() if key[0] != cid}
+            with suppress(EventsShared):
+                self.store.erase(cid, reason="asked for", versions=versions)
+            # Its forks have receipts too, and for all of them the past has changed.
+            self.versions = {each: self.store.get(each).version for each in self.versions}
+            self.seen = {}
 
     @rule()
     def reopen(self) -> None:
