@@ -6,6 +6,7 @@ a long conversation takes no longer than forking a short one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eventstore import EventStore
@@ -15,7 +16,8 @@ from eventstore.store import StreamId
 
 __all__ = ["ForkPoint", "fork_point"]
 
-_MOST = 2_000  # events of one turn
+_PAGES = (16, 256, 2_000)
+"""Events that are read until a turn is found: most are short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +53,21 @@ def fork_point(store: EventStore, source: StreamId, before: int | None) -> ForkP
     mode: Mode | None = None
     last, seen = 0, 0
     policy = _policy(store, source)
-    for event in store.read(source, before=upper, backward=True, limit=_MOST):
+    for event in _newest(store, source, upper):
         seen, mode = seen + 1, mode or _mode(event)
         last = max(last, event.meta.turn or 0)
         if event.type == "turn_start":
             return ForkPoint(event.version, event.meta.mode or mode, event.meta.turn, policy)
         if event.type == "turn_end":
             return ForkPoint(before or end, mode, event.meta.turn and last + 1, policy)
-    return ForkPoint(before or end, mode, last + 1 if seen < _MOST else None, policy)
+    return ForkPoint(before or end, mode, last + 1 if seen < sum(_PAGES) else None, policy)
+
+
+def _newest(store: EventStore, source: StreamId, before: int) -> Iterator[RecordedEvent]:
+    for size in _PAGES:
+        for event in store.read(source, before=before, backward=True, limit=size):
+            before = event.version
+            yield event
 
 
 def _mode(event: RecordedEvent) -> Mode | None:
