@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlalchemy import Table
 from sqlalchemy.dialects.postgresql.base import ischema_names
+from sqlalchemy.types import NullType
 
 from eventstore.sql.migrate import VERSION_TABLE
 from eventstore.sql.schema import SHARED_TABLES, Xid8, metadata_for
@@ -26,11 +27,16 @@ __all__ = ["include_object"]
 
 # Tables are reflected before they are judged, and SQLAlchemy warns of types that it cannot name.
 ischema_names.setdefault("xid8", Xid8)
+ischema_names.setdefault("vector", NullType)
 
 _OWN = {VERSION_TABLE, *SHARED_TABLES}
 _LOG = {**metadata_for("postgresql").tables, **metadata_for("sqlite").tables}
 _GENERATION = re.compile(r".+_g\d+")
-_BESIDE = re.compile(r".+_g\d+_beside(_[a-z]+)?")
+_INDEXES = (
+    re.compile(r".+_g\d+_beside(_[a-z]+)?"),
+    re.compile(r"search_(terms|postings)(_[a-z]+)?"),
+)
+"""Names of the tables in which SQLite keeps an index of words."""
 
 
 def include_object(
@@ -43,7 +49,7 @@ def include_object(
     """
     if kind != "table" or not reflected or compare_to is not None:
         return True
-    if name in _OWN or (name is not None and _BESIDE.fullmatch(name)):
+    if name in _OWN or (name is not None and any(own.fullmatch(name) for own in _INDEXES)):
         return False
     return not (isinstance(found, Table) and (_is_log(found) or _is_generation(found)))
 

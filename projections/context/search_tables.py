@@ -243,11 +243,14 @@ _POSTGRESQL = (
 )
 
 _PGVECTOR = """DO $$ BEGIN
-    CREATE EXTENSION IF NOT EXISTS vector;
+    CREATE EXTENSION IF NOT EXISTS vector SCHEMA public;
 EXCEPTION WHEN OTHERS THEN
     NULL;
 END $$"""
-"""Where the extension is not installed, or may not be created, vectors are plain bytes."""
+"""Where the extension is not installed, or may not be created, vectors are plain bytes.
+
+It is the database's, and not one store's whose schema it would go with.
+"""
 
 _VECTOR = """
     SELECT t.oid::regtype::text FROM pg_extension AS e
