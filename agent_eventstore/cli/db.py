@@ -38,7 +38,7 @@ from eventstore.sql.migrate import REVISIONS, current_revision, schema_lock
 from eventstore.sql.rights import grant
 from projections import PROJECTIONS, ProjectionSet
 from projections.checks import checks_of
-from projections.context import search_tables
+from projections.context import levels, search_tables
 from projections.engine.setup import install_all
 
 __all__ = ["db", "doctor", "examine", "keys"]
@@ -62,6 +62,7 @@ def upgrade(target: Target, projection_set: ProjectionSet) -> None:
     with target.create() as store:
         install_all(store, projection_set)
         search_tables.create(store)
+        levels.create(store)
         say(f"{store.url} is at revision {REVISIONS[-1]}")
 
 

@@ -29,6 +29,7 @@ from eventstore.errors import DatabaseBusy
 from eventstore.ids import call_id
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.migrate import schema_lock
+from eventstore.sql.rights import share_rights
 from eventstore.sql.traces import without_statistics
 from eventstore.sql.types import Id
 from projections.context.compression.facts import Fact, FactKind, lasting_facts
@@ -39,7 +40,7 @@ from projections.context.rows import ContextRow
 from projections.tokens import counts, tokenizer_for
 from projections.tokens.counts import Digest, canonical
 
-__all__ = ["KeptLevels", "Lower", "lower"]
+__all__ = ["KeptLevels", "Lower", "create", "lower"]
 
 _TABLE = Table(
     "lower_levels",
@@ -98,6 +99,14 @@ def lower(row: ContextRow) -> Lower:
     return found
 
 
+def create(store: EventStore, *, patience_ms: int | None = None) -> None:
+    """Create the table where it is missing, in one transaction under the schema lock."""
+    with schema_lock(store.engine, patience_ms=patience_ms) as connection:
+        _TABLE.create(connection, checkfirst=True)
+        without_statistics(connection, [_TABLE.name])
+        share_rights(connection, [_TABLE.name])
+
+
 class KeptLevels:
     """The lower levels of one conversation's rows, from one request to the next."""
 
@@ -147,9 +156,7 @@ class KeptLevels:
         stream = self._conversation_id
         with suppress(DatabaseBusy):
             if not self._there:
-                with schema_lock(store.engine, patience_ms=patience_ms) as connection:
-                    _TABLE.create(connection, checkfirst=True)
-                    without_statistics(connection, [_TABLE.name])
+                create(store, patience_ms=patience_ms)
             with store.writing(durable=False, patience_ms=patience_ms) as connection:
                 erasure_lock(connection, stream)
                 # What was erased since it was read must leave nothing.
