@@ -7,6 +7,7 @@
 """
 
 import sys
+from collections.abc import Callable
 
 import sqlalchemy as sa
 from alembic import command
@@ -78,6 +79,10 @@ def compare(url: str) -> None:
                 sys.stdout.write(f"{step.to_diff_tuple()[:2]}\n")
 
 
-{"migrate": migrate, "converse": converse, "go_on": go_on, "compare": compare}[sys.argv[1]](
-    *sys.argv[2:]
-)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "migrate": migrate,
+    "converse": converse,
+    "go_on": go_on,
+    "compare": compare,
+}
+COMMANDS[sys.argv[1]](*sys.argv[2:])
