@@ -37,10 +37,18 @@ from eventstore import (
     new_id,
     redact_secrets,
 )
-from projections import AsyncViews, Column, Patch, Projection, ProjectionSet, Put, ReadTable, Views
-from projections.engine import worker
-from projections.engine.diff import compare
-from projections.engine.rebuild import rebuild
+from projections import (
+    AsyncViews,
+    Column,
+    Patch,
+    Projection,
+    ProjectionSet,
+    Put,
+    ReadTable,
+    Views,
+    worker,
+)
+from projections.upkeep import compare, rebuild
 
 __all__ = [
     "ANY",

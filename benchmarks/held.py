@@ -16,9 +16,8 @@ from statistics import median
 from typing import Any
 
 from eventstore import EventStore, events, new_id
-from projections import Views
-from projections.context.reading import bring_up
-from projections.engine import worker
+from projections import Views, worker
+from projections.context_reading import bring_up
 
 __all__ = ["main"]
 

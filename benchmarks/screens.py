@@ -18,7 +18,7 @@ from benchmarks.results import Target, Work, work
 from benchmarks.workload import text
 from eventstore import ANY, EventStore, NewEvent, events, new_id
 from projections import Views
-from projections.engine.rebuild import rebuild
+from projections.upkeep import rebuild
 
 __all__ = ["screens"]
 

@@ -19,8 +19,7 @@ from benchmarks.measure import Amount
 from benchmarks.results import Target, Work, work
 from benchmarks.workload import text
 from eventstore import EventStore, NewEvent, events
-from projections import Views
-from projections.engine import worker
+from projections import Views, worker
 
 __all__ = ["stored_sizes"]
 

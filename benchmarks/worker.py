@@ -18,7 +18,7 @@ from benchmarks.processes import background
 from benchmarks.results import Target, Work, work
 from benchmarks.workload import text
 from eventstore import EventStore, events, new_id
-from projections.engine import worker
+from projections import worker
 
 __all__ = ["worker_latency_and_load"]
 

@@ -8,7 +8,7 @@ from typing import get_args, overload
 
 from eventstore.sql.schema import SHARED_TABLES, metadata_for
 from projections.context import CONTEXT
-from projections.engine.projection import ColumnType, Projection
+from projections.engine.projection import ColumnType, Projection, named
 from projections.errors import InvalidProjection, UnknownProjection
 from projections.models.directory import DIRECTORY
 from projections.models.message_search import SEARCH
@@ -81,12 +81,7 @@ class ProjectionSet(Sequence[Projection]):
         Raises:
             UnknownProjection: One of the names is none.
         """
-        known = {projection.name: projection for projection in self}
-        wanted = tuple(known if names is None else names) or tuple(known)
-        for name in wanted:
-            if name not in known:
-                raise UnknownProjection(name, tuple(known))
-        return tuple(known[name] for name in dict.fromkeys(wanted))
+        return named(self, names)
 
     def owner_of(self, table: str) -> Projection:
         """Return the projection that declares a table of this stable name.

@@ -12,7 +12,7 @@ from eventstore.checks import Check, Checker
 from eventstore.events.codec import loads
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.engine.generations import registered
-from projections.engine.lag import status
+from projections.upkeep import status
 
 __all__ = ["checks_of"]
 

@@ -1,7 +1,7 @@
 """What views ask of the read models' tables: one query a view, in the caller's transaction.
 
 The larger ones stand beside what they are about: `projections.listing`,
-`projections.models.totals`, `projections.tokens.calibration`, `projections.models.run_mode`,
+`projections.models.totals`, `projections.tokens.calibration`, `projections.run_mode`,
 `projections.context`.
 """
 

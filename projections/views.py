@@ -21,20 +21,20 @@ from projections import queries
 from projections.across import ViewsAcross
 from projections.context import CONTEXT, ContextSettings, ContextView
 from projections.context.compression.strategy import Strategy, strategy_of
-from projections.context.reading import ContextReading, sent
 from projections.context.settings import DEFAULTS
 from projections.context.state import CONTEXT_ACTIVE, AskedMode, read_active
+from projections.context_reading import ContextReading, sent
 from projections.engine.generations import Generation
 from projections.finding import SearchHit
 from projections.follow import Follower, Waits, followed, pulse_of
 from projections.listing import ConversationEntry, ConversationPage
 from projections.models.open_items import LooseEnds
 from projections.models.open_work import LOOSE_ENDS
-from projections.models.run_mode import read_run_state
 from projections.models.runs import RUNS, RunState
 from projections.models.timeline import TIMELINE
 from projections.models.timeline_changes import TimelineUpdate
 from projections.models.timeline_items import TimelineItem
+from projections.run_mode import read_run_state
 
 __all__ = ["ConversationEntry", "ConversationPage", "SearchHit", "Views"]
 

@@ -31,9 +31,8 @@ from eventstore import EventStore
 from eventstore.errors import NotADatabase, SchemaOutdated, SchemaTooNew
 from eventstore.log import masked
 from projections import Views
-from projections.engine.diff import compare
-from projections.engine.rebuild import rebuild
 from projections.models.timeline_items import TimelineItem
+from projections.upkeep import compare, rebuild
 
 __all__ = ["DELAY_S", "DEMO_FILE", "demo"]
 

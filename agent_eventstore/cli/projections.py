@@ -37,15 +37,15 @@ from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.cli.progress import print_document, progress_bar
 from eventstore import EventStore
 from eventstore.sql.feed import held_back
-from projections import ProjectionSet
-from projections.engine import worker
-from projections.engine.diff import DiffReport, compare
-from projections.engine.lag import status as status_of
+from projections import ProjectionSet, worker
+from projections.engine.diff import DiffReport
 from projections.engine.projection import Projection
 from projections.engine.rebuild import RebuildReport
-from projections.engine.rebuild import rebuild as rebuild_projections
 from projections.engine.set_aside import Failure
 from projections.errors import InvalidProjection
+from projections.upkeep import compare
+from projections.upkeep import rebuild as rebuild_projections
+from projections.upkeep import status as status_of
 
 __all__ = ["ENTRY_POINTS", "compared", "projections", "projections_option", "rebuilt"]
 

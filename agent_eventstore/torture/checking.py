@@ -20,7 +20,7 @@ from uuid import UUID
 from agent_eventstore.torture.plan import Ack, Batch, Delivered, Plan, deliveries, recall
 from agent_eventstore.torture.writing import open_store
 from eventstore import EventStore
-from projections.engine.diff import compare
+from projections.upkeep import compare
 
 __all__ = ["COUNTS", "Findings", "Report", "Stored", "audit_deliveries", "audit_stream", "check"]
 

@@ -39,6 +39,7 @@ from agent_eventstore.torture.writing import fold, hold, rebuild_again, tail, wr
 from eventstore import EventStore, new_id
 from eventstore.errors import StoreUnavailable
 from eventstore.sql import feed
+from projections.catalogue import PROJECTIONS
 from projections.engine.setup import install_all
 
 __all__ = [
@@ -251,7 +252,7 @@ def torment(
     setback: Setback | None = None,
 ) -> Report:
     """Let the processes work and be disturbed; the report's findings are yet without the check."""
-    install_all(store)
+    install_all(store, PROJECTIONS)
     with store.reading() as connection:
         cursor = feed.feed_end(connection)
     started, scenario = time.monotonic(), SCENARIOS[plan.scenario]

@@ -44,9 +44,9 @@ from eventstore.events.base import Clock, utc_now
 from eventstore.events.records import EventData
 from eventstore.events.values import TextPart
 from eventstore.ids import derived_id
+from projections import worker
 from projections.catalogue import PROJECTIONS
-from projections.engine import worker
-from projections.engine.rebuild import rebuild
+from projections.upkeep import rebuild
 
 __all__ = ["append", "fold", "hold", "make", "open_store", "rebuild_again", "tail", "write"]
 

@@ -21,7 +21,7 @@ from projections.context.compression.facts import Fact
 from projections.context.compression.items import Item, Message
 from projections.context.compression.shortening import Preview
 from projections.context.counting import ENCODING
-from projections.context.levels import lower
+from projections.context.levels import Lower, lower
 from projections.context.plans import Group
 from projections.context.prompts import EXCLUDED_RESULT
 from projections.context.rows import ContextRow
@@ -163,13 +163,11 @@ class GroupItem(Item):
         """Take the sizes of a group, and how well it answers the intent."""
         rows = group.rows
         tokens = group.tokens
-        if any(lower(row).shortened is not None for row in rows):
-            lasting = sum(
-                native
-                for row, native in zip(rows, group.native, strict=False)
-                if lower(row).shortened is None
-            )
-            tokens = min(tokens, total([shortened(row) for row in rows], tokenizer) + lasting)
+        lowers = [lower(row) for row in rows]
+        if any(each.shortened is not None for each in lowers):
+            pairs = zip(group.native, lowers, strict=False)
+            lasting = sum(native for native, each in pairs if each.shortened is None)
+            tokens = min(tokens, _shorter_tokens(rows, lowers, tokenizer) + lasting)
         for name, value in (
             ("_rows", rows),
             ("key", group.key),
@@ -189,6 +187,15 @@ class GroupItem(Item):
         value = make(self)
         object.__setattr__(self, name, value)
         return value
+
+
+def _shorter_tokens(
+    rows: Sequence[ContextRow], lowers: Sequence[Lower], tokenizer: Tokenizer
+) -> int:
+    if all(row.encoding == tokenizer.name for row in rows):
+        pairs = zip(rows, lowers, strict=True)
+        return sum(row.tokens if each.tokens is None else each.tokens for row, each in pairs)
+    return total([shortened(row) for row in rows], tokenizer)
 
 
 def _messages(item: GroupItem) -> tuple[Message, ...]:

@@ -93,9 +93,10 @@ _NONE = Lower()
 
 def lower(row: ContextRow) -> Lower:
     """Return the lower levels of a row, which are made once for as long as the row is held."""
-    if row.noted is None:
-        row.note(_made(row, _shorter(row)) if _has_levels(row) else _NONE)
-    found: Lower = row.noted
+    found: Lower | None = row.noted
+    if found is None:
+        found = _made(row, _shorter(row)) if _has_levels(row) else _NONE
+        row.note(found)
     return found
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from eventstore.errors import RowDamaged
 from eventstore.sql.dialect import text_out
@@ -78,16 +78,18 @@ CONTEXT_MESSAGES = ReadTable(
 class _Noting:
     """Holds one thing that was made of a row, for as long as the row itself is held."""
 
-    __slots__ = ("_noted",)
+    __slots__ = ("noted",)
+    noted: Any
 
-    @property
-    def noted(self) -> Any:
-        """What `note` was given; None before."""
-        return getattr(self, "_noted", None)
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Begin with nothing."""
+        made = super().__new__(cls)
+        object.__setattr__(made, "noted", None)
+        return made
 
     def note(self, made: Any) -> None:
         """Hold what was made of the row; it is no part of its value."""
-        object.__setattr__(self, "_noted", made)
+        object.__setattr__(self, "noted", made)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

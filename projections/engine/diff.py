@@ -19,13 +19,12 @@ from sqlalchemy import Connection, Table, exists, func, not_, select
 from eventstore import EventStore
 from eventstore.events.codec import dumps, loads
 from eventstore.sql.schema import metadata_for
-from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.engine import tables
 from projections.engine.catch_up import fold_anew
 from projections.engine.folds import Fold
 from projections.engine.follower import catch_up_behind
 from projections.engine.generations import Generation, find_live
-from projections.engine.projection import ReadTable
+from projections.engine.projection import Projection, ReadTable, named
 from projections.engine.setup import install_all
 
 __all__ = ["DiffReport", "Difference", "compare"]
@@ -65,28 +64,12 @@ def compare(
     store: EventStore,
     names: Iterable[str] | None = None,
     *,
-    projections: ProjectionSet = PROJECTIONS,
+    projections: Sequence[Projection],
     conversations: Iterable[UUID] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> DiffReport:
-    """Compare the live tables of projections with a fresh fold of all events.
-
-    Each conversation is read in one transaction with a snapshot of its own, and folded in memory.
-
-    Args:
-        store: The store.
-        names: The projections; all of them by default.
-        projections: Which there are: with the product's own, if it has any.
-        conversations: Compare these alone, as one of several processes that share the work; rows
-            of conversations that do not exist are then not looked for.
-        on_progress: Called with the events folded so far and those to be folded in all, as far
-            as they are known.
-
-    Raises:
-        UnknownProjection: A name is none of a projection.
-        ProjectionFailed: A fold raised.
-    """
-    chosen = projections.named(names)
+    """Compare the live tables with a fresh fold of all events; see `projections.upkeep`."""
+    chosen = named(projections, names)
     install_all(store, projections)
     if not store.read_only:
         catch_up_behind(store, chosen)

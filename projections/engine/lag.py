@@ -23,7 +23,6 @@ from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.feed import held_back
 from eventstore.sql.schema import metadata_for
 from eventstore.telemetry import Measurement
-from projections.catalogue import PROJECTIONS
 from projections.engine import generations
 from projections.engine.generations import Generation, find_all_live
 from projections.engine.projection import Projection
@@ -70,9 +69,7 @@ def lags(connection: AnyConnection, generations: Sequence[Generation | None]) ->
     return found
 
 
-def measure(
-    store: EventStore, projections: Sequence[Projection] = PROJECTIONS
-) -> list[Measurement]:
+def measure(store: EventStore, projections: Sequence[Projection]) -> list[Measurement]:
     """Return the lag of every projection, and what the feed holds back, as gauges read them.
 
     Nothing while the database cannot be reached: then nobody knows, and zero would be a lie.
@@ -137,9 +134,7 @@ class ProjectionStatus:
     set_aside: tuple[Failure, ...] = ()
 
 
-def status(
-    store: EventStore, projections: Sequence[Projection] = PROJECTIONS
-) -> list[ProjectionStatus]:
+def status(store: EventStore, projections: Sequence[Projection]) -> list[ProjectionStatus]:
     """Return the standing of every projection, read in one snapshot.
 
     Costs what there are conversations, and what has happened since the live generations' cursors.

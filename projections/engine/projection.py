@@ -9,11 +9,12 @@ changes what it answers raises ``version``, and the tables are built anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from eventstore.events import RecordedEvent
+from projections.errors import UnknownProjection
 from projections.tokens import Count, Tokenizer
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "ReadTable",
     "State",
     "Storage",
+    "named",
 ]
 
 State = dict[str, Any]
@@ -67,6 +69,22 @@ class Storage(Protocol):
             table: What its own columns are qualified with; those of the event with ``events``.
             dialect: ``sqlite`` or ``postgresql``.
         """
+
+
+def named(
+    projections: Iterable[Projection], names: Iterable[str] | None = None
+) -> tuple[Projection, ...]:
+    """Return the projections of these names, or all of them.
+
+    Raises:
+        UnknownProjection: One of the names is none.
+    """
+    known = {projection.name: projection for projection in projections}
+    wanted = tuple(known if names is None else names) or tuple(known)
+    for name in wanted:
+        if name not in known:
+            raise UnknownProjection(name, tuple(known))
+    return tuple(known[name] for name in dict.fromkeys(wanted))
 
 
 class Counter(Protocol):

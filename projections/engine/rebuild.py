@@ -29,12 +29,12 @@ from eventstore.sql.migrate import schema_lock
 from eventstore.sql.read import chains_stand
 from eventstore.sql.schema import metadata_for
 from eventstore.telemetry import operation
-from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.engine import generations, tables
 from projections.engine import set_aside as failures
 from projections.engine.catch_up import Begin, CatchUp, fold_anew, in_pieces
 from projections.engine.folds import is_own_fault
 from projections.engine.generations import Generation
+from projections.engine.projection import Projection, named
 from projections.engine.rebuild_pages import (
     AlreadyFolded,
     Done,
@@ -76,29 +76,13 @@ def rebuild(
     store: EventStore,
     names: Iterable[str] | None = None,
     *,
-    projections: ProjectionSet = PROJECTIONS,
+    projections: Sequence[Projection],
     workers: int = 1,
     skip_broken: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> RebuildReport:
-    """Fold all events anew into new tables and make them the live ones.
-
-    Args:
-        store: The store; an in-memory one is rebuilt by this process alone.
-        names: The projections; all of them by default.
-        projections: Which there are: with the product's own, if it has any.
-        workers: Processes that fold; 1 folds in this one. A product's own projections are pickled
-            for them: their classes must be importable.
-        skip_broken: Set aside what cannot be folded, and go on; it is in the report, and noted
-            until it has been caught up.
-        on_progress: Called with the events folded so far and those to be folded in all.
-
-    Raises:
-        UnknownProjection: A name is none of a projection.
-        ProjectionFailed: A fold raised, or an event cannot be read. The live generation stays as
-            it is, and the rebuild can be started again where it stopped.
-    """
-    chosen = projections.named(names)
+    """Fold all events anew into new tables, and go live; see `projections.upkeep`."""
+    chosen = named(projections, names)
     rebuilt = tuple(projection.name for projection in chosen)
     with operation("projections", "rebuild", level=INFO, projections=rebuilt) as told:
         started = time.perf_counter()

@@ -28,7 +28,6 @@ from sqlalchemy import Connection, Table
 from eventstore import EventStore, KeyProvider
 from eventstore.sql.dialect import Dialect
 from eventstore.sql.engines import open_engine
-from projections.catalogue import PROJECTIONS
 from projections.engine import heads
 from projections.engine import rows as row_statements
 from projections.engine.folds import Fold
@@ -101,7 +100,7 @@ def in_processes(
     """Fold pages in processes of their own, at most twice as many at a time as there are."""
     url = store.engine.url.render_as_string(hide_password=False)
     keys = None if store.keys is None else store.keys.provider
-    numbers = tuple((_told(target.projection), target.number) for target in targets)
+    numbers = tuple((target.projection, target.number) for target in targets)
     # Spawned, not forked: a connection must not be shared with a child.
     pool = ProcessPoolExecutor(
         count,
@@ -134,7 +133,7 @@ class _Worker:
 def _start(
     url: str,
     keys: KeyProvider | None,
-    numbers: tuple[tuple[str | Projection, int], ...],
+    numbers: tuple[tuple[Projection, int], ...],
     fold: FoldPage,
 ) -> None:
     # Ctrl-C is for the parent, which then ends its workers.
@@ -144,17 +143,8 @@ def _start(
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
     _Worker.store = EventStore(open_engine(url), keys=keys)
-    _Worker.targets = [Generation(_found(told), number, None) for told, number in numbers]
+    _Worker.targets = [Generation(projection, number, None) for projection, number in numbers]
     _Worker.fold = fold
-
-
-def _told(projection: Projection) -> str | Projection:
-    """Return what another process finds a projection by: one of this package's by its name."""
-    return projection.name if projection in PROJECTIONS else projection
-
-
-def _found(told: str | Projection) -> Projection:
-    return PROJECTIONS.named([told])[0] if isinstance(told, str) else told
 
 
 def _end_with_parent() -> None:

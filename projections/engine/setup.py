@@ -10,7 +10,6 @@ from sqlalchemy import Connection, Engine, inspect
 from eventstore import EventStore
 from eventstore.sql.migrate import require_free, schema_lock
 from eventstore.sql.rights import share_rights
-from projections.catalogue import PROJECTIONS
 from projections.engine import set_aside
 from projections.engine.generations import find_all_live, install, registered
 from projections.engine.projection import Projection
@@ -23,7 +22,7 @@ __all__ = ["install_all"]
 _SHARED: WeakSet[Engine] = WeakSet()
 
 
-def install_all(store: EventStore, projections: Sequence[Projection] = PROJECTIONS) -> None:
+def install_all(store: EventStore, projections: Sequence[Projection]) -> None:
     """Give each projection a live generation for this code's version, and the shared tables.
 
     One transaction under the schema lock; nothing is written when all are there.

@@ -14,9 +14,9 @@ from sqlalchemy import make_url
 
 from agent_eventstore.cli import projections
 from eventstore import EventStore
-from projections import PROJECTIONS, ProjectionSet
-from projections.engine import worker
-from projections.engine.rebuild import RebuildReport, rebuild
+from projections import PROJECTIONS, ProjectionSet, worker
+from projections.engine.rebuild import RebuildReport
+from projections.upkeep import rebuild
 from tests.cli.program import run
 
 NAMES = [each.name for each in PROJECTIONS]

@@ -19,9 +19,9 @@ from agent_eventstore import Conversation
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import DatabaseBusy, InvalidUrl, NotWritable, UnsafeTransaction
 from projections import Views
-from projections.engine import worker
-from projections.engine.diff import compare
-from projections.engine.rebuild import rebuild
+from projections import worker
+from projections.upkeep import compare
+from projections.upkeep import rebuild
 from tests.contract.facade import say, texts
 from tests.settling import settled
 

@@ -14,9 +14,9 @@ from eventstore import EventStore, new_id
 from eventstore.errors import NotWritable
 from eventstore.sql.migrate import schema_lock
 from projections import Views
-from projections.engine import worker
-from projections.engine.diff import compare
-from projections.engine.rebuild import rebuild
+from projections import worker
+from projections.upkeep import compare
+from projections.upkeep import rebuild
 from projections.errors import GenerationGone
 from tests.cli.program import run
 from tests.contract.facade import say, texts

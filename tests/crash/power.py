@@ -26,8 +26,9 @@ from pathlib import Path
 from uuid import UUID
 
 from eventstore import EventStore
-from projections.engine.diff import compare
+from projections.catalogue import PROJECTIONS
 from projections.engine.setup import install_all
+from projections.upkeep import compare
 from tests.crash.power_writer import ACKS
 
 SOURCE = Path(__file__).with_name("recording.c")
@@ -94,7 +95,7 @@ def record(directory: Path, events: int, synchronous: str) -> Path:
     build = [str(COMPILER), "-shared", "-fPIC", "-O2", "-o", str(library), str(SOURCE), "-ldl"]
     subprocess.run(build, check=True)
     with EventStore.open(f"sqlite:///{file}") as store:
-        install_all(store)
+        install_all(store, PROJECTIONS)
     shutil.copy(file, directory / "before.db")
     writing = {"LD_PRELOAD": library, "RECORDED": file, "RECORD": directory / "record"}
     subprocess.run(

@@ -39,7 +39,7 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.ids import derived_id
-from projections.engine import worker
+from projections import worker
 
 __all__ = ["TRANSCRIPTS", "fill"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from eventstore import EventStore, new_id
 from projections import Views
-from projections.engine.rebuild import rebuild
+from projections.upkeep import rebuild
 from tests.projections.support import converse, expected, stored, turn
 from tests.settling import settled
 

@@ -15,10 +15,9 @@ import pytest
 from agent_eventstore.conversation import Conversation
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, new_id
 from eventstore.errors import CannotConnect
-from projections import Views
-from projections.engine import worker
-from projections.engine.rebuild import rebuild
+from projections import Views, worker
 from projections.models.timeline import TIMELINE
+from projections.upkeep import rebuild
 from tests.contract.facade import say, texts
 from tests.failures.proxy import Place, Proxy
 from tests.postgres import fresh_database

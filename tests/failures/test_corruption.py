@@ -16,11 +16,10 @@ import pytest
 from eventstore import EventStore, new_id
 from eventstore.errors import BlobDamaged, ConversationDamaged, EventDamaged, NotADatabase
 from eventstore.events import ToolResult, UserMessage
-from projections import Views
-from projections.engine import worker
-from projections.engine.rebuild import rebuild
+from projections import Views, worker
 from projections.errors import ProjectionFailed
 from projections.models.timeline import TIMELINE
+from projections.upkeep import rebuild
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
 from tests.projections.support import converse, expected, stored

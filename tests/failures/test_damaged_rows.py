@@ -17,9 +17,9 @@ from agent_eventstore import Conversation, recover
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
 from projections import Views
-from projections.engine.diff import compare
-from projections.engine.lag import measure, status
-from projections.engine.rebuild import rebuild
+from projections.catalogue import PROJECTIONS
+from projections.engine.lag import measure
+from projections.upkeep import compare, rebuild, status
 from tests.integration.recording import ask_for_tool
 
 PLACES = [
@@ -115,7 +115,7 @@ def test_of_every_reader(recorded: Path, tmp_path: Path, place: str, value: obje
             lambda: views.context(cid),
             lambda: views.context(cid, mode="run"),
             lambda: status(store),
-            lambda: measure(store),
+            lambda: measure(store, PROJECTIONS),
             lambda: compare(store),
             lambda: rebuild(store),
             lambda: Conversation.open(store, cid),

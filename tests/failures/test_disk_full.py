@@ -19,9 +19,9 @@ from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import NotWritable
 from projections import Views
 from projections.engine import rebuild
-from projections.engine.lag import status
-from projections.engine.rebuild import rebuild as rebuild_all
 from projections.models.timeline import TIMELINE
+from projections.upkeep import rebuild as rebuild_all
+from projections.upkeep import status
 from tests.contract.facade import say, texts
 from tests.projections.support import converse, expected, stored
 

@@ -10,11 +10,10 @@ import pytest
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from projections import Views
-from projections.engine import worker
-from projections.engine.diff import compare
-from projections.engine.lag import measure, status
-from projections.engine.rebuild import rebuild
+from projections import Views, worker
+from projections.catalogue import PROJECTIONS
+from projections.engine.lag import measure
+from projections.upkeep import compare, rebuild, status
 from tests.failures.injected import Faults
 from tests.failures.struck import public, strike
 from tests.projections.support import turn
@@ -65,7 +64,7 @@ CALLS: dict[str, Callable[[World], object]] = {
 OTHERS: dict[str, Callable[[World], object]] = {
     "Views": lambda world: Views(world.store),
     "compare": lambda world: compare(world.store, ["usage"], conversations=[world.cid]),
-    "measure": lambda world: measure(world.store),
+    "measure": lambda world: measure(world.store, PROJECTIONS),
     "rebuild": lambda world: rebuild(world.store, ["usage"]),
     "rebuild that sets aside": lambda world: rebuild(world.store, ["usage"], skip_broken=True),
     "context in Run mode": lambda world: world.views.context(world.cid, mode="run"),

@@ -12,10 +12,9 @@ from sqlalchemy import make_url, text
 
 from eventstore import EventStore, new_id
 from eventstore.errors import DatabaseBusy
-from projections import Views
-from projections.engine import worker
-from projections.engine.rebuild import rebuild
+from projections import Views, worker
 from projections.models.timeline import TIMELINE
+from projections.upkeep import rebuild
 from tests.contract.facade import say, texts
 from tests.projections.support import converse, expected, stored
 

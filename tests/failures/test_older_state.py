@@ -24,11 +24,10 @@ from projections import Views
 from projections.catalogue import PROJECTIONS
 from projections.engine import follower
 from projections.engine.catch_up import CatchUp
-from projections.engine.diff import compare
 from projections.engine.follower import catch_up_behind
 from projections.engine.generations import find_all_live
-from projections.engine.rebuild import rebuild
 from projections.models.timeline import TIMELINE
+from projections.upkeep import compare, rebuild
 from tests.contract.facade import say, texts
 from tests.going_back import Backup
 from tests.integration.recording import ask, ask_for_tool

@@ -19,9 +19,8 @@ from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore.errors import CannotConnect, NotWritable
 from eventstore.sql.failures import driver_error
-from projections import Views
-from projections.engine import worker
-from projections.engine.rebuild import rebuild
+from projections import Views, worker
+from projections.upkeep import rebuild
 from tests.contract.facade import say
 from tests.integration.recording import Access, Recorder, ask, ask_for_tool, recorder
 from tests.pgbouncer import PROGRAM, PgBouncer

@@ -11,9 +11,8 @@ from sqlalchemy import make_url
 
 from eventstore import EventStore, new_id
 from eventstore.errors import NotWritable
-from projections import Views
-from projections.engine import worker
-from projections.engine.rebuild import rebuild
+from projections import Views, worker
+from projections.upkeep import rebuild
 from tests.contract.facade import say, texts
 from tests.failures.forking import forked
 from tests.projections.support import converse

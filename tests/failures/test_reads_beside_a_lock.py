@@ -15,8 +15,8 @@ from sqlalchemy import make_url, text
 from eventstore import EventStore
 from eventstore.errors import DatabaseBusy
 from projections import Views
-from projections.engine.rebuild import rebuild
 from projections.models.directory import DIRECTORY
+from projections.upkeep import rebuild
 from tests.contract.facade import say
 from tests.failures.test_locked import locked
 from tests.projections.support import converse

@@ -20,12 +20,10 @@ from agent_eventstore import unwritten
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore, new_id
 from eventstore.errors import CannotConnect, NotADatabase
-from projections import Views
+from projections import Views, worker
 from projections.engine import rebuild as rebuilding
-from projections.engine import worker
-from projections.engine.lag import status
-from projections.engine.rebuild import rebuild
 from projections.models.timeline import TIMELINE
+from projections.upkeep import rebuild, status
 from tests.contract.facade import say, texts
 from tests.postgres import PostgresServer, PostgresUnavailable, place_of_many_files
 from tests.projections.support import converse, expected, stored

@@ -14,8 +14,8 @@ from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from projections import Views
 from projections.context.compression.search import Embedding
-from projections.context.reading import bring_up
-from projections.engine.rebuild import rebuild
+from projections.context_reading import bring_up
+from projections.upkeep import rebuild
 from tests.contract.plain import PlainClient
 from tests.integration.recording import ask_for_tool
 from tests.projections.support import everything, read_all_views

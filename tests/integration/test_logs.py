@@ -12,10 +12,9 @@ from agent_eventstore import Conversation
 from agent_eventstore.recovery import recover
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, events, new_id
 from eventstore.errors import EventStoreError
-from projections import Views
-from projections.engine import worker
-from projections.engine.rebuild import rebuild
+from projections import Views, worker
 from projections.errors import ProjectionFailed
+from projections.upkeep import rebuild
 from tests.contract.plain import PlainClient
 
 SECRET = "hunter2-of-the-user"

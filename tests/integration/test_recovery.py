@@ -15,8 +15,8 @@ from eventstore.errors import WriterFenced, WrongExpectedVersion
 from eventstore.owners import Owned
 from eventstore.store import StreamId
 from projections import Views
-from projections.engine.rebuild import rebuild
 from projections.models.open_items import LooseEnds
+from projections.upkeep import rebuild
 from tests.checkers import check_openai_messages
 from tests.properties.test_context import transcripts
 from tests.properties.test_recovery import as_recorded

@@ -21,7 +21,7 @@ import pytest
 
 from eventstore import EventStore
 from projections import Views
-from projections.engine.diff import compare
+from projections.upkeep import compare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 USERS = 20

@@ -11,7 +11,8 @@ import sys
 from typing import Any
 
 from eventstore import EventStore, new_id
-from projections.engine import generations, rebuild, worker
+from projections import upkeep, worker
+from projections.engine import generations, rebuild
 from tests.projections.support import turn
 
 __all__ = ["PAGE_EVENTS", "rebuild_and_die", "work", "write"]
@@ -32,7 +33,7 @@ def rebuild_and_die(url: str, where: str, workers: int = 1) -> None:
         setattr(generations, where, die)
     with EventStore.open(url) as store:
         progress = die if where == "progress" else None
-        rebuild.rebuild(store, workers=workers, on_progress=progress)
+        upkeep.rebuild(store, workers=workers, on_progress=progress)
 
 
 def write(url: str, conversations: int, turns: int) -> None:

@@ -10,12 +10,12 @@ from agent_eventstore.cli.program import FOUND
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import BlobDamaged
-from projections import PROJECTIONS, Views
-from projections.engine import lag, worker
+from projections import PROJECTIONS, Views, worker
+from projections.engine import lag
 from projections.engine.follower import catch_up_behind
-from projections.engine.rebuild import rebuild
 from projections.engine.set_aside import Failure
 from projections.errors import ProjectionFailed
+from projections.upkeep import rebuild
 from tests.cli.program import run
 from tests.projections.support import converse, everything, expected, stored
 from tests.projections.toys import OURS, OURS_PLACE, Marked, Notes

@@ -10,8 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from eventstore import EventStore
 from eventstore import events as e
 from projections import Views
-from projections.engine.diff import compare
-from projections.engine.rebuild import rebuild
+from projections.upkeep import compare, rebuild
 from tests.projections.support import in_thread, turn, wait_until_blocked
 
 

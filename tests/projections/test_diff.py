@@ -11,10 +11,10 @@ from eventstore import EventStore, new_id
 from eventstore import events as e
 from projections import Views
 from projections.catalogue import PROJECTIONS
-from projections.engine.diff import Difference, compare
-from projections.engine.lag import status
+from projections.engine.diff import Difference
 from projections.engine.projection import Projection, ReadTable
 from projections.engine.quoting import PLACE
+from projections.upkeep import compare, status
 from tests.projections.support import everything, live_of, turn
 from tests.settling import settled
 

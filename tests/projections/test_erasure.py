@@ -13,10 +13,9 @@ from eventstore import events as e
 from projections import Views
 from projections.catalogue import PROJECTIONS
 from projections.engine.catch_up import catch_up
-from projections.engine.diff import compare
 from projections.engine.follower import catch_up_behind
 from projections.engine.generations import start_building
-from projections.engine.rebuild import rebuild
+from projections.upkeep import compare, rebuild
 from tests.projections.support import (
     converse,
     everything,

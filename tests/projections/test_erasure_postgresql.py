@@ -12,7 +12,7 @@ from eventstore.errors import NotWritable
 from eventstore.sql import traces
 from projections import Views
 from projections.context.compression.search import Embedding
-from projections.context.reading import bring_up
+from projections.context_reading import bring_up
 from tests.contract.plain import PlainClient
 from tests.projections.support import converse, everything, read_all_views
 from tests.projections.test_erasure import MARKER, marked

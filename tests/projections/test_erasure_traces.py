@@ -13,13 +13,12 @@ from sqlalchemy import make_url
 
 from eventstore import EventStore, RecordedEvent
 from eventstore import events as e
-from projections import PROJECTIONS, ProjectionSet, Views
+from projections import PROJECTIONS, ProjectionSet, Views, worker
 from projections.context.compression.search import Embedding
-from projections.context.reading import bring_up
+from projections.context_reading import bring_up
 from projections.engine import rebuild as rebuild_module
-from projections.engine import worker
 from projections.engine.projection import Change, State
-from projections.engine.rebuild import rebuild
+from projections.upkeep import rebuild
 from tests.projections.support import converse, everything, read_all_views
 from tests.projections.test_erasure import MARKER, marked
 from tests.projections.toys import Notes, Poison

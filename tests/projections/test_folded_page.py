@@ -11,7 +11,7 @@ import pytest
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.sql.dialect import dialect_of
-from projections import Views
+from projections import Views, upkeep
 from projections.catalogue import PROJECTIONS
 from projections.engine import catch_up as engine
 from projections.engine import generations, rows, tables
@@ -104,7 +104,7 @@ def test_a_rebuild_that_ended_within_a_conversation_goes_on(
     cid = converse(store, 5)
     with store.writing() as connection:
         catch_up(connection, targets, cid, before=21)
-    report = rebuilding.rebuild(store)
+    report = upkeep.rebuild(store)
     assert (1, 35) == (report.conversations, report.events)
     check(store, cid)
 
@@ -129,7 +129,7 @@ def test_rebuilds_of_several_machines_share_the_work(
     cids = [converse(store, 2) for _ in range(12)]
     url = store.engine.url.render_as_string(hide_password=False)
     with ThreadPoolExecutor(2) as machines, EventStore.open(url) as another:
-        reports = list(machines.map(rebuilding.rebuild, (store, another)))
+        reports = list(machines.map(upkeep.rebuild, (store, another)))
     check(store, *cids)
     assert len(cids) <= sum(report.conversations for report in reports)
     assert [target.number for target in targets] == [

@@ -16,12 +16,11 @@ import pytest
 from agent_eventstore.cli.program import FOUND
 from eventstore import EventStore
 from eventstore import events as e
-from projections import Views
-from projections.engine import lag, worker
+from projections import Views, upkeep, worker
 from projections.engine import rows as row_statements
-from projections.engine.rebuild import rebuild
 from projections.engine.set_aside import Failure
 from projections.errors import ProjectionFailed
+from projections.upkeep import rebuild
 from tests.cli.program import run
 from tests.planting import plant
 from tests.projections.support import converse, expected, read_all_views, stored
@@ -77,7 +76,7 @@ PLANTED = NUMBERS | NAMES
 
 
 def _noted(store: EventStore) -> list[Failure]:
-    return [failure for each in lag.status(store) for failure in each.set_aside]
+    return [failure for each in upkeep.status(store) for failure in each.set_aside]
 
 
 @pytest.mark.parametrize("number", range(len(PLANTED)), ids=list(PLANTED))

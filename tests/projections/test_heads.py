@@ -13,10 +13,10 @@ from projections.catalogue import PROJECTIONS
 from projections.engine import generations, heads
 from projections.engine.catch_up import catch_up
 from projections.engine.generations import Generation, gone
-from projections.engine.rebuild import rebuild
 from projections.errors import GenerationGone
 from projections.models.timeline import TIMELINE
 from projections.models.usage import USAGE
+from projections.upkeep import rebuild
 from tests.projections.toys import Notes
 
 

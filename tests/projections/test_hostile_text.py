@@ -11,11 +11,9 @@ import pytest
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import BlobNotFound, InvalidCursor, InvalidEvent
-from projections import Views
-from projections.engine import worker
-from projections.engine.diff import compare
-from projections.engine.rebuild import rebuild
+from projections import Views, worker
 from projections.errors import UnknownProjection, UnknownStrategy
+from projections.upkeep import compare, rebuild
 from tests.projections.support import everything, expected, stored
 from tests.settling import settled
 

@@ -18,8 +18,8 @@ from projections.context.formats import FORMATS
 from projections.context.row_cache import Memory, RecentRows
 from projections.context.rows import ContextRow
 from projections.context.source import SqlRowSource
-from projections.engine.rebuild import rebuild
 from projections.errors import BudgetInfeasible
+from projections.upkeep import rebuild
 from tests.projections.support import converse
 from tests.properties.dense import dense_histories
 

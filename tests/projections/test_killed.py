@@ -18,9 +18,7 @@ from projections.catalogue import PROJECTIONS
 from projections.engine import generations
 from projections.engine import rebuild as rebuilding
 from projections.engine.catch_up import is_current
-from projections.engine.diff import compare
-from projections.engine.lag import status
-from projections.engine.rebuild import rebuild
+from projections.upkeep import compare, rebuild, status
 from tests.projections.children import PAGE_EVENTS, rebuild_and_die
 from tests.projections.processes import kill, start
 from tests.projections.support import converse, everything, expected, stored

@@ -11,11 +11,10 @@ from sqlalchemy import make_url, text
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.sql.feed import HeldBack, held_back
-from projections import PROJECTIONS, Views
-from projections.engine import worker
+from projections import PROJECTIONS, Views, worker
 from projections.engine.follower import catch_up_behind
-from projections.engine.lag import Lag, status
-from projections.engine.rebuild import rebuild
+from projections.engine.lag import Lag
+from projections.upkeep import rebuild, status
 from tests.postgres import PostgresServer, place_of_many_files
 from tests.settling import settled
 

@@ -13,7 +13,7 @@ from eventstore import events as e
 from eventstore.sql.types import json_out
 from projections import Views
 from projections.context import ContextSettings, ContextView, levels
-from projections.engine.rebuild import rebuild
+from projections.upkeep import rebuild
 
 WHOLE = ContextSettings(steps=False)
 ORDERS = json.dumps([{"order_id": f"#W23781{n}", "status": "delivered"} for n in range(9)])

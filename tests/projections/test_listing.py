@@ -13,8 +13,7 @@ from eventstore import events as e
 from eventstore.errors import InvalidCursor
 from projections import Views
 from projections.engine import follower
-from projections.engine.diff import compare
-from projections.engine.rebuild import rebuild
+from projections.upkeep import compare, rebuild
 from tests.projections.support import converse, statements
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)

@@ -15,11 +15,12 @@ from eventstore import EventStore, erasure, new_id, quoting
 from eventstore import events as e
 from eventstore import quoting as surveying
 from eventstore.erasure import erasure_lock
-from projections import Views
+from projections import Views, upkeep, worker
+from projections import context_reading as reading
 from projections.catalogue import PROJECTIONS
-from projections.context import reading, search_index
-from projections.context.reading import bring_up
-from projections.engine import catch_up, heads, rebuild, rows, worker
+from projections.context import search_index
+from projections.context_reading import bring_up
+from projections.engine import catch_up, heads, rows
 from projections.engine.catch_up import CatchUp
 from projections.engine.folds import Fold
 from projections.engine.follower import catch_up_behind
@@ -54,7 +55,7 @@ WAYS: dict[str, Catching] = {
     "context": appended_since,
     "context in run mode": lambda store, cid: Views(store).context(cid, mode="run"),
     "worker": lambda store, _: worker.run(store, once=True),
-    "rebuild": lambda store, _: rebuild.rebuild(store),
+    "rebuild": lambda store, _: upkeep.rebuild(store),
     "search": lambda store, cid: bring_up(store, cid),
 }
 

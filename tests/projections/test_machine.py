@@ -16,16 +16,15 @@ from eventstore import EventStore, RecordedEvent, new_id
 from eventstore import events as e
 from eventstore.errors import EventsShared
 from eventstore.events import Meta, NewEvent, Payload, UserMessage
-from projections import ProjectionSet, Views
+from projections import ProjectionSet, Views, worker
 from projections.engine import catch_up as engine_module
-from projections.engine import follower, worker
+from projections.engine import follower
 from projections.engine import rebuild as rebuild_module
 from projections.engine.catch_up import catch_up
-from projections.engine.diff import compare
 from projections.engine.follower import catch_up_behind
 from projections.engine.projection import Change, State
-from projections.engine.rebuild import rebuild
 from projections.errors import ProjectionFailed
+from projections.upkeep import compare, rebuild
 from tests.projections.support import expected, live_of, read_all_views, stored, turn
 from tests.projections.toys import Notes, Poison
 from tests.properties.histories import metas, payloads

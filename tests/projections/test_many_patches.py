@@ -10,10 +10,9 @@ from sqlalchemy.event import listen
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from projections import Views
+from projections import Views, worker
 from projections.catalogue import PROJECTIONS
 from projections.context import CONTEXT
-from projections.engine import worker
 from projections.engine.catch_up import catch_up
 from projections.engine.folding import not_yet_within
 from projections.engine.folds import PatchedRows, RowBuffer

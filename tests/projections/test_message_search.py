@@ -9,9 +9,8 @@ import pytest
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from projections import Views
-from projections.engine.diff import compare
-from projections.engine.rebuild import rebuild
 from projections.models.words import snippet_of, terms_of, words_of
+from projections.upkeep import compare, rebuild
 from tests.projections.support import everything
 
 SAID = {

@@ -11,12 +11,9 @@ import pytest
 from agent_eventstore.cli import projections
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from projections import PROJECTIONS, Column, Projection, ProjectionSet, ReadTable, Views
-from projections.engine import worker
-from projections.engine.diff import compare
-from projections.engine.lag import status
-from projections.engine.rebuild import rebuild
+from projections import PROJECTIONS, Column, Projection, ProjectionSet, ReadTable, Views, worker
 from projections.errors import InvalidProjection, UnknownProjection
+from projections.upkeep import compare, rebuild, status
 from tests.cli.program import run
 from tests.projections.toys import NOTES, Notes
 

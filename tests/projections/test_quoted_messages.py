@@ -17,7 +17,7 @@ from eventstore.events import Payload
 from eventstore.sql.types import json_out
 from projections import Views
 from projections.context.fold import CONTEXT
-from projections.engine.diff import compare
+from projections.upkeep import compare
 from tests.projections.support import everything, expected, live_of, stored
 
 LONG = "It was a dark and stormy night; the rain fell in torrents. " * 20

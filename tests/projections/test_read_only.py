@@ -12,9 +12,7 @@ from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound, NotWritable
 from projections import Views
-from projections.engine.diff import compare
-from projections.engine.lag import status
-from projections.engine.rebuild import rebuild
+from projections.upkeep import compare, rebuild, status
 from tests.projections.support import converse, everything, read_all_views
 
 

@@ -18,12 +18,11 @@ from projections.engine import catch_up as engine
 from projections.engine import generations
 from projections.engine import rebuild as rebuilding
 from projections.engine.catch_up import catch_up
-from projections.engine.diff import compare
 from projections.engine.follower import catch_up_behind
-from projections.engine.lag import status
-from projections.engine.rebuild import rebuild as rebuild_all
 from projections.errors import ProjectionFailed, UnknownProjection
 from projections.models.timeline import TIMELINE
+from projections.upkeep import compare, status
+from projections.upkeep import rebuild as rebuild_all
 from tests.projections.support import converse, everything, expected, live_of, stored, turn
 from tests.projections.toys import Poisoned
 

@@ -12,9 +12,9 @@ from eventstore import DirectoryKeys, EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import KeyUnavailable
 from projections import Views
-from projections.engine.rebuild import rebuild
 from projections.engine.set_aside import noted
-from projections.engine.worker import run
+from projections.upkeep import rebuild
+from projections.worker import run
 from tests.projections.support import converse, everything, read_all_views
 
 LONG = "It was a dark and stormy night; the rain fell in torrents. " * 20

@@ -15,10 +15,10 @@ from projections import Views
 from projections.context import CONTEXT, ContextSettings, search_index, search_tables
 from projections.context.compression import Embedding, Hybrid, Retrieval, VectorSearch
 from projections.context.plans import groups_of
-from projections.context.reading import bring_up
 from projections.context.search import SearchableRows, SearchBehind, SqlSearch, StoredVectors
 from projections.context.search_tables import item_to_search, search_in_memory
 from projections.context.source import SqlRowSource
+from projections.context_reading import bring_up
 from projections.errors import EmbeddingFailed
 from tests.projections.support import everything, in_thread, live_of, turn
 

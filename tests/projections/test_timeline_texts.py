@@ -15,9 +15,9 @@ from eventstore import EventStore, RecordedEvent, new_id
 from eventstore import events as e
 from eventstore.events import Payload
 from projections import Views
-from projections.engine.diff import compare
 from projections.engine.folding import one_line
 from projections.models.timeline import TIMELINE
+from projections.upkeep import compare
 from tests.projections.support import expected, live_of, stored
 from tests.unit.projections.history import apply, fold
 

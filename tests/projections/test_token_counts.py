@@ -15,13 +15,12 @@ from eventstore import events as e
 from projections import Views
 from projections.catalogue import PROJECTIONS
 from projections.engine.catch_up import catch_up
-from projections.engine.diff import compare
 from projections.engine.generations import start_building
-from projections.engine.rebuild import rebuild
 from projections.tokens import Tokenizer, count_message
 from projections.tokens import counts as token_counts
 from projections.tokens import text as tokens_text
 from projections.tokens.counts import TABLE, TokenCounts
+from projections.upkeep import compare, rebuild
 from tests.projections.support import converse, everything, read_all_views, statements, stored
 
 O200K = Tokenizer("o200k_base")

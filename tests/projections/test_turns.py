@@ -12,7 +12,7 @@ from eventstore import events as e
 from projections import Views
 from projections.context import CONTEXT
 from projections.engine import heads
-from projections.engine.rebuild import rebuild
+from projections.upkeep import rebuild
 from tests.projections.support import converse, expected, live_of, stored
 
 

@@ -10,11 +10,10 @@ from eventstore import events as e
 from projections import ProjectionSet, Views
 from projections.engine import generations
 from projections.engine.catch_up import catch_up
-from projections.engine.diff import compare
 from projections.engine.follower import catch_up_behind
 from projections.engine.projection import Projection
-from projections.engine.rebuild import rebuild
 from projections.models.timeline import TIMELINE, TimelineProjection
+from projections.upkeep import compare, rebuild
 from tests.projections.support import converse, everything, live_of
 from tests.projections.toys import Notes
 

@@ -11,12 +11,10 @@ from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import CannotConnect
 from eventstore.sql.watch import Watch
-from projections import Views
+from projections import Views, worker
 from projections.catalogue import PROJECTIONS
-from projections.engine import worker
 from projections.engine.catch_up import PIECE
-from projections.engine.diff import compare
-from projections.engine.lag import status
+from projections.upkeep import compare, status
 from tests.postgres import PostgresServer
 from tests.projections.children import work, write
 from tests.projections.processes import kill, start

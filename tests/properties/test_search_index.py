@@ -11,10 +11,10 @@ from eventstore import EventStore, new_id
 from eventstore.events import Payload
 from projections import Views
 from projections.context import CONTEXT
-from projections.context.reading import bring_up
 from projections.context.search import SqlSearch
 from projections.context.search_tables import search_in_memory
 from projections.context.source import SqlRowSource
+from projections.context_reading import bring_up
 from projections.engine.generations import find_live
 from tests.properties.histories import payloads
 

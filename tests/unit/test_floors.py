@@ -92,3 +92,39 @@ def test_context_may_import_compression(copy: Path) -> None:
     run = lint(copy)
 
     assert 0 == run.returncode, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "imported", "contract"),
+    [
+        ("projections.engine", "projections.catalogue", "The engine knows no model"),
+        ("projections.engine", "projections.models.usage", "The engine knows no model"),
+        ("projections.engine", "projections.context.fold", "The engine knows no model"),
+        ("projections.tokens", "projections.engine.heads", "The engine knows no model"),
+        ("projections.models", "projections.context.rows", "The engine knows no model"),
+        ("projections.context", "projections.models.runs", "The engine knows no model"),
+        ("projections.context", "projections.views", "The engine knows no model"),
+    ],
+)
+def test_the_read_side_has_floors_too(
+    copy: Path, module: str, imported: str, contract: str
+) -> None:
+    """What folds knows nothing of what is folded, nor of those who ask."""
+    add_import(copy, module, imported)
+
+    run = lint(copy)
+
+    assert 1 == run.returncode
+    assert f"{contract}, and no model the context BROKEN" in run.stdout
+    assert f"{module}.spoilt -> {imported}" in run.stdout
+
+
+def test_one_model_may_not_import_another(copy: Path) -> None:
+    """Each can be rebuilt, and understood, without the others."""
+    model = copy / "projections" / "models" / "tool_calls.py"
+    model.write_text(model.read_text("utf-8") + "\nimport projections.models.usage\n", "utf-8")
+
+    run = lint(copy)
+
+    assert 1 == run.returncode
+    assert "Models know nothing of each other BROKEN" in run.stdout

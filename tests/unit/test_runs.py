@@ -14,8 +14,8 @@ from eventstore.events import RunEnd, RunStepEnd, SystemInstruction, UserMessage
 from projections.context import Injection
 from projections.errors import BudgetInfeasible
 from projections.models.open_items import OpenToolCall
-from projections.models.run_mode import injections
 from projections.models.runs import RUNS, NodeRow, RunState
+from projections.run_mode import injections
 from projections.tokens import count_messages, tokenizer_for
 from tests.unit.context.log import Log
 from tests.unit.projections.history import CONVERSATION, START, apply, fold, history

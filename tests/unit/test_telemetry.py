@@ -21,10 +21,9 @@ from sqlalchemy import make_url
 
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, events, new_id, telemetry
 from eventstore.errors import WrongExpectedVersion
-from projections import PROJECTIONS, Views
-from projections.engine import worker
+from projections import PROJECTIONS, Views, worker
 from projections.engine.lag import measure
-from projections.engine.rebuild import rebuild
+from projections.upkeep import rebuild
 from tests.cli.program import ROOT
 
 HELLO = events.UserMessage.text("hello")
@@ -209,7 +208,7 @@ def test_the_lag_is_that_of_the_log(sent: Collector, store: EventStore) -> None:
     store.append(new_id(), [HELLO])
     found = {
         (each.gauge, each.attributes.get("eventstore.projection")): each.value
-        for each in measure(store)
+        for each in measure(store, PROJECTIONS)
     }
     assert 1 == found["eventstore.projection.lag", "timeline"]
     assert 0 <= found["eventstore.projection.lag.duration", "timeline"]
@@ -222,7 +221,7 @@ def test_no_lag_is_told_while_nobody_knows(tmp_path: Path) -> None:
     with EventStore.open(f"sqlite:///{path}") as store:
         store.close()
         path.write_bytes(b"no database" * 1_000)
-        assert [] == measure(store)
+        assert [] == measure(store, PROJECTIONS)
 
 
 def test_the_user_and_the_password_are_no_attributes() -> None:
@@ -240,11 +239,11 @@ PLAIN = """
 import sys
 {before}
 from eventstore import EventStore, events, new_id, telemetry
-import projections.engine.worker
+import projections.worker
 {absent}
 with EventStore.open("sqlite://") as store:
     store.append(new_id(), [events.UserMessage.text("hello")])
-    projections.engine.worker.run(store, once=True)
+    projections.worker.run(store, once=True)
 print(telemetry._recorder is not None, "opentelemetry" in sys.modules)
 """
 

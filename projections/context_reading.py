@@ -57,10 +57,10 @@ from projections.engine.generations import Generation, find_live, gone
 from projections.engine.heads import Head
 from projections.engine.projection import Projection
 from projections.errors import EmbeddingFailed, GenerationGone
-from projections.models.run_mode import injections, read_run_state
 from projections.models.runs import RUNS
 from projections.reading import read_current, read_on_driver, read_past
 from projections.replica import Copy
+from projections.run_mode import injections, read_run_state
 
 __all__ = ["ContextReading", "bring_up", "searched", "sent"]
 

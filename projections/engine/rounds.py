@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -29,16 +29,16 @@ from eventstore.errors import CannotConnect, DatabaseBusy, KeyUnavailable
 from eventstore.log import get_logger
 from eventstore.sql.watch import Watch
 from eventstore.telemetry import observing
-from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.engine.follower import catch_up_behind, retry_set_aside
 from projections.engine.generations import gone
 from projections.engine.lag import measure
+from projections.engine.projection import Projection
 from projections.engine.setup import install_all
 from projections.errors import GenerationGone
 
 __all__ = ["run"]
 
-_log = get_logger("projections.engine.worker")
+_log = get_logger("projections.worker")
 _AT_LEAST_EVERY_S = 5.0
 _LOOKS = 10
 _RESTS = 3
@@ -51,37 +51,13 @@ _LONGEST_WAIT_S = 10.0
 def run(
     store: EventStore,
     *,
-    projections: ProjectionSet = PROJECTIONS,
+    projections: Sequence[Projection],
     once: bool = False,
     poll_interval_s: float = 0.02,
     stop: threading.Event | None = None,
     on_round: Callable[[int], None] | None = None,
 ) -> int:
-    """Catch up whatever is behind, again and again; return how many conversations were.
-
-    While nothing happens it asks one short query at each interval, however many conversations
-    there are. A conversation that cannot be folded is set aside, and tried again when it gains
-    events or a worker starts. While the database is away or busy, the worker waits, for longer
-    each time, up to ten seconds. While it runs, it has OpenTelemetry's gauges of the lag read.
-
-    Args:
-        store: The store to follow.
-        projections: Which are kept warm: with the product's own, if it has any.
-        once: Return when nothing is behind any more.
-        poll_interval_s: How long to wait before the next look when nothing has happened, in
-            seconds; after a round that took longer, as long as that. On SQLite it also waits
-            after rounds that had something to do, three times as long as they took, half a second
-            at most, and within a round after each transaction: whoever goes on and on there keeps
-            all others from writing.
-        stop: Return soon after this is set, also in the midst of a round.
-        on_round: Called after each round with the number of conversations caught up; 0 for one
-            that failed.
-
-    Raises:
-        StoreUnavailable: The database cannot be written; with ``once`` also if it is away or busy.
-        KeyUnavailable: There are sealed conversations, and no keys; with ``once`` also if their
-            provider is away.
-    """
+    """Catch up whatever is behind, again and again; see `projections.worker`."""
     stop = stop or threading.Event()
     on_round = on_round or (lambda _: None)
     total = 0
@@ -114,7 +90,7 @@ class _Rounds:
     def __init__(
         self,
         store: EventStore,
-        projections: ProjectionSet,
+        projections: Sequence[Projection],
         watch: Watch,
         on_round: Callable[[int], None],
         stop: threading.Event,
