@@ -45,7 +45,7 @@ VIEWS: dict[str, Callable[[Any, UUID], Any]] = {
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let reads wait for a lock for 20 ms."""
-    for module in ("reading", "context.reading"):
+    for module in ("reading", "context_reading"):
         monkeypatch.setattr(f"projections.{module}.PATIENCE_MS", 20)
 
 
