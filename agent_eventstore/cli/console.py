@@ -168,7 +168,7 @@ def call(name: str | None, arguments: Any) -> str:
 _FRAME = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 
 _STYLES = {
-    **dict.fromkeys(("success", "complete", "completed", "ok", "kept"), "green"),
+    **dict.fromkeys(("success", "complete", "completed", "ok", "kept", "full"), "green"),
     **dict.fromkeys(("failed", "error", "destroyed", "timeout", "network", "provider"), "red"),
     **dict.fromkeys(("cancelled", "interrupted", "outcome_unknown"), "yellow"),
     **dict.fromkeys(("aborted", "max_steps"), "yellow"),

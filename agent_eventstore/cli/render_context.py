@@ -44,12 +44,12 @@ __all__ = [
 
 _ROLES = {"user": "bold", "assistant": "cyan", "tool": "dim", "system": "magenta"}
 _STATUSES = {"normal": "green", "warning": "yellow", "compressing": "magenta"}
-_ACTIONS = ("kept", "shortened", "summarised", "dropped")
+_LEVELS = ("full", "shortened", "facts", "dropped")
 _LONGEST_BAR = 60  # cells
 _FRONT = ("system", "notebook")
 EXPLAINED = (
-    "An entry is one message, or an answer of the model with the results of its tool calls. Of "
-    "what is summarised, one message, the digest, tells the facts. All texts stay whole in the "
+    "An entry is one message, or an answer of the model with the results of its tool calls. Where "
+    "only facts are left, one message, the digest, tells them. All texts stay whole in the "
     "events of the first column: `eventstore events CID --json`."
 )
 """What the ledger's words mean."""
@@ -111,10 +111,8 @@ def context_summary(view: ContextView) -> str:
         previews = any(entry.full_aliases for entry in view.ledger)
         told = "large tool outputs as previews, the rest whole" if previews else "whole"
         return f"{size}\neverything is there, {told}"
-    found: Counter[str] = Counter(
-        entry.action for entry in view.ledger if entry.version is not None
-    )
-    told = ", ".join(f"{found[action]} {action}" for action in _ACTIONS if found[action])
+    found: Counter[str] = Counter(entry.level for entry in view.ledger if entry.version is not None)
+    told = ", ".join(f"{found[level]} {level}" for level in _LEVELS if found[level])
     older = any(entry.version is None for entry in view.ledger)
     return f"{size}\n{told}" + ("; what is beyond the limit was not looked at" if older else "")
 
@@ -126,7 +124,7 @@ def ledger_table(view: ContextView, said: Mapping[int, str]) -> Table:
         view: The request.
         said: How events begin, by version; see `spoken_version`.
     """
-    columns = (number("event"), flexible("message", fold=True), fixed("action"), number("tokens"))
+    columns = (number("event"), flexible("message", fold=True), fixed("level"), number("tokens"))
     table = grid(*columns)
     composed = iter(view.policy.get("system", ()))
     for entry in view.ledger:
@@ -136,12 +134,12 @@ def ledger_table(view: ContextView, said: Mapping[int, str]) -> Table:
         table.add_row(
             cell(_events(entry)),
             _entry(entry, words),
-            status_cell(entry.action),
+            status_cell(entry.level),
             cell(_tokens(entry)),
         )
     rest = view.tokens.tokens - sum(entry.tokens_after for entry in view.ledger)
     if rest > 0:
-        heading = any(entry.action == "summarised" for entry in view.ledger)
+        heading = any(entry.level == "facts" for entry in view.ledger)
         named = "tools, request overhead" + ", heading of the digest" * heading
         table.add_row(cell("-"), cell(named, "dim"), cell(""), cell(count(rest)))
     return table
@@ -149,16 +147,16 @@ def ledger_table(view: ContextView, said: Mapping[int, str]) -> Table:
 
 def runs_table(ledger: Sequence[LedgerEntry]) -> Table:
     """Return the account in short: one row for all neighbours that met the same end."""
-    columns = (number("entries"), flexible("why", fold=True), fixed("action"), number("tokens"))
+    columns = (number("entries"), flexible("why", fold=True), fixed("level"), number("tokens"))
     table = grid(*columns)
-    for action, entries in groupby(ledger, key=lambda entry: entry.action):
+    for level, entries in groupby(ledger, key=lambda entry: entry.level):
         run = list(entries)
         reasons = dict.fromkeys(entry.reason.removeprefix("mandatory: ") for entry in run)
         before = sum(entry.tokens_before or 0 for entry in run)
         after = sum(entry.tokens_after for entry in run)
-        tokens = count(before) if action == "kept" else f"{count(before)} → {count(after)}"
+        tokens = count(before) if level == "full" else f"{count(before)} → {count(after)}"
         table.add_row(
-            cell(len(run)), cell("; ".join(reasons), "dim"), status_cell(action), cell(tokens)
+            cell(len(run)), cell("; ".join(reasons), "dim"), status_cell(level), cell(tokens)
         )
     return table
 
@@ -167,7 +165,7 @@ def _entry(entry: LedgerEntry, words: str) -> RenderableType:
     kind = "everything older" if entry.version is None else entry.kind
     first = Text.assemble((kind, _ROLES.get(entry.kind, "")), f"  {shown(words)}" if words else "")
     first.no_wrap, first.overflow = True, "ellipsis"
-    reason = "" if entry.action == "kept" and entry.reason == "fits whole" else entry.reason
+    reason = "" if entry.level == "full" and entry.reason == "fits whole" else entry.reason
     told = "; ".join(filter(None, (reason, *entry.full_aliases)))
     return Group(first, cell(told, "dim")) if told else first
 
@@ -182,7 +180,7 @@ def _events(entry: LedgerEntry) -> str:
 
 def _tokens(entry: LedgerEntry) -> str:
     before = "?" if entry.tokens_before is None else count(entry.tokens_before)
-    return before if entry.action == "kept" else f"{before} → {count(entry.tokens_after)}"
+    return before if entry.level == "full" else f"{before} → {count(entry.tokens_after)}"
 
 
 def spoken_version(entry: LedgerEntry) -> int | None:

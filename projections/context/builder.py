@@ -278,13 +278,13 @@ class _Builder:
     def _in_chars(self, front: Sequence[Group], chosen: Plan) -> Plan:
         """Return a plan without a digest that has more characters than what it stands for."""
         most = self._budget.max_chars
-        if most is None or all(each.level != "gist" for each in chosen.groups):
+        if most is None or all(each.level != "facts" for each in chosen.groups):
             return chosen
         if sum(chars_of(row.message) for row in self._rows(front, chosen)) <= most:
             return chosen
         told = "no room for its facts within max_chars"
         groups = (
-            Planned.dropped(each.group, told) if each.level == "gist" else each
+            Planned.dropped(each.group, told) if each.level == "facts" else each
             for each in chosen.groups
         )
         return replace(chosen, groups=tuple(groups))
@@ -293,12 +293,12 @@ class _Builder:
         rows = [row for group in front for row in group.rows]
         digest = told = digest_row(chosen, self._tokenizer, paths=self._paths)
         for planned in chosen.groups:
-            if planned.level == "gist" and digest is not None:
+            if planned.level == "facts" and digest is not None:
                 rows.append(digest)
                 digest = None
-            elif planned.level == "live":
+            elif planned.level == "full":
                 rows += planned.group.rows
-            elif planned.level == "summary":
+            elif planned.level == "shortened":
                 rows += map(shortened, planned.group.rows)
         if self._paths:
             return rows

@@ -213,7 +213,7 @@ def _facts(item: GroupItem) -> tuple[Fact, ...]:
     return tuple(found.values())
 
 
-def _gist(item: GroupItem) -> str | None:
+def _told(item: GroupItem) -> str | None:
     given = (row.given.get("facts") for row in item._rows if row.given)
     return "\n".join(filter(None, given)) or None
 
@@ -228,7 +228,7 @@ _MADE: dict[str, Callable[[GroupItem], Any]] = {
     "messages": _messages,
     "shorter": _shorter,
     "facts": _facts,
-    "gist": _gist,
+    "told": _told,
     "label": _label,
 }
 

@@ -214,7 +214,7 @@ class _Planner:
 
     def _fits(self, plan: Plan, more: int = 0) -> bool:
         size = self._fixed + sum(map(_tokens, plan.groups)) + more
-        if "gist" in map(_level, plan.groups):
+        if "facts" in map(_level, plan.groups):
             size += header_tokens(DIGEST_HEADER, self._tokenizer)
         return bool(size <= self._limit)
 
@@ -337,7 +337,7 @@ class _Planner:
             items,
             # Of what is left out in any case, the facts may be told.
             chain(
-                (Reduction(n, "gist", why=g.why) for n, g in enumerate(groups) if g.left_out),
+                (Reduction(n, "facts", why=g.why) for n, g in enumerate(groups) if g.left_out),
                 reductions,
             ),
             fixed=self._fixed,

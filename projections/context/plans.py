@@ -56,9 +56,9 @@ class Planned:
         group: The group, whole.
         level: The level of detail that is sent.
         item: The group as a strategy sees it; None where none was asked.
-        facts: At the level ``gist``, the facts that the digest tells.
+        facts: At the level ``facts``, the facts that the digest tells.
         why: Why it lost detail; empty if it did not.
-        tokens: Of what is sent; of a gist, those of its line.
+        tokens: Of what is sent; of facts, those of its line.
     """
 
     group: Group
@@ -73,7 +73,7 @@ class Planned:
         """Return a group that is sent as it is, if it can be sent at all."""
         if group.left_out:
             return cls.dropped(group, group.why)
-        return cls(group, "live", group.tokens)
+        return cls(group, "full", group.tokens)
 
     @classmethod
     def dropped(cls, group: Group, why: str) -> Planned:
@@ -104,7 +104,7 @@ class Plan:
     def trimmed(self) -> bool:
         """Whether the budget made anything lose detail."""
         return not self.all_read or any(
-            each.level != "live" or each.group.whole is not None for each in self.groups
+            each.level != "full" or each.group.whole is not None for each in self.groups
         )
 
 
@@ -342,8 +342,8 @@ def in_part(plan: Plan) -> Iterator[tuple[str, int, bool]]:
                 continue
             call = call_id(row.version, row.part - 1)
             # Also what is sent as it stands may stand there as a preview.
-            if planned.level != "live" or f"{_PLACE}{call}." in str(row.message.get("content")):
-                yield call, row.result_version, planned.level == "gist"
+            if planned.level != "full" or f"{_PLACE}{call}." in str(row.message.get("content")):
+                yield call, row.result_version, planned.level == "facts"
 
 
 def without_path(row: ContextRow, tokenizer: Tokenizer) -> ContextRow:

@@ -1,6 +1,6 @@
 """`ContextView`: the messages of a request, their ledger and account, the digest of what is left.
 
-The message that holds the gists: what earlier messages named, a line for each.
+The message that holds the facts: what earlier messages named, a line for each.
 
 The account of a request: what became of each message, why, and where the whole of it is.
 
@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from eventstore.events.codec import dumps
 from projections.context import detail
@@ -27,7 +27,7 @@ from projections.context.prompts import DIGEST_HEADER, DIGEST_TITLE
 from projections.context.rows import ContextRow
 from projections.tokens import Count, Tokenizer
 
-__all__ = ["Account", "Action", "ContextView", "LedgerEntry", "digest_of", "digest_row"]
+__all__ = ["Account", "ContextView", "LedgerEntry", "digest_of", "digest_row"]
 
 
 def digest_row(plan: Plan, tokenizer: Tokenizer, *, paths: bool = True) -> ContextRow | None:
@@ -35,7 +35,7 @@ def digest_row(plan: Plan, tokenizer: Tokenizer, *, paths: bool = True) -> Conte
 
     With ``paths`` it tells where the whole of an output is.
     """
-    told = [each for each in plan.groups if each.level == "gist"]
+    told = [each for each in plan.groups if each.level == "facts"]
     if not told:
         return None
     lines = (digest_line(each.item, each.facts) for each in told if each.item is not None)
@@ -56,16 +56,6 @@ def digest_row(plan: Plan, tokenizer: Tokenizer, *, paths: bool = True) -> Conte
     )
 
 
-Action = Literal["kept", "shortened", "summarised", "dropped"]
-
-_ACTIONS: dict[Level, Action] = {
-    "live": "kept",
-    "summary": "shortened",
-    "gist": "summarised",
-    "dropped": "dropped",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """What became of one group of messages, or of all that nobody has looked at.
@@ -73,8 +63,8 @@ class LedgerEntry:
     Attributes:
         version: The version that the group stands at; None for all that is older.
         kind: Kind of the group's first message; ``older`` for all that is older.
-        action: ``kept`` as it is; ``shortened`` to less detail; ``summarised`` to its facts, in
-            the digest; or ``dropped``.
+        level: The level of detail: ``full``, ``shortened``, its ``facts`` in the digest, or
+            ``dropped``.
         tokens_before: In full; None where nobody has looked.
         tokens_after: In the request.
         reason: Why, in a few words.
@@ -84,7 +74,7 @@ class LedgerEntry:
 
     version: int | None
     kind: str
-    action: Action
+    level: Level
     tokens_before: int | None
     tokens_after: int
     reason: str
@@ -130,16 +120,16 @@ class Account:
 def _entry(planned: Planned, recalled: bool = False) -> LedgerEntry:
     group = planned.group
     whole = group.whole or group
-    action, reason = _ACTIONS[planned.level], planned.why
-    if action == "kept" and whole is not group:
-        action, reason = "shortened", group.why
-    if reason and group.label and action != "dropped":
+    level, reason = planned.level, planned.why
+    if level == "full" and whole is not group:
+        level, reason = "shortened", group.why
+    if reason and group.label and level != "dropped":
         reason = f"mandatory: {group.label}; {reason}"
     kept = "retrieved: answers the latest user message" if recalled else _why_kept(group)
     return LedgerEntry(
         version=group.key[0],
         kind=group.kind,
-        action=action,
+        level=level,
         tokens_before=whole.tokens,
         tokens_after=planned.tokens,
         reason=reason or kept,

@@ -226,7 +226,7 @@ def test_the_tokens_of_the_ledger_add_up(imported: str, weather: str) -> None:
     """The last row has what is no message."""
     lines = run("context", weather, "--explain", url=imported).out.splitlines()
     total = run("context", weather, "--json", url=imported).document["tokens"]["tokens"]
-    kept = [int(line.split()[-1]) for line in lines if "  kept  " in line]
+    kept = [int(line.split()[-1]) for line in lines if "  full  " in line]
     [rest] = [int(line.split()[-1]) for line in lines if "request overhead" in line]
 
     assert total == sum(kept) + rest

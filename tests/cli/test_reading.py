@@ -152,7 +152,7 @@ def test_context_within_a_budget(imported: str, weather: str) -> None:
     """Within a budget older messages are dropped, and the account says so."""
     view = run("context", weather, "--max-tokens", "45", "--json", url=imported).document
     assert view["tokens"]["tokens"] <= 45
-    assert "dropped" in [each["action"] for each in view["ledger"]]
+    assert "dropped" in [each["level"] for each in view["ledger"]]
 
 
 def test_context_explained(imported: str, weather: str) -> None:

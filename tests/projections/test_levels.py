@@ -71,7 +71,7 @@ def test_what_one_process_made_serves_another(
 def test_few_are_not_worth_a_transaction(store: EventStore, cid: UUID) -> None:
     """They are made again sooner."""
     talk(store, cid, exchanges=3)
-    assert {"kept"} != {entry.action for entry in trimmed(store, cid).ledger}
+    assert {"full"} != {entry.level for entry in trimmed(store, cid).ledger}
     assert 0 == kept(store)
 
 

@@ -297,7 +297,7 @@ def test_the_ledger_says_what_was_retrieved(store: EventStore, views: Views, cid
     """With its reason; what lies between it and the newest groups is older than these."""
     talk(store, cid, "Hello", "Hello", FACT, "Noted.", *small_talk(1_000), QUESTION)
     view = views.context(cid, max_tokens=600, strategy="retrieval", settings=EACH)
-    reasons = {entry.version: entry.reason for entry in view.ledger if entry.action == "kept"}
+    reasons = {entry.version: entry.reason for entry in view.ledger if entry.level == "full"}
     assert "retrieved: answers the latest user message" == reasons[3]
 
 
@@ -307,7 +307,7 @@ def test_a_larger_budget_never_keeps_less(store: EventStore, views: Views, cid: 
     kept: set[int] = set()
     for budget in (100, 200, 400, 1_000, 3_000, 5_000, 7_000, 9_000, 12_000):
         view = views.context(cid, max_tokens=budget, strategy="retrieval", settings=EACH)
-        now = {entry.version for entry in view.ledger if entry.action == "kept" and entry.version}
+        now = {entry.version for entry in view.ledger if entry.level == "full" and entry.version}
         assert kept <= now
         kept = now
     assert 505 == len(kept)

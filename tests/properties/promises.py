@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 STRATEGIES = strategies()
-LEVELS = ("dropped", "gist", "summary", "live")
+LEVELS = ("dropped", "facts", "shortened", "full")
 _LINE_END = 1
 _FIELDS = {
     "openai_responses": ("instructions", "input"),
@@ -194,8 +194,8 @@ def assert_accounted(rows: Sequence[ContextRow], view: ContextView) -> None:
     assert older or not there - told
     for entry in ledger:
         assert entry.reason
-        assert (entry.action == "dropped") == (entry.tokens_after == 0)
-        if entry.action == "kept":
+        assert (entry.level == "dropped") == (entry.tokens_after == 0)
+        if entry.level == "full":
             assert entry.tokens_before == entry.tokens_after
     if view.format == "openai_chat":
         assert _told_by_ledger(rows, view) == [_plain(message) for message in view.messages]
@@ -207,8 +207,8 @@ def _added_up(view: ContextView) -> int:
     tokenizer = tokenizer_for(view.policy["model"])
     overhead = count_messages((), tokenizer).tokens
     digest = [message for message in view.messages if is_digest(message)]
-    whole = sum(each.tokens_after for each in view.ledger if each.action != "summarised")
-    lines = sum(each.tokens_after for each in view.ledger if each.action == "summarised")
+    whole = sum(each.tokens_after for each in view.ledger if each.level != "facts")
+    lines = sum(each.tokens_after for each in view.ledger if each.level == "facts")
     told = count_messages(digest, tokenizer).tokens - overhead
     assert bool(lines) == bool(digest)
     header = [{"role": "system", "content": DIGEST_HEADER}] if digest else []
@@ -240,13 +240,13 @@ def _told_by_ledger(rows: Sequence[ContextRow], view: ContextView) -> list[Any]:
         group = held.get((entry.version, entry.kind), [])
         if entry.kind == "summary":
             group = [row for row in group if tuple(row.source_versions) == entry.source_versions]
-        if entry.action == "kept":
+        if entry.level == "full":
             said += [_plain({"role": row.role, **row.message}) for row in group]
-        elif entry.action == "shortened":
+        elif entry.level == "shortened":
             said += [
                 _plain({"role": row.role, **(lower(row).shortened or row.message)}) for row in group
             ]
-        elif entry.action == "summarised" and not any(map(is_digest, said)):
+        elif entry.level == "facts" and not any(map(is_digest, said)):
             said += [_plain(message) for message in view.messages if is_digest(message)]
     return said
 

@@ -165,7 +165,7 @@ def test_a_larger_budget_never_keeps_less(
     for less, more in zip(small.levels, large.levels, strict=True):
         assert LEVELS.index(more) <= LEVELS.index(less)
     for level, less_facts, more_facts in zip(large.levels, small.facts, large.facts, strict=True):
-        assert level != "gist" or set(less_facts) <= set(more_facts)
+        assert level != "facts" or set(less_facts) <= set(more_facts)
 
 
 @every_strategy
@@ -192,7 +192,7 @@ def test_what_is_mandatory_is_sent_as_it_is(
     reduced = reduced_to(items, intent, name, share)
     users = [index for index, item in enumerate(items) if item.kind == "user"]
 
-    kept = {index for index, level in enumerate(reduced.levels) if level == "live"}
+    kept = {index for index, level in enumerate(reduced.levels) if level == "full"}
 
     assert {*users[:1], *users[-1:]} <= kept
     assert {index for index, item in enumerate(items) if item.mandatory} <= kept

@@ -34,7 +34,7 @@ from tests.unit.context.log import Log
 
 CALL = ToolCallRequest(name="find", arguments_text="{}")
 TOOL = {"type": "function", "function": {"name": "find", "description": "Finds an order."}}
-DROPPED = ("dropped", "summarised")
+DROPPED = ("dropped", "facts")
 
 
 def text(size: int, *, sentences: bool) -> str:
@@ -134,7 +134,7 @@ def ask(log: Log, some: Limits, **how: Any) -> ContextView | None:
 def assert_used(log: Log, view: ContextView, some: Limits) -> None:
     """Check that the newest group that fits is sent, and that no limit is left half empty."""
     rows = log.rows()
-    sent = {entry.version: entry for entry in view.ledger if entry.action not in DROPPED}
+    sent = {entry.version: entry for entry in view.ledger if entry.level not in DROPPED}
     must = {"system part", "first user message", "latest user message", "error before"}
     paid = [
         row
@@ -148,7 +148,7 @@ def assert_used(log: Log, view: ContextView, some: Limits) -> None:
     total = {name: total[name] for name in some.used([])}
     assert some.hold(total)
     overhead = view.tokens.tokens - sum(entry.tokens_after for entry in view.ledger)
-    overhead = overhead if all(each.action != "summarised" for each in view.ledger) else 40
+    overhead = overhead if all(each.level != "facts" for each in view.ledger) else 40
     taken = some.used([row.with_(**_as_sent(row, sent)) for row in paid])
     taken["tokens"] = taken.get("tokens", 0) + overhead
     paid_keys = {row.key for row in paid}
@@ -170,7 +170,7 @@ def assert_used(log: Log, view: ContextView, some: Limits) -> None:
 
 
 def _as_sent(row: ContextRow, sent: dict[Any, Any]) -> dict[str, Any]:
-    if sent[row.version].action == "kept" or lower(row).shortened is None:
+    if sent[row.version].level == "full" or lower(row).shortened is None:
         return {}
     return {"message": lower(row).shortened, "tokens": lower(row).tokens}
 

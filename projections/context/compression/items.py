@@ -1,8 +1,8 @@
 """What a strategy chooses from: the groups of a conversation, each at several levels of detail.
 
 An item is what must stay together: an assistant message with the results of its calls, or any
-other message alone. It can be sent ``live`` (as it is), as a ``summary`` (the same messages,
-shorter), as a ``gist`` (its facts, in one line of a digest), or not at all (``dropped``).
+other message alone. It can be sent in ``full`` (as it is), ``shortened`` (the same messages,
+shorter), as its ``facts`` (in one line of a digest), or not at all (``dropped``).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from projections.tokens import Tokenizer, count_message
 __all__ = ["LEVELS", "SUMMARIES", "Item", "Level", "Message", "items_of"]
 
 Message = Mapping[str, Any]
-Level = Literal["live", "summary", "gist", "dropped"]
+Level = Literal["full", "shortened", "facts", "dropped"]
 SUMMARIES = ("CONVERSATION_SUMMARY", "CONVERSATION_DIGEST", "SUMMARY")
 """What a system message begins with that stands for earlier messages."""
 
-LEVELS: tuple[Level, ...] = ("live", "summary", "gist", "dropped")
+LEVELS: tuple[Level, ...] = ("full", "shortened", "facts", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class Item:
         tokens: Of these.
         shorter: The same messages at less detail; None if there is no shorter form.
         shorter_tokens: Of those; equal to ``tokens`` without a shorter form.
-        facts: What a gist may hold, in the order of the messages.
-        gist: What a gist says instead, if the product wrote one.
-        label: What stands before the gist.
-        mandatory: Why it must be sent live, for errors and the ledger; empty for others.
+        facts: What a digest may tell, in the order of the messages.
+        told: What a digest tells instead, if the product wrote one.
+        label: What stands before them there.
+        mandatory: Why it must be sent in full, for errors and the ledger; empty for others.
         relevance: How well it answers the intent, from 0.0; set for strategies that retrieve.
     """
 
@@ -50,7 +50,7 @@ class Item:
     shorter: tuple[Message, ...] | None = None
     shorter_tokens: int = 0
     facts: tuple[Fact, ...] = ()
-    gist: str | None = None
+    told: str | None = None
     label: str = ""
     mandatory: str = ""
     relevance: float = 0.0
@@ -62,7 +62,7 @@ class Item:
 
     @property
     def text(self) -> str:
-        """All that the live messages say, for scoring."""
+        """All that the messages in full say, for scoring."""
         return "\n".join(_texts(self.messages))
 
 

@@ -112,7 +112,7 @@ class _Ranked:
 
     def _leave(self, indexes: Iterable[int], why: str) -> Iterator[Reduction]:
         for index in indexes:
-            yield Reduction(index, "gist", why=f"{why}, {self._scores[index]}")
+            yield Reduction(index, "facts", why=f"{why}, {self._scores[index]}")
 
     def _forget(self, indexes: Sequence[int]) -> Iterator[Reduction]:
         whys = {index: f"dropped, {self._scores[index]}" for index in indexes}
@@ -120,14 +120,14 @@ class _Ranked:
             for index in indexes:
                 for number, fact in enumerate(self._items[index].facts):
                     if fact.kind == kind:
-                        yield Reduction(index, "gist", fact=number, why=whys[index])
+                        yield Reduction(index, "facts", fact=number, why=whys[index])
         for index in indexes:
             yield Reduction(index, "dropped", why=whys[index])
 
     def _shorten(self, indexes: Iterable[int], why: str) -> Iterator[Reduction]:
         for index in indexes:
             if self._items[index].has_shorter:
-                yield Reduction(index, "summary", why=f"{why}, {self._scores[index]}")
+                yield Reduction(index, "shortened", why=f"{why}, {self._scores[index]}")
 
 
 def _rule(item: Item) -> str:

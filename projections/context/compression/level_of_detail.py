@@ -3,7 +3,7 @@
 The default strategy: what is old loses detail first, then its facts, one by one.
 
 An item of age ``a`` (the newest is 1) is shortened under the pressure under which one sixteen
-times as old becomes a gist, and one sixty-four times as old loses its identifiers. No single age
+times as old becomes its facts, and one sixty-four times as old loses its identifiers. No single age
 is a border: the history fades, and the newest messages are the last to be touched.
 
 The plainest strategy: the newest groups as they are, nothing of what is older.
@@ -25,16 +25,16 @@ __all__ = ["LevelOfDetail", "SlidingWindow"]
 
 
 _SUMMARY = 64
-_GIST = 4
+_TO_FACTS = 4
 _UNIT = 8  # by how much the age of any other group counts for more than that of the newest
-# Weights below that of the gist, as a fact can leave only what has become one.
+# Weights below that of the facts, as a fact can leave only what has become one.
 _FACTS: dict[FactKind, int] = {"term": 4, "phrase": 3, "name": 2, "identifier": 1}
 _NO_ROOM = "no room for all of its facts"
 
 
 @dataclass(frozen=True, slots=True)
 class LevelOfDetail:
-    """Lowers detail with age: live, summary, gist, and of the gist fact by fact."""
+    """Lowers detail with age: full, shortened, facts, and of these one by one."""
 
     name: ClassVar[str] = "level_of_detail"
     version: ClassVar[int] = 1
@@ -52,7 +52,7 @@ class LevelOfDetail:
         order = sorted(ages, key=lambda index: (-ages[index], index))
         stages = [
             (_SUMMARY, _summaries(items, order)),
-            (_GIST, _lowered(order, "gist", "only facts told nowhere else stay")),
+            (_TO_FACTS, _lowered(order, "facts", "only facts told nowhere else stay")),
             *((weight, _facts(items, order, kind)) for kind, weight in _FACTS.items()),
             (min(_FACTS.values()), _lowered(order, "dropped", _NO_ROOM)),
         ]
@@ -73,7 +73,7 @@ def _placed(
 def _summaries(items: Sequence[Item], order: Sequence[int]) -> Iterator[Reduction]:
     for index in order:
         if items[index].has_shorter:
-            yield Reduction(index, "summary", why="older texts are shortened first")
+            yield Reduction(index, "shortened", why="older texts are shortened first")
 
 
 def _lowered(order: Sequence[int], level: Level, why: str) -> Iterator[Reduction]:
@@ -85,7 +85,7 @@ def _facts(items: Sequence[Item], order: Sequence[int], kind: FactKind) -> Itera
     for index in order:
         for number, fact in enumerate(items[index].facts):
             if fact.kind == kind:
-                yield Reduction(index, "gist", number, _NO_ROOM)
+                yield Reduction(index, "facts", number, _NO_ROOM)
 
 
 class SlidingWindow:

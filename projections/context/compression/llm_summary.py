@@ -158,7 +158,7 @@ def _lost(items: Sequence[Item], levels: Sequence[Level]) -> Iterator[int]:
     for index, (item, level) in enumerate(zip(items, levels, strict=True)):
         if item.mandatory:
             continue
-        if level in ("gist", "dropped") or is_summary(item):
+        if level in ("facts", "dropped") or is_summary(item):
             yield index
         else:
             return

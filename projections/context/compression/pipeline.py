@@ -35,7 +35,7 @@ class Placed(NamedTuple):
 def assemble(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HEADER) -> list[Placed]:
     """Return what is left of items, oldest first.
 
-    The gists are one system message, the digest, which stands where the oldest of them stood.
+    The facts are one system message, the digest, which stands where the oldest of them stood.
 
     Args:
         items: As they were reduced.
@@ -45,11 +45,11 @@ def assemble(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HEADE
     digest = digest_text(items, reduced, header)
     placed: list[Placed] = []
     for item, level in zip(items, reduced.levels, strict=True):
-        if level == "live":
+        if level == "full":
             placed.append(Placed(item.messages, item))
-        elif level == "summary":
+        elif level == "shortened":
             placed.append(Placed(item.messages if item.shorter is None else item.shorter, item))
-        elif level == "gist" and digest is not None:
+        elif level == "facts" and digest is not None:
             placed.append(Placed(({"role": "system", "content": digest},), None))
             digest = None
     return placed
@@ -69,7 +69,7 @@ class Entry:
         kind: Role of its first message, or ``summary``.
         level: At which it is sent.
         tokens_before: As it was.
-        tokens_after: As it is sent; of a gist, those of its line in the digest.
+        tokens_after: As it is sent; of facts, those of its line in the digest.
         why: Why it lost detail, or why it could not; empty if nothing asked for it.
     """
 

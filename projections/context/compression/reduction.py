@@ -18,7 +18,7 @@ from projections.tokens import Tokenizer, tokenizer_for
 __all__ = ["DIGEST_HEADER", "Reduced", "digest_line", "digest_text", "header_tokens", "reduce"]
 
 DIGEST_HEADER = "CONVERSATION_DIGEST\nWhat earlier messages named:"
-"""What the message that holds the gists begins with."""
+"""What the message that holds the facts begins with."""
 
 _MESSAGE = 5  # tokens of a system message without its content, and the line end of its header
 _LINE_END = 1
@@ -29,10 +29,10 @@ class Reduced:
     """What every item has come to.
 
     Attributes:
-        levels: Of each item; ``gist`` only where a line of the digest is left.
-        facts: Of each item at ``gist``, the facts that its line holds.
+        levels: Of each item; ``facts`` only where a line of the digest is left.
+        facts: Of each item at ``facts``, the facts that its line holds.
         reasons: Of each item, why it lost detail; empty for those that did not.
-        sizes: Tokens of each item as it is now; of a gist, those of its line.
+        sizes: Tokens of each item as it is now; of facts, those of its line.
         tokens: Of everything, with what is fixed; an upper bound where there is a digest.
     """
 
@@ -99,18 +99,18 @@ def reduce(
 
 
 def digest_text(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HEADER) -> str | None:
-    """Return the text that holds the gists, a line an item; None if there is none."""
+    """Return the text that holds the facts, a line an item; None if there is none."""
     lines = [
         digest_line(item, facts)
         for item, level, facts in zip(items, reduced.levels, reduced.facts, strict=True)
-        if level == "gist"
+        if level == "facts"
     ]
     return "\n".join((header, *lines)) if lines else None
 
 
 def digest_line(item: Item, facts: Iterable[str]) -> str:
     """Return the line of one item."""
-    said = " ".join(facts) if item.gist is None else item.gist
+    said = " ".join(facts) if item.told is None else item.told
     return f"{item.label}: {said}"
 
 
@@ -135,7 +135,7 @@ class _State:
         self._kept = kept
         self._encoding = tokenizer.name
         self._header = header_tokens(header, tokenizer)
-        self._level: list[Level] = ["live"] * len(items)
+        self._level: list[Level] = ["full"] * len(items)
         self._size = [item.tokens for item in items]
         self._reason = [""] * len(items)
         self._facts: list[dict[int, int]] = [{} for _ in items]
@@ -149,12 +149,12 @@ class _State:
         level = self._level[index]
         if self._items[index].mandatory:
             return  # What must be sent is sent, whatever a strategy says.
-        if index in self._kept and reduction.to != "live":
+        if index in self._kept and reduction.to != "full":
             if reduction.fact is not None or not self._items[index].has_shorter:
                 return
-            reduction = reduction._replace(to="summary")
+            reduction = reduction._replace(to="shortened")
         if reduction.fact is not None:
-            if level == "gist":
+            if level == "facts":
                 self._forget(index, reduction.fact, reduction.why)
         elif LEVELS.index(reduction.to) > LEVELS.index(level):
             self._lower(index, reduction.to, reduction.why)
@@ -164,9 +164,9 @@ class _State:
         for index in range(len(self._items) - 1, -1, -1):
             item = self._items[index]
             if self.tokens < least and not item.mandatory and item.tokens:
-                self._raise(index, "live", item.tokens, most)
+                self._raise(index, "full", item.tokens, most)
                 if item.has_shorter:
-                    self._raise(index, "summary", item.shorter_tokens, most)
+                    self._raise(index, "shortened", item.shorter_tokens, most)
 
     def _raise(self, index: int, level: Level, size: int, most: int) -> None:
         now = self._level[index]
@@ -174,28 +174,28 @@ class _State:
             LEVELS.index(level) < LEVELS.index(now)
             and self.tokens - self._size[index] + size <= most
         ):
-            if now == "gist":
+            if now == "facts":
                 self._leave_digest(index)
             self._level[index] = level
-            self._reason[index] = "" if level == "live" else "shortened: whole there is no room"
+            self._reason[index] = "" if level == "full" else "shortened: whole there is no room"
             self._resize(index, size)
 
     def _lower(self, index: int, level: Level, why: str) -> None:
         item = self._items[index]
-        if self._level[index] == "gist":
+        if self._level[index] == "facts":
             self._leave_digest(index)
         self._level[index], self._reason[index] = level, why
         size = 0
-        if level == "summary":
+        if level == "shortened":
             size = item.shorter_tokens if item.has_shorter else item.tokens
-        elif level == "gist":
+        elif level == "facts":
             size = self._enter_digest(index)
         self._resize(index, size)
 
     def _enter_digest(self, index: int) -> int:
         item = self._items[index]
-        if item.gist is not None:
-            words = [*item.gist.split("\n")]
+        if item.told is not None:
+            words = [*item.told.split("\n")]
             size = sum(self._count(" " + word) + _LINE_END for word in words)
         else:
             own = self._owners.get(index, ())

@@ -153,7 +153,7 @@ def _decimal(points: int) -> str:
     return f"{sign}{whole}.{hundredths:02}"
 
 
-_SAID: Mapping[Level, str] = {"summary": "shortened", "gist": "facts only", "dropped": "dropped"}
+_SAID: Mapping[Level, str] = {"shortened": "shortened", "facts": "facts only", "dropped": "dropped"}
 
 
 def protected(items: Sequence[Item], rounds: int, most: int) -> int:

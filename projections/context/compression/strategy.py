@@ -59,8 +59,8 @@ class Reduction(NamedTuple):
     Attributes:
         item: Its index in the sequence that the strategy was given.
         to: The level that it comes down to. One that it has already passed changes nothing.
-        fact: With ``to="gist"``, the index of a fact that leaves the item's gist; None to come
-            down to the gist with all its facts.
+        fact: With ``to="facts"``, the index of a fact that leaves the digest; None to come
+            down to all of its facts.
         why: In a few words, for the ledger.
     """
 

@@ -30,21 +30,21 @@ def test_the_oldest_that_lost_their_texts_are_summarised() -> None:
     """Up to the first that is still sent; what was lost behind it waits."""
     history = [item(place) for place in range(1, 6)]
 
-    assert due(history, "dropped", "gist", "summary", "dropped", "live") == [1, 2]
+    assert due(history, "dropped", "facts", "shortened", "dropped", "full") == [1, 2]
 
 
 def test_what_is_mandatory_stays_out_and_does_not_end_it() -> None:
     """The first user message stands before most of what is lost."""
     history = [item(1, mandatory="first user message"), item(2)]
 
-    assert due(history, "live", "dropped") == [2]
+    assert due(history, "full", "dropped") == [2]
 
 
 def test_there_is_none_until_enough_was_lost() -> None:
     """So not every turn has a summary of its own."""
     history = [item(1, 600), item(2, 600)]
 
-    assert due(history, "dropped", "live", least=1_000) == []
+    assert due(history, "dropped", "full", least=1_000) == []
     assert due(history, "dropped", "dropped", least=1_000) == [1, 2]
 
 
@@ -53,8 +53,8 @@ def test_an_earlier_summary_is_taken_in_but_does_not_count() -> None:
     earlier = item(1, 5_000, kind="summary", messages=({"role": "system", "content": "SUMMARY"},))
     placed = replace(earlier, key=(1, -7))
 
-    assert due([placed, item(9, 900)], "live", "dropped", least=1_000) == []
-    assert due([placed, item(9, 1_900)], "live", "dropped", least=1_000) == [7, 9]
+    assert due([placed, item(9, 900)], "full", "dropped", least=1_000) == []
+    assert due([placed, item(9, 1_900)], "full", "dropped", least=1_000) == [7, 9]
     assert due([placed], "dropped") == []
 
 
@@ -123,7 +123,7 @@ def test_without_a_callable_it_is_its_base_strategy() -> None:
     """The name can be chosen without one: no summary is ever due."""
     history = [item(1, 9_999), item(2)]
 
-    assert LlmSummary().due(history, ["dropped", "live"]) is None
+    assert LlmSummary().due(history, ["dropped", "full"]) is None
     reductions = list(LlmSummary().reductions(history, ""))
     assert reductions == list(LevelOfDetail().reductions(history, ""))
 

@@ -28,14 +28,14 @@ def tokens(messages: list[dict[str, Any]]) -> int:
 
 
 def test_what_fits_is_returned_as_it_is() -> None:
-    """The very messages, each said to be live."""
+    """The very messages, each said to be in full."""
     history = a_history(3)
 
     done = compress(history, max_tokens=tokens(history))
 
     assert list(done.messages) == history
     assert done.tokens == tokens(history)
-    assert {entry.level for entry in done.entries} == {"live"}
+    assert {entry.level for entry in done.entries} == {"full"}
 
 
 def test_the_account_adds_up() -> None:
@@ -46,7 +46,7 @@ def test_the_account_adds_up() -> None:
 
     assert sum(entry.count for entry in done.entries) == len(history)
     assert sum(entry.tokens_before for entry in done.entries) == tokens(history) - 3
-    assert all(entry.why for entry in done.entries if entry.level != "live")
+    assert all(entry.why for entry in done.entries if entry.level != "full")
     assert done.tokens <= sum(entry.tokens_after for entry in done.entries) + 3 + 20
 
 
@@ -57,7 +57,7 @@ def test_tools_are_part_of_the_budget() -> None:
     done = compress(history, max_tokens=tokens(history), tools=[TOOL])
 
     assert done.tokens <= tokens(history)
-    assert {entry.level for entry in done.entries} > {"live"}
+    assert {entry.level for entry in done.entries} > {"full"}
 
 
 def test_up_to_the_trigger_nothing_happens() -> None:

@@ -27,7 +27,7 @@ def test_what_fits_is_left_alone() -> None:
     """No reduction is carried out, and no reason given."""
     reduced = carry_out([item(1), item(2)], *drops(0, 1), max_tokens=20)
 
-    assert reduced.levels == ("live", "live")
+    assert reduced.levels == ("full", "full")
     assert reduced.reasons == ("", "")
 
 
@@ -35,7 +35,7 @@ def test_it_stops_at_the_first_moment_that_fits() -> None:
     """The list's order decides, not the items' order."""
     reduced = carry_out([item(1), item(2), item(3)], *drops(1, 0, 2), max_tokens=20)
 
-    assert reduced.levels == ("live", "dropped", "live")
+    assert reduced.levels == ("full", "dropped", "full")
     assert reduced.reasons == ("", "drop 1", "")
 
 
@@ -44,7 +44,7 @@ def test_a_level_is_never_raised() -> None:
     shorter = (said("short"),)
     items = [item(1, 100, shorter=shorter, shorter_tokens=5), item(2)]
 
-    reduced = carry_out(items, *drops(0), Reduction(0, "summary"), *drops(1), max_tokens=0)
+    reduced = carry_out(items, *drops(0), Reduction(0, "shortened"), *drops(1), max_tokens=0)
 
     assert reduced.levels == ("dropped", "dropped")
 
@@ -53,7 +53,7 @@ def test_a_gist_says_its_facts_in_a_line() -> None:
     """The digest stands where the oldest gist stood."""
     items = [item(1), item(2, 500, facts=identifiers("id_1", "id_2")), item(3)]
 
-    reduced = carry_out(items, Reduction(1, "gist"), max_tokens=100)
+    reduced = carry_out(items, Reduction(1, "facts"), max_tokens=100)
 
     assert digest_text(items, reduced) == f"{DIGEST_HEADER}\n2: id_1 id_2"
     assert [placed.item for placed in assemble(items, reduced)] == [items[0], None, items[2]]
@@ -62,7 +62,7 @@ def test_a_gist_says_its_facts_in_a_line() -> None:
 def test_a_fact_leaves_a_gist_and_the_last_one_takes_it_along() -> None:
     """An empty line is no gist."""
     items = [item(1, 500, facts=identifiers("id_1", "id_2"))]
-    steps = [Reduction(0, "gist"), Reduction(0, "gist", fact=0), Reduction(0, "gist", fact=1)]
+    steps = [Reduction(0, "facts"), Reduction(0, "facts", fact=0), Reduction(0, "facts", fact=1)]
 
     some = carry_out(items, *steps[:2], max_tokens=0, strict=False)
     none = carry_out(items, *steps, max_tokens=0)
@@ -81,21 +81,21 @@ def test_a_fact_that_is_said_again_stands_once() -> None:
         item(3, mandatory="latest user message", messages=(said("about id_3"),)),
     ]
 
-    reduced = carry_out(items, Reduction(0, "gist"), Reduction(1, "gist"), max_tokens=200)
+    reduced = carry_out(items, Reduction(0, "facts"), Reduction(1, "facts"), max_tokens=200)
 
     assert reduced.facts == (("id_1",), ("id_2",), ())
 
 
 def test_an_item_without_facts_of_its_own_has_no_gist() -> None:
     """It is dropped at once."""
-    assert carry_out([item(1, 500)], Reduction(0, "gist"), max_tokens=9).levels == ("dropped",)
+    assert carry_out([item(1, 500)], Reduction(0, "facts"), max_tokens=9).levels == ("dropped",)
 
 
 def test_a_products_own_gist_is_said() -> None:
     """It takes the place of the facts."""
-    items = [item(1, 500, gist="asked for a refund", facts=identifiers("id_1"))]
+    items = [item(1, 500, told="asked for a refund", facts=identifiers("id_1"))]
 
-    reduced = carry_out(items, Reduction(0, "gist"), max_tokens=99)
+    reduced = carry_out(items, Reduction(0, "facts"), max_tokens=99)
 
     assert digest_text(items, reduced) == f"{DIGEST_HEADER}\n1: asked for a refund"
 
@@ -113,10 +113,10 @@ def test_what_cannot_fit_is_refused_with_sizes() -> None:
 @pytest.mark.parametrize(
     ("max_tokens", "levels"),
     [
-        (4_000, ("live", "live")),
-        (3_000, ("summary", "live")),
-        (1_300, ("gist", "summary")),
-        (500, ("dropped", "gist")),
+        (4_000, ("full", "full")),
+        (3_000, ("shortened", "full")),
+        (1_300, ("facts", "shortened")),
+        (500, ("dropped", "facts")),
         (10, ("dropped", "dropped")),
     ],
 )

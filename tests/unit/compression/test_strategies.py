@@ -57,7 +57,7 @@ def test_key_messages_begin_with_old_talk() -> None:
     """Users, decisions, tool groups and the newest groups are kept by rule at first."""
     history = a_dialogue()
 
-    gone = order(KeyMessages().reductions(history, ""), "gist")
+    gone = order(KeyMessages().reductions(history, ""), "facts")
 
     assert gone[:4] == [3, 7, 11, 15]
     assert {history[index].messages[0]["content"] for index in gone[:4]} == {
@@ -72,8 +72,8 @@ def test_key_messages_shrink_tool_results_before_they_go() -> None:
     found = list(KeyMessages().reductions(history, ""))
 
     tools = [index for index, each in enumerate(history) if len(each.messages) > 1]
-    previews = [place for place, each in enumerate(found) if each.to == "summary"]
-    left = [place for place, each in enumerate(found) if each.item in tools and each.to == "gist"]
+    previews = [place for place, each in enumerate(found) if each.to == "shortened"]
+    left = [place for place, each in enumerate(found) if each.item in tools and each.to == "facts"]
     assert sorted(found[place].item for place in previews) == tools
     assert max(previews) < min(left)
 
@@ -83,7 +83,7 @@ def test_key_messages_keep_the_last_four_rounds_longest() -> None:
     strategy = KeyMessages(recent=0)
     talk = [3, 7, 11, 15, 19, 23]
 
-    gone = order(strategy.reductions(a_dialogue(), ""), "gist")
+    gone = order(strategy.reductions(a_dialogue(), ""), "facts")
 
     before_the_rounds = [2, 6, 4, 8, 5]
     rounds = [10, 12, 9, 14, 16, 13, 18, 20, 17, 22, 24]
@@ -110,7 +110,7 @@ def test_the_last_rounds_outlive_the_digest() -> None:
     leaves = [
         place
         for place, each in enumerate(reductions)
-        if each.item >= last and each.to in ("gist", "dropped") and "last rounds" in each.why
+        if each.item >= last and each.to in ("facts", "dropped") and "last rounds" in each.why
     ]
     assert max(of_old) < min(leaves)
 

@@ -66,12 +66,12 @@ def test_the_window_ends_before_the_first_group_that_does_not_fit() -> None:
 def test_the_ledger_tells_what_became_of_everything() -> None:
     """What is beyond the limit, and what is kept."""
     view = conversation().view(max_messages=6)
-    assert [(entry.version, entry.action, entry.reason) for entry in view.ledger] == [
+    assert [(entry.version, entry.level, entry.reason) for entry in view.ledger] == [
         (None, "dropped", "older than version 9: over max_messages"),
-        (1, "kept", "mandatory: system part"),
-        (2, "kept", "mandatory: first user message"),
-        (8, "kept", "mandatory: latest user message"),
-        (9, "kept", "fits whole"),
+        (1, "full", "mandatory: system part"),
+        (2, "full", "mandatory: first user message"),
+        (8, "full", "mandatory: latest user message"),
+        (9, "full", "fits whole"),
     ]
     whole = next(entry for entry in conversation().view().ledger if entry.version == 5)
     assert whole.full_aliases == ("@state/x",)

@@ -77,7 +77,7 @@ def test_sections_go_before_what_is_made_here() -> None:
     )
     row = called(json.dumps(ORDERS), sections=sections).row(2, 1)
     assert {"role": "tool", "content": "# result\nNine orders."} == lower(row).shortened
-    assert "9 orders" == GroupItem(Group((row,), row.tokens), TOKENIZER).gist
+    assert "9 orders" == GroupItem(Group((row,), row.tokens), TOKENIZER).told
 
 
 def test_a_section_that_is_longer_than_the_message_is_not_used() -> None:
@@ -159,7 +159,7 @@ class TestGroupItem:
         whole = log.view(format="anthropic_messages").tokens.tokens
         options = {"format": "anthropic_messages", "settings": ContextSettings(steps=False)}
         view = log.view(max_tokens=whole - 20, **options)
-        [entry] = [entry for entry in view.ledger if entry.action == "shortened"]
+        [entry] = [entry for entry in view.ledger if entry.level == "shortened"]
         rows = log.rows()[1:3]
         short = sum(lower(row).tokens or row.tokens for row in rows)
         assert short + rows[0].native_tokens == entry.tokens_after

@@ -40,7 +40,7 @@ def test_its_end_is_sent_however_small_the_budget(strategy: str, steps: bool) ->
     assert error.index(END) < error.index("LLM_ERROR\n- kind: timeout")
     assert len(error) < 800
     [entry] = [entry for entry in view.ledger if entry.kind == "error"]
-    assert "shortened" == entry.action
+    assert "shortened" == entry.level
     assert entry.reason.startswith("mandatory: error before the latest user message")
 
 

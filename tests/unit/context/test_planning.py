@@ -46,7 +46,7 @@ def talk(groups: int, *before: Payload) -> Log:
 
 def versions(view: ContextView) -> list[int]:
     """Return the versions of the groups that are sent whole."""
-    return [e.version for e in view.ledger if e.action == "kept" and e.version is not None]
+    return [e.version for e in view.ledger if e.level == "full" and e.version is not None]
 
 
 def contents(view: ContextView) -> list[Any]:
@@ -70,7 +70,7 @@ class TestTheHorizon:
         log = talk(200)
         whole = log.view().tokens.tokens
         view = log.view(max_tokens=whole - 200, settings=SLIDING)
-        assert {"kept", "dropped"} == {entry.action for entry in view.ledger}
+        assert {"full", "dropped"} == {entry.level for entry in view.ledger}
         sent = versions(view)
         assert [1, *range(sent[1], log.version + 1)] == sent
         assert HORIZON < len(sent) < 201
