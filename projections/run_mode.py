@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy import Connection, select
 
 from projections.context import Injection, prompts
-from projections.engine.generations import Generation
+from projections.engine.generations import Generation, whole_number
 from projections.models.runs import NodeRow, RunRow, RunState
 from projections.queries import readable
 
@@ -83,4 +83,5 @@ def _brief(node: NodeRow) -> Injection:
 
 
 def _versions(*versions: int | None) -> tuple[int, ...]:
-    return tuple(version for version in versions if version is not None)
+    told = (each for each in versions if each is not None)
+    return tuple(whole_number(each, "no version of a run") for each in told)

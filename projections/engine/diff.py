@@ -23,7 +23,7 @@ from projections.engine import tables
 from projections.engine.catch_up import fold_anew
 from projections.engine.folds import Fold
 from projections.engine.follower import catch_up_behind
-from projections.engine.generations import Generation, find_live
+from projections.engine.generations import Generation, find_live, whole_number
 from projections.engine.projection import Projection, ReadTable, named
 from projections.engine.setup import install_all
 
@@ -126,7 +126,7 @@ def _compare(
     """Return the highest version, the rows and the differences of a conversation."""
     heads = metadata_for(connection.dialect.name).tables["projection_heads"]
     reached: dict[tuple[str, int], int] = {
-        (name, number): version
+        (name, number): whole_number(version, f"no head of {name} in {conversation_id}")
         for name, number, version in connection.execute(
             select(heads.c.projection, heads.c.generation, heads.c.version).where(
                 heads.c.conversation_id == conversation_id

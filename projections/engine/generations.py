@@ -19,7 +19,7 @@ import psycopg
 from sqlalchemy import Connection, Table, delete, exists, insert, not_, select, update
 from sqlalchemy.exc import DBAPIError
 
-from eventstore.errors import StatementRefused
+from eventstore.errors import RowDamaged, StatementRefused
 from eventstore.events.codec import dumps, loads
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from eventstore.sql.schema import metadata_for
@@ -45,6 +45,7 @@ __all__ = [
     "newest_live",
     "registered",
     "start_building",
+    "whole_number",
 ]
 
 IN_MEMORY = 0
@@ -106,6 +107,17 @@ def _cause(error: BaseException) -> BaseException | None:
     return error.orig if isinstance(error, DBAPIError) else error
 
 
+def whole_number(value: Any, what: str) -> int:
+    """Return a number of a row; SQLite takes any value in any column.
+
+    Raises:
+        RowDamaged: It is none; ``what`` says of what.
+    """
+    if type(value) is not int:
+        raise RowDamaged(what)
+    return value
+
+
 def registered(connection: Connection) -> list[dict[str, Any]]:
     """Return every row of the registry, oldest generation first."""
     registry = _registry(connection)
@@ -138,7 +150,7 @@ def newest(rows: Iterable[LiveRow], projection: Projection) -> Generation | None
     }
     if not numbered:
         return None
-    number = max(numbered)
+    number = max(whole_number(each, f"no generation of {projection.name}") for each in numbered)
     return Generation(projection, number, numbered[number])
 
 
@@ -222,7 +234,10 @@ def drop_dead(connection: Connection) -> bool:
     dead = next((row for row in registered(connection) if row["status"] == "dead"), None)
     if dead is None:
         return False
-    name, *others = loads(dead["tables"])
+    try:
+        name, *others = loads(dead["tables"])
+    except (TypeError, ValueError) as error:
+        raise RowDamaged(f"no tables of {dead['name']}") from error
     tables.drop(connection, name)
     row = (registry.c.name == dead["name"]) & (registry.c.generation == dead["generation"])
     # An erasure looks into every table that is registered.
@@ -258,7 +273,11 @@ def _newest(
     if version is not None:
         query = query.where(registry.c.version == version)
     row = connection.execute(query.order_by(registry.c.generation.desc()).limit(1)).first()
-    return None if row is None else Generation(projection, row[0], row[1])
+    if row is None:
+        return None
+    return Generation(
+        projection, whole_number(row[0], f"no generation of {projection.name}"), row[1]
+    )
 
 
 def _add(connection: Connection, projection: Projection, status: Status, cursor: str | None) -> int:
@@ -269,7 +288,7 @@ def _add(connection: Connection, projection: Projection, status: Status, cursor:
         .order_by(registry.c.generation.desc())
         .limit(1)
     ).scalar()
-    number = (last or 0) + 1
+    number = whole_number(last or 0, f"no generation of {projection.name}") + 1
     names = [tables.table_name(table.name, number) for table in projection.tables]
     connection.execute(
         insert(registry).values(

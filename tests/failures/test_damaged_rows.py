@@ -38,9 +38,14 @@ PLACES = [
     "directory_g1.parent_conversation_id",
     "events.conversation_id",
     "events.data_digest",
+    "loose_ends_g1.last_version",
     "loose_ends_g1.session",
     "projection_heads.state",
+    "projection_heads.version",
+    "projections.generation",
+    "projections.tables",
     "runs_g1.directive",
+    "runs_g1.end_version",
     "runs_g1.started_at",
     "timeline_items_g1.widget",
     "tool_calls_g1.name",
@@ -53,8 +58,17 @@ NEVER_NULL = {
     "events.conversation_id",
     "events.data_digest",
     "projection_heads.state",
+    "projection_heads.version",
+    "projections.generation",
+    "projections.tables",
 }
-VALUES = {"bytes": b"\xff\xfe", "a number": 12345678901234567, "a word": "x", "nothing": None}
+VALUES = {
+    "bytes": b"\xff\xfe",
+    "a number": 12345678901234567,
+    "a word": "x",
+    "a fraction": -1.5,
+    "nothing": None,
+}
 CASES = {
     f"{name}-{place}": (place, value)
     for name, value in VALUES.items()
@@ -97,7 +111,10 @@ def test_of_every_reader(recorded: Path, tmp_path: Path, place: str, value: obje
         [cid] = [info.conversation_id for info in store.list()]
     alter(path, place, value)
     with EventStore.open(f"sqlite:///{path}", synchronous="OFF") as store:
-        views = Views(store)
+        try:
+            views = Views(store)
+        except EventStoreError:
+            return  # Nobody can say which tables there are.
         for read in (
             lambda: list(store.read(cid)),
             lambda: store.read_all(),
