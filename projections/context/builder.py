@@ -379,7 +379,10 @@ class _Builder:
 
     def _native(self, rows: Sequence[ContextRow]) -> tuple[int, ...]:
         """Return what each row's ``native`` adds; nothing if none does, as in most requests."""
-        if not any(row.native_tokens for row in rows):
+        for row in rows:  # A loop, since every group that is looked at comes through.
+            if row.native_tokens:
+                break
+        else:
             return ()
         return tuple(row.native_tokens if self._carries(row) else 0 for row in rows)
 

@@ -164,10 +164,12 @@ class GroupItem(Item):
         rows = group.rows
         tokens = group.tokens
         lowers = [lower(row) for row in rows]
-        if any(each.shortened is not None for each in lowers):
-            pairs = zip(group.native, lowers, strict=False)
-            lasting = sum(native for native, each in pairs if each.shortened is None)
-            tokens = min(tokens, _shorter_tokens(rows, lowers, tokenizer) + lasting)
+        for found in lowers:
+            if found.shortened is not None:
+                pairs = zip(group.native, lowers, strict=False)
+                lasting = sum(native for native, each in pairs if each.shortened is None)
+                tokens = min(tokens, _shorter_tokens(rows, lowers, tokenizer) + lasting)
+                break
         for name, value in (
             ("_rows", rows),
             ("key", group.key),
