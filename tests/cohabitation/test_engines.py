@@ -18,10 +18,8 @@ from sqlalchemy.pool import NullPool
 from agent_eventstore import Conversation
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import DatabaseBusy, InvalidUrl, NotWritable, UnsafeTransaction
-from projections import Views
-from projections import worker
-from projections.upkeep import compare
-from projections.upkeep import rebuild
+from projections import Views, worker
+from projections.upkeep import compare, rebuild
 from tests.contract.facade import say, texts
 from tests.settling import settled
 

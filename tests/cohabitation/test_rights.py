@@ -13,11 +13,9 @@ from agent_eventstore import Conversation
 from eventstore import EventStore, new_id
 from eventstore.errors import NotWritable
 from eventstore.sql.migrate import schema_lock
-from projections import Views
-from projections import worker
-from projections.upkeep import compare
-from projections.upkeep import rebuild
+from projections import Views, worker
 from projections.errors import GenerationGone
+from projections.upkeep import compare, rebuild
 from tests.cli.program import run
 from tests.contract.facade import say, texts
 from tests.contract.plain import PlainClient

@@ -28,10 +28,8 @@ from eventstore.errors import (
 )
 from eventstore.events import UserMessage
 from eventstore.sql.migrate import schema_lock
-from projections import Views
-from projections import worker
-from projections.upkeep import compare
-from projections.upkeep import rebuild
+from projections import Views, worker
+from projections.upkeep import compare, rebuild
 from tests.cli.program import run
 from tests.contract.facade import say, texts
 from tests.contract.plain import PlainClient
