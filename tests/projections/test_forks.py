@@ -10,15 +10,14 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from projections.engine.worker import run
 
 from eventstore import EventStore, NewEvent, new_id
 from eventstore import events as e
 from eventstore.events import Meta, Payload, UserMessage
 from projections import PROJECTIONS, Views
-from projections.engine.diff import compare
 from projections.engine.quoting import PLACE
-from projections.engine.rebuild import rebuild
-from projections.engine.worker import run
+from projections.upkeep import compare, rebuild
 from tests.projections.support import converse, expected, read_all_views, stored, turn
 from tests.properties.histories import metas, payloads
 
