@@ -10,7 +10,6 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from projections.engine.worker import run
 
 from eventstore import EventStore, NewEvent, new_id
 from eventstore import events as e
@@ -18,6 +17,7 @@ from eventstore.events import Meta, Payload, UserMessage
 from projections import PROJECTIONS, Views
 from projections.engine.quoting import PLACE
 from projections.upkeep import compare, rebuild
+from projections.worker import run
 from tests.projections.support import converse, expected, read_all_views, stored, turn
 from tests.properties.histories import metas, payloads
 
