@@ -18,6 +18,7 @@ from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.clients import UnrecordedCall, record
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
+from agent_eventstore.posts import TurnOutcome
 from agent_eventstore.recovery import Recovery, recover, recover_all
 from agent_eventstore.requests import Request
 from agent_eventstore.runs import AsyncRun, Run
@@ -78,6 +79,7 @@ __all__ = [
     "Run",
     "ToolCall",
     "Turn",
+    "TurnOutcome",
     "UnrecordedCall",
     "Views",
     "compare",

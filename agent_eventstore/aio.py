@@ -7,7 +7,9 @@ every turn is in `agent_eventstore.turn_aio`.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,15 +18,17 @@ from uuid import UUID
 from agent_eventstore.artifacts import AsyncReadOutput, AsyncTools
 from agent_eventstore.conversation import Conversation, IfExists, SessionMode
 from agent_eventstore.inputs import Said, message_of
-from agent_eventstore.journal_aio import AsyncJournal
-from agent_eventstore.recovery import Recovery
+from agent_eventstore.journal_aio import AsyncJournal, finish
+from agent_eventstore.recovery import AGAIN_S, WAIT_S, IfBusy, Recovery
 from agent_eventstore.resuming import ResumedRun, resume
 from agent_eventstore.runs import AsyncRun
 from agent_eventstore.stops import left
 from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import Appended, AsyncEventStore, new_id
-from eventstore.events import Payload, RunNode, TokenUsage, ToolPolicy
+from eventstore.errors import ConversationInUse
+from eventstore.events import ConversationUpdate, Payload, RunNode, TokenUsage, ToolPolicy
 from eventstore.events.values import Mode
+from eventstore.leases import KEEPER, LEASE_S
 from eventstore.store import StreamId
 from projections import Views
 from projections.models.runs import RunRow
@@ -64,6 +68,8 @@ class AsyncConversation:
         session_config: dict[str, Any] | None = None,
         state_directory: str | Path | None = None,
         agent_id: str | None = None,
+        if_busy: IfBusy = "raise",
+        lease_s: float = LEASE_S,
     ) -> Self:
         """Begin a conversation and its first session; see `Conversation.start`."""
         session = await asyncio.to_thread(
@@ -83,6 +89,8 @@ class AsyncConversation:
             session_config=session_config,
             state_directory=state_directory,
             agent_id=agent_id,
+            if_busy=if_busy,
+            lease_s=lease_s,
         )
         return cls(store, session)
 
@@ -98,9 +106,15 @@ class AsyncConversation:
         session_config: dict[str, Any] | None = None,
         state_directory: str | Path | None = None,
         agent_id: str | None = None,
+        if_busy: IfBusy = "raise",
+        lease_s: float = LEASE_S,
+        wait_s: float = WAIT_S,
     ) -> Self:
-        """Open a conversation for writing; see `Conversation.open`."""
-        session = await asyncio.to_thread(
+        """Open a conversation for writing; see `Conversation.open`.
+
+        Whoever is cancelled while it waits for another session has changed nothing.
+        """
+        opening = partial(
             Conversation.open,
             store.store,
             conversation_id,
@@ -110,8 +124,17 @@ class AsyncConversation:
             session_config=session_config,
             state_directory=state_directory,
             agent_id=agent_id,
+            if_busy="raise" if if_busy == "wait" else if_busy,
+            lease_s=lease_s,
         )
-        return cls(store, session)
+        until = time.monotonic() + (wait_s if if_busy == "wait" else 0)
+        while True:
+            try:
+                return cls(store, await asyncio.to_thread(opening))
+            except ConversationInUse:
+                if time.monotonic() >= until:
+                    raise
+            await asyncio.sleep(AGAIN_S)
 
     @classmethod
     async def fork(
@@ -200,13 +223,15 @@ class AsyncConversation:
         self,
         said: Said,
         *,
+        actor: str | None = None,
+        message_id: str | None = None,
         run_id: str | None = None,
         workflow_id: str | None = None,
         tool_policy: ToolPolicy | None = None,
     ) -> AsyncTurn:
         """Return a turn to be entered around all that one input sets off."""
         message = message_of(said)
-        script = self._session.turn_script(run_id, workflow_id, tool_policy)
+        script = self._session.turn_script(run_id, workflow_id, tool_policy, actor, message_id)
         session = self._session
         shared = (session.outputs, session.upkeep, session.turn_ended, session.one_turn)
         return AsyncTurn(self._journal, session.views, script, message, *shared)
@@ -241,6 +266,18 @@ class AsyncConversation:
         """Append further facts of this session."""
         return await self._journal.write(self._session.events(*payloads))
 
+    async def rename(self, title: str) -> None:
+        """Change what lists of conversations show."""
+        await self.append(ConversationUpdate(title=title))
+
+    async def archive(self) -> None:
+        """Put the conversation away; see `Conversation.archive`."""
+        await self.append(ConversationUpdate(archived=True))
+
+    async def unarchive(self) -> None:
+        """Take the conversation out again; see `Conversation.unarchive`."""
+        await self.append(ConversationUpdate(archived=False))
+
     async def write_again(self) -> Appended | None:
         """Write again what the database has lost; see `Conversation.write_again`."""
         return await self._journal.write_again()
@@ -257,6 +294,7 @@ class AsyncConversation:
     async def close(self, reason: str | None = None) -> None:
         """End the session; see `Conversation.close`."""
         await self._journal.close(self._session.closing(reason))
+        await finish(asyncio.to_thread(KEEPER.release, self.session_id))
 
     async def __aenter__(self) -> Self:
         """Return the conversation itself."""

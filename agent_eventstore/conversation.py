@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -22,7 +23,17 @@ from agent_eventstore.journal import Journal
 from agent_eventstore.machines import Answers, TurnScript, add_usage
 from agent_eventstore.machines.answers import milliseconds
 from agent_eventstore.machines.runs import RunScript
-from agent_eventstore.recovery import Recovery, first_events, next_turn, recover, session_start
+from agent_eventstore.posts import posted_ids
+from agent_eventstore.recovery import (
+    WAIT_S,
+    IfBusy,
+    Recovery,
+    claimed,
+    first_events,
+    next_turn,
+    recover,
+    session_start,
+)
 from agent_eventstore.requests import SystemTexts
 from agent_eventstore.resuming import ResumedRun, resume
 from agent_eventstore.runs import Run
@@ -31,8 +42,14 @@ from agent_eventstore.turn import Turn
 from agent_eventstore.unwritten import Acknowledged
 from agent_eventstore.upkeep import Upkeep, warm
 from eventstore import NO_STREAM, Appended, EventStore, NewEvent, new_id
-from eventstore.errors import ConversationExists, InvalidEvent, WrongExpectedVersion
+from eventstore.errors import (
+    ConversationExists,
+    EventStoreError,
+    InvalidEvent,
+    WrongExpectedVersion,
+)
 from eventstore.events import (
+    ConversationUpdate,
     Meta,
     ModeSwitch,
     Payload,
@@ -41,8 +58,10 @@ from eventstore.events import (
     TokenUsage,
     ToolPolicy,
 )
+from eventstore.events.bounds import LONGEST_NAME
 from eventstore.events.values import Mode
-from eventstore.ids import uuid_in
+from eventstore.ids import to_owner, uuid_in
+from eventstore.leases import KEEPER, LEASE_S, begin, give_back
 from eventstore.state_files import delete_erased
 from eventstore.store import StreamId
 from projections import Views
@@ -109,6 +128,8 @@ class Conversation:
         session_config: dict[str, Any] | None = None,
         state_directory: str | Path | None = None,
         agent_id: str | None = None,
+        if_busy: IfBusy = "raise",
+        lease_s: float = LEASE_S,
     ) -> Self:
         """Begin a conversation and its first session, in one transaction.
 
@@ -131,6 +152,8 @@ class Conversation:
             state_directory: Where tool outputs that are not shown whole are written as files, in a
                 folder of the conversation's id.
             agent_id: Who writes, when several agents do.
+            if_busy: As of `open`, where that is what it comes to.
+            lease_s: As of `open`.
 
         Raises:
             ConversationExists: There is a conversation of this id or key already.
@@ -164,12 +187,16 @@ class Conversation:
                     session_config=session_config,
                     state_directory=state_directory,
                     agent_id=agent_id,
+                    if_busy=if_busy,
+                    lease_s=lease_s,
                 )
             raise ConversationExists(stream, error.actual, key) from None
         # The epoch of a new stream, without asking: somebody may have opened it already.
         written = Acknowledged(done.anchor)
         journal = Journal(store, stream, epoch=0, version=done.version, written=written)
-        return cls(journal, Views(store), meta, 1, _path(state_directory), None, tool_policy)
+        begin(store, stream, str(meta.session_id), lease_s)
+        made = cls(journal, Views(store), meta, 1, _path(state_directory), None, tool_policy)
+        return made._kept(lease_s)
 
     @classmethod
     def open(
@@ -183,6 +210,9 @@ class Conversation:
         session_config: dict[str, Any] | None = None,
         state_directory: str | Path | None = None,
         agent_id: str | None = None,
+        if_busy: IfBusy = "raise",
+        lease_s: float = LEASE_S,
+        wait_s: float = WAIT_S,
     ) -> Self:
         """Open a conversation for writing: fence earlier writers, seal loose ends, begin a session.
 
@@ -198,26 +228,42 @@ class Conversation:
             session_config: As of `start`.
             state_directory: As of `start`.
             agent_id: As of `start`.
+            if_busy: What to do while another session has it open and its process lives: ``raise``,
+                ``wait`` until it is closed, or ``take_over``: fence it, and seal what it has open.
+            lease_s: For how many seconds this session counts as alive without a sign of life; a
+                thread of this process gives one three times as often.
+            wait_s: How many seconds ``wait`` waits at most.
 
         Raises:
+            ConversationInUse: Another session has it open.
             ConversationNotFound: There is none of this id or key.
             OwnerMismatch: It belongs to another tenant or user.
             OSError: A file of an erased output cannot be deleted.
         """
         stream = store.stream(conversation_id, tenant_id=tenant_id, user_id=user_id)
-        views = Views(store)
-        state = _path(state_directory)
-        epoch = store.raise_writer_epoch(stream)
-        warm(store, stream)
-        recovery = recover(store, views, stream, writer_epoch=epoch)
-        mode, turn = next_turn(views, stream)
-        meta = Meta(session_id=str(new_id()), mode=mode, agent_id=agent_id)
-        journal = Journal(store, stream, epoch=epoch)
-        journal.write([session_start(meta, session_mode, session_config)])
-        policy = views.tool_policy(stream)
-        if state is not None:
-            delete_erased(store, stream, state)
-        return cls(journal, views, meta, turn, state, recovery, policy)
+        session_id, state = str(new_id()), _path(state_directory)
+        epoch = claimed(store, stream, session_id, if_busy, lease_s, wait_s)
+        try:
+            views = Views(store)
+            warm(store, stream)
+            recovery = recover(store, views, stream, writer_epoch=epoch)
+            mode, turn = next_turn(views, stream)
+            meta = Meta(session_id=session_id, mode=mode, agent_id=agent_id)
+            journal = Journal(store, stream, epoch=epoch)
+            journal.write([session_start(meta, session_mode, session_config)])
+            policy = views.tool_policy(stream)
+            if state is not None:
+                delete_erased(store, stream, state)
+            return cls(journal, views, meta, turn, state, recovery, policy)._kept(lease_s)
+        except BaseException:
+            with suppress(EventStoreError):
+                give_back(store, stream, session_id)
+            raise
+
+    def _kept(self, lease_s: float) -> Self:
+        """Have the session's lease renewed for as long as it is open."""
+        KEEPER.keep(self._journal.store, self.id, self.session_id, lease_s, self)
+        return self
 
     @classmethod
     def fork(
@@ -329,6 +375,8 @@ class Conversation:
         self,
         said: Said,
         *,
+        actor: str | None = None,
+        message_id: str | None = None,
         run_id: str | None = None,
         workflow_id: str | None = None,
         tool_policy: ToolPolicy | None = None,
@@ -337,16 +385,21 @@ class Conversation:
 
         Args:
             said: The input: text, a `UserMessage`, or parts, also as dictionaries of a provider's.
+            actor: Who says it, if several people or programs do.
+            message_id: The product's own id of the message, at most 512 characters. If it was
+                posted before, in whichever process, entering writes nothing, and the turn's
+                ``outcome`` is what came of the first post; nothing else may be done in the block.
             run_id: The run that it belongs to; it is then a turn in Run mode.
             workflow_id: The workflow of that run.
             tool_policy: Which tools it may use, for instance those of its agent: merged with the
                 conversation's policy, so that it can only take away.
 
         Raises:
-            InvalidEvent: The input is none, or one of its parts is of no known shape.
+            InvalidEvent: The input is none, or one of its parts is of no known shape; or actor or
+                message id is no text, is empty or too long.
         """
         message = message_of(said)  # ahead of the number: a refused input uses up none
-        script = self.turn_script(run_id, workflow_id, tool_policy)
+        script = self.turn_script(run_id, workflow_id, tool_policy, actor, message_id)
         shared = (self.outputs, self.upkeep, self.turn_ended, self.one_turn)
         return Turn(self._journal, self.views, script, message, *shared)
 
@@ -394,6 +447,18 @@ class Conversation:
         """Append further facts of this session: instructions, notebook, retractions, summaries."""
         return self._journal.write(self.events(*payloads))
 
+    def rename(self, title: str) -> None:
+        """Change what lists of conversations show."""
+        self._journal.write(self.events(ConversationUpdate(title=title)))
+
+    def archive(self) -> None:
+        """Put the conversation away: lists show it as ``archived``; it can be gone on with."""
+        self._journal.write(self.events(ConversationUpdate(archived=True)))
+
+    def unarchive(self) -> None:
+        """Take the conversation out again: lists show it as ``open``."""
+        self._journal.write(self.events(ConversationUpdate(archived=False)))
+
     def write_again(self) -> Appended | None:
         """Write again what the database has lost of this session, after `LogWentBack`.
 
@@ -432,11 +497,21 @@ class Conversation:
             FactsNotWritten: What has happened could not be written, and is kept.
         """
         self._journal.close(self.closing(reason))
+        KEEPER.release(self.session_id)
 
     def turn_script(
-        self, run_id: str | None, workflow_id: str | None, tool_policy: ToolPolicy | None = None
+        self,
+        run_id: str | None,
+        workflow_id: str | None,
+        tool_policy: ToolPolicy | None = None,
+        actor: str | None = None,
+        message_id: str | None = None,
     ) -> TurnScript:
         """Return the script of the next turn."""
+        for name, value in (("actor", actor), ("message_id", message_id)):
+            if len(to_owner(name, value) or "") > LONGEST_NAME:
+                raise InvalidEvent(f"{name} has at most {LONGEST_NAME} characters")
+        ids = None if message_id is None else posted_ids(self.id, message_id)
         number, self._next_turn = self._next_turn, self._next_turn + 1
         where = {"turn": number, "run_id": run_id, "workflow_id": workflow_id}
         if run_id is not None:
@@ -444,7 +519,9 @@ class Conversation:
         meta = self._meta.model_copy(update=where)
         started = time.monotonic()
         policy = tool_policy if self._tool_policy is None else self._tool_policy.merge(tool_policy)
-        return TurnScript(meta, started, policy, systems=self._systems, answers=self._answers)
+        script = TurnScript(meta, started, policy, systems=self._systems, answers=self._answers)
+        script.actor, script.message_id, script.ids = actor, message_id, ids
+        return script
 
     def run_script(self, run_id: str, workflow_id: str | None) -> RunScript:
         """Return the script of a run, to begin it or to go on with it."""

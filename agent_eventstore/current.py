@@ -23,6 +23,7 @@ from uuid import UUID
 
 from agent_eventstore.errors import BlockNotOpen, TurnStillOpen
 from agent_eventstore.machines import CallFacts
+from agent_eventstore.posts import TurnOutcome
 
 __all__ = ["Block", "CallBlock", "OneTurn", "OpenTurn", "current_turn", "is_open", "is_over"]
 
@@ -35,7 +36,7 @@ class Block:
     """
 
     form: ClassVar[str] = ""
-    _state: Literal["new", "open", "over"] = "new"
+    _state: Literal["new", "open", "over", "repeated"] = "new"
 
     def _enter_once(self) -> None:
         """Refuse to be entered again.
@@ -53,6 +54,11 @@ class Block:
         Raises:
             BlockNotOpen: It has not been entered, or has been left.
         """
+        if self._state == "repeated":
+            raise BlockNotOpen(
+                f"{what}: the turn of this message was recorded before: return turn.outcome, which "
+                "is None in a turn that is to be gone through"
+            )
         if self._state != "open":
             when = "has not been entered" if self._state == "new" else "has been left"
             raise BlockNotOpen(f"{what}: its block {when}; use it within `{self.form}`")
@@ -106,11 +112,13 @@ _current: ContextVar[weakref.ref[OpenTurn[Any]] | None] = ContextVar("turn", def
 class OpenTurn(Block, Generic[CallT]):
     """What both recorders' turns share: being current, and the calls whose streams they hold.
 
-    ``last_call`` is the model call that was begun last, if any.
+    ``last_call`` is the model call that was begun last, if any. ``outcome`` is what came of the
+    turn if its message was posted before; None in all other turns.
     """
 
     def __init__(self) -> None:
         self.last_call: CallT | None = None
+        self.outcome: TurnOutcome | None = None
         self._before: weakref.ref[OpenTurn[Any]] | None = None
         self._held: list[tuple[CallT, weakref.ref[object]]] = []
         self._holding = threading.RLock()
@@ -158,6 +166,12 @@ class OpenTurn(Block, Generic[CallT]):
     def _become_current(self) -> None:
         self._before, self._state = _current.get(), "open"
         _current.set(weakref.ref(self))
+
+    def _repeat(self, outcome: TurnOutcome | None) -> bool:
+        """Have the first post's outcome as one's own; return whether there is one."""
+        if outcome is not None:
+            self.outcome, self._state = outcome, "repeated"
+        return outcome is not None
 
     def _step_back(self) -> None:
         self._state = "over"

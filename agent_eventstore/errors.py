@@ -6,6 +6,7 @@
     ├── WrongExpectedVersion      the stream is at another version than the writer thought
     │   └── ConversationExists    one is to begin that there is already
     ├── WriterFenced              another writer has opened the conversation
+    ├── ConversationInUse         another session writes to it now
     ├── LogWentBack               what was acknowledged is no longer in the log
     ├── EventIdConflict           some of the event ids are already elsewhere in the stream
     ├── OwnerMismatch             the conversation belongs to another tenant or user
@@ -24,6 +25,7 @@
     ├── CheckpointRefused         altered, not signed, or of another store  (also ValueError)
     ├── KeyRefused                a key for signatures cannot be used       (also ValueError)
     ├── BlockNotOpen              a turn or call is used outside its block  (also RuntimeError)
+    ├── TurnRunning               a message was posted again while its turn runs (also RuntimeError)
     ├── TurnStillOpen             a turn is entered within another one      (also RuntimeError)
     ├── UnknownAlias              no tool result has this alias             (also LookupError)
     ├── ToolDenied                the tool policy does not let a tool run
@@ -74,6 +76,7 @@ from eventstore.errors import (
     CheckpointRefused,
     ConversationDamaged,
     ConversationExists,
+    ConversationInUse,
     ConversationNotFound,
     DatabaseBusy,
     DatabaseReplaced,
@@ -131,6 +134,7 @@ __all__ = [
     "CheckpointRefused",
     "ConversationDamaged",
     "ConversationExists",
+    "ConversationInUse",
     "ConversationNotFound",
     "DatabaseBusy",
     "DatabaseReplaced",
@@ -168,6 +172,7 @@ __all__ = [
     "StoreUnavailable",
     "TablesTaken",
     "ToolDenied",
+    "TurnRunning",
     "TurnStillOpen",
     "UnknownAlias",
     "UnknownProjection",
@@ -207,6 +212,22 @@ def seen(value: Any) -> str:
 
 class BlockNotOpen(EventStoreError, RuntimeError):
     """A turn, a model call or a tool call is used before it is entered or after it was left."""
+
+
+class TurnRunning(EventStoreError, RuntimeError):
+    """A message is posted again, and the turn of its first post has not ended; nothing was written.
+
+    ``turn`` is the turn's number, ``message_id`` the product's id of the message.
+    """
+
+    def __init__(self, conversation_id: UUID, turn: int | None, message_id: str) -> None:
+        self.conversation_id = conversation_id
+        self.turn = turn
+        self.message_id = message_id
+        super().__init__(
+            f"message {message_id!r} of conversation {conversation_id} was posted before, and its "
+            f"turn {turn} is running: post it again once that has ended, or follow the timeline"
+        )
 
 
 class TurnStillOpen(EventStoreError, RuntimeError):

@@ -11,15 +11,17 @@ process that was thought dead. Nothing is executed here.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Unpack, cast
+from functools import partial
+from typing import Any, Literal, Unpack, cast, get_args
 from uuid import UUID
 
 from eventstore import EventStore, NewEvent, new_id
-from eventstore.errors import WriterFenced, WrongExpectedVersion
+from eventstore.errors import ConversationInUse, WriterFenced, WrongExpectedVersion
 from eventstore.events import (
     ConversationStart,
     LlmError,
@@ -33,6 +35,7 @@ from eventstore.events import (
 )
 from eventstore.events.values import Mode
 from eventstore.ids import derived_id
+from eventstore.leases import claim
 from eventstore.log import get_logger
 from eventstore.owners import Owned
 from eventstore.store import StreamId
@@ -41,8 +44,12 @@ from projections.models.open_items import LooseEnds, OpenModelCall, OpenToolCall
 
 __all__ = [
     "ACTOR",
+    "AGAIN_S",
+    "WAIT_S",
+    "IfBusy",
     "Progress",
     "Recovery",
+    "claimed",
     "first_events",
     "next_turn",
     "recover",
@@ -83,6 +90,41 @@ def next_turn(views: Views, conversation_id: UUID) -> tuple[Mode | None, int]:
     """Return the mode that a conversation is in, and the number of its next turn."""
     state = views.run_state(conversation_id)
     return cast(Mode | None, state.mode), (state.last_turn or 0) + 1
+
+
+IfBusy = Literal["raise", "wait", "take_over"]
+"""What to do about another session that has the conversation open, and whose process lives."""
+
+WAIT_S = 60.0
+"""How long another session is waited for, in seconds, unless the product says otherwise."""
+
+AGAIN_S = 0.25
+"""How long it is until a waiting opening looks again, in seconds."""
+
+
+def claimed(
+    store: EventStore, stream: UUID, session_id: str, if_busy: IfBusy, lease_s: float, wait_s: float
+) -> int:
+    """Make a session the writer of a conversation, and return its epoch; wait if that is wanted.
+
+    Raises:
+        ConversationInUse: Another session has it open.
+        ConversationNotFound: There is none of this id.
+        ValueError: ``if_busy`` is none of `IfBusy`, or a lease of this length cannot be.
+    """
+    if if_busy not in get_args(IfBusy):
+        raise ValueError(f"if_busy is {if_busy!r}: choose from {get_args(IfBusy)}")
+    if not 0 < lease_s < math.inf:
+        raise ValueError(f"lease_s is {lease_s!r}: a lease stands for a number of seconds above 0")
+    until = time.monotonic() + (wait_s if if_busy == "wait" else 0)
+    taking = partial(claim, store, stream, session_id=session_id, lease_s=lease_s)
+    while True:
+        try:
+            return taking(take_over=if_busy == "take_over")
+        except ConversationInUse:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(AGAIN_S)
 
 
 ACTOR = "recovery"
@@ -212,6 +254,7 @@ def recover(
     *,
     writer_epoch: int | None = None,
     dry_run: bool = False,
+    take_over: bool = False,
     **owner: Unpack[Owned],
 ) -> Recovery:
     """End what a conversation has open, in one transaction; append nothing if nothing is open.
@@ -226,11 +269,13 @@ def recover(
         conversation_id: The conversation.
         writer_epoch: The epoch of a caller that has already fenced the others.
         dry_run: Only tell what would be done; nothing is fenced or appended.
+        take_over: Also end what a session has open whose process lives.
         owner: Whose it must be (``tenant_id``, ``user_id``).
 
     Raises:
         ConversationNotFound: There is none of this id or key.
         OwnerMismatch: It belongs to another tenant or user.
+        ConversationInUse: A session has something open, and its process lives.
         WriterFenced: A newer writer has opened the conversation meanwhile; nothing was appended.
         WrongExpectedVersion: Writers without an epoch kept appending, five times in a row.
     """
@@ -241,7 +286,7 @@ def recover(
         ends = views.loose_ends(stream)
         if dry_run or not ends.any:
             return _result(ends, seal(ends), ends.last_version)
-        epoch = store.raise_writer_epoch(stream)
+        epoch = claim(store, stream, take_over=take_over)
     for attempt in range(1, _TRIES + 1):
         # Only now, since the dead process may have lived until it was fenced.
         ends = views.loose_ends(stream)
@@ -284,32 +329,48 @@ def recover_all(
     on_progress: Progress | None = None,
     *,
     dry_run: bool = False,
+    take_over: bool = False,
 ) -> list[Recovery]:
     """Recover every conversation that has a loose end, each in transactions of its own.
 
-    To be run while no other process writes, since those that are only busy look just like those
-    that were left, and are fenced. Conversations that somebody opens meanwhile are left to them.
-    An idle session, with no turn open, is no loose end and stays open.
+    Safe beside other processes: a conversation that a living session has open is left to it, as is
+    one that somebody opens meanwhile, and the log says so. Those that write without a session, by
+    `EventStore.append` alone, have no lease: if they are busy they look just like those that were
+    left, and are fenced. An idle session, with no turn open, is no loose end and stays open.
 
     Args:
         store: Where the conversations are.
         views: The store's views.
         on_progress: Told after each conversation.
         dry_run: Only tell what would be done.
+        take_over: Also end what sessions have open whose processes live.
     """
     ids = list(_with_loose_ends(views))
     found: list[Recovery] = []
     for done, conversation_id in enumerate(ids, start=1):
-        try:
-            recovery = recover(store, views, conversation_id, dry_run=dry_run)
-        except (WriterFenced, WrongExpectedVersion) as error:
-            _log.warning("left to its writer", conversation_id=str(conversation_id), why=str(error))
-        else:
-            if recovery.sealed:
-                found.append(recovery)
+        recovery = _unless_in_use(store, views, conversation_id, dry_run, take_over)
+        if recovery is not None and recovery.sealed:
+            found.append(recovery)
         if on_progress is not None:
             on_progress(done, len(ids))
     return found
+
+
+def _unless_in_use(
+    store: EventStore, views: Views, conversation_id: UUID, dry_run: bool, take_over: bool
+) -> Recovery | None:
+    """Recover a conversation, or return None and say so if somebody else has it open."""
+    try:
+        if dry_run and not take_over:
+            writer = store.writer(conversation_id)
+            if writer is not None and writer.live:
+                raise ConversationInUse(
+                    conversation_id, writer.who, writer.since, writer.expires_at
+                )
+        return recover(store, views, conversation_id, dry_run=dry_run, take_over=take_over)
+    except (ConversationInUse, WriterFenced, WrongExpectedVersion) as error:
+        _log.warning("left to its writer", conversation_id=str(conversation_id), why=str(error))
+        return None
 
 
 def _with_loose_ends(views: Views) -> Iterator[UUID]:

@@ -20,6 +20,7 @@ from agent_eventstore.current import OneTurn, OpenTurn
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable, TurnScript
+from agent_eventstore.posts import first_outcome
 from agent_eventstore.requests import (
     Request,
     failed_summary,
@@ -83,9 +84,17 @@ class Turn(OpenTurn["LlmCall"]):
         return self._script.usage
 
     def __enter__(self) -> Self:
-        """Write the turn's start and the input."""
+        """Write the turn's start and the input.
+
+        Raises:
+            TurnRunning: The message was posted before, and that turn has not ended.
+        """
         begun = self._script.begin(self._said)
         self._enter_once()
+        if (posted := self._script.message_id) is not None:
+            first = first_outcome(self._journal.store, self._journal.conversation_id, posted)
+            if self._repeat(first):
+                return self
         self._one.take(self, self.number, self._journal.conversation_id)
         try:
             self._journal.write(begun)
@@ -106,6 +115,8 @@ class Turn(OpenTurn["LlmCall"]):
         trace: TracebackType | None,
     ) -> None:
         """Write the turn's end."""
+        if self.outcome is not None:
+            return
         self._step_back()
         try:
             self._end(error)

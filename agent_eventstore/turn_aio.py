@@ -17,6 +17,7 @@ from agent_eventstore.current import OneTurn, OpenTurn
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.llm_call import AsyncLlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable, TurnScript
+from agent_eventstore.posts import first_outcome
 from agent_eventstore.requests import (
     Request,
     failed_summary,
@@ -79,6 +80,10 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         """Write the turn's start and the input."""
         begun = self._script.begin(self._said)
         self._enter_once()
+        if (posted := self._script.message_id) is not None:
+            store, stream = self._journal.store.store, self._journal.conversation_id
+            if self._repeat(await asyncio.to_thread(first_outcome, store, stream, posted)):
+                return self
         self._one.take(self, self.number, self._journal.conversation_id)
         try:
             await self._journal.write(begun)
@@ -99,6 +104,8 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         trace: TracebackType | None,
     ) -> None:
         """Write the turn's end."""
+        if self.outcome is not None:
+            return
         self._step_back()
         try:
             await finish(self._end(error))

@@ -36,6 +36,7 @@ from eventstore.redaction import Redactor
 from eventstore.sealing import KeyProvider
 from eventstore.sql.engines import Synchronous
 from eventstore.sql.feed import FeedPage
+from eventstore.sql.leases import Lease
 from eventstore.sql.requests import ANY, MOST_BYTES, Anchor, Append, Appended, Expected, many
 from eventstore.sql.streams import StreamInfo
 from eventstore.sql.transactions import append_within
@@ -382,6 +383,10 @@ class AsyncEventStore:
     async def raise_writer_epoch(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> int:
         """Fence all earlier writers of a conversation."""
         return await self._run(partial(self.store.raise_writer_epoch, conversation_id, **owner))
+
+    async def writer(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> Lease | None:
+        """Return who has a conversation open; see `EventStore.writer`."""
+        return await self._run(partial(self.store.writer, conversation_id, **owner))
 
     async def close(self) -> None:
         """Wait for what is under way, then close every connection."""

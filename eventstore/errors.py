@@ -7,6 +7,7 @@ says what to do next.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ __all__ = [
     "CheckpointRefused",
     "ConversationDamaged",
     "ConversationExists",
+    "ConversationInUse",
     "ConversationNotFound",
     "DatabaseBusy",
     "DatabaseReplaced",
@@ -161,6 +163,28 @@ class WriterFenced(EventStoreError):
             f"conversation {conversation_id} has been opened by another writer, or its log was "
             f"set back behind this one's opening (epoch {current_epoch}, this one has {epoch}): "
             "open it again to go on"
+        )
+
+
+class ConversationInUse(EventStoreError):
+    """Another session writes to the conversation now; nothing was changed.
+
+    Attributes:
+        conversation_id: The conversation.
+        who: The process of that session, and its machine.
+        since: When it opened the conversation.
+        until: When its lease runs out, unless it is renewed, as it is while the process lives.
+    """
+
+    def __init__(self, conversation_id: UUID, who: str, since: datetime, until: datetime) -> None:
+        self.conversation_id = conversation_id
+        self.who = who
+        self.since = since
+        self.until = until
+        super().__init__(
+            f"conversation {conversation_id} is in use by {who} since {since:%Y-%m-%d %H:%M:%S} "
+            'UTC: wait for it with if_busy="wait", or end what it has open with '
+            'if_busy="take_over"'
         )
 
 

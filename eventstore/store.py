@@ -33,6 +33,7 @@ from eventstore.events.lifecycle import ConversationFork
 from eventstore.events.records import NO_META, EventData, Meta, NewEvent, RecordedEvent
 from eventstore.ids import derived_id, new_id
 from eventstore.integrity import Verification
+from eventstore.leases import KEEPER, writer_of
 from eventstore.log import get_logger
 from eventstore.owners import Owned, Owner, Owners, named
 from eventstore.redaction import Redactor
@@ -45,6 +46,7 @@ from eventstore.sql.conversation_fork import fork, locate
 from eventstore.sql.driver import transaction
 from eventstore.sql.engines import Synchronous, open_engine
 from eventstore.sql.failures import translated
+from eventstore.sql.leases import Lease
 from eventstore.sql.lineage import lineage
 from eventstore.sql.read import END, read_page
 from eventstore.sql.requests import (
@@ -783,8 +785,24 @@ class EventStore(Transactions):
         with self.writing() as connection:
             return streams.raise_writer_epoch(connection, stream)
 
+    def writer(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> Lease | None:
+        """Return who has a conversation open, and since when; None if it was closed, or never open.
+
+        One that is not ``live`` was left open by a process that has ended, or is out of reach.
+
+        Raises:
+            OwnerMismatch: It belongs to another tenant or user.
+        """
+        stream = self.stream(conversation_id, **owner)
+        with self.reading() as connection:
+            return writer_of(connection, stream)
+
     def close(self) -> None:
-        """Close every connection; the store can still be used, and opens new ones."""
+        """Close every connection; the store can still be used, and opens new ones.
+
+        Leases of conversations that are still open are renewed no more.
+        """
+        KEEPER.forget(self)
         self._at_hand.close()
         if self._log_to_empty:
             self._log_to_empty = not empty_log(self)

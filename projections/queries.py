@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, select
 
 from eventstore.errors import EventStoreError, RowDamaged
+from eventstore.leases import writer_of
 from eventstore.owners import Owner
 from projections.engine import tables
 from projections.engine.generations import Generation
@@ -31,6 +33,10 @@ __all__ = [
     "timeline",
     "tool_calls",
 ]
+
+
+_WRITERS = frozenset({"session", "turn", "assistant", "reasoning", "tool"})
+_GOING_ON = frozenset({"pending", "running", "streaming"})
 
 
 @contextmanager
@@ -74,15 +80,31 @@ def timeline(
     *,
     after: int,
     limit: int | None,
+    now: bool = True,
 ) -> list[TimelineItem]:
-    """Return the items of a conversation that began or changed after a version, in their order."""
+    """Return the items of a conversation that began or changed after a version, in their order.
+
+    What a writer was doing whose process has ended since is interrupted, if ``now`` is asked about.
+    """
     table = generation.tables["timeline_items"]
     query = tables.shown(table, connection.dialect.name)
     query = query.where(table.c.conversation_id == conversation_id)
     if after:
         query = query.where(table.c.end_version > after)
     query = query.order_by(table.c.version, table.c.part).limit(limit)
-    return [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
+    items = [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
+    if now and any(_goes_on(item) for item in items):
+        writer = writer_of(connection, conversation_id)
+        if writer is not None and not writer.live:
+            return [
+                replace(item, status="interrupted") if _goes_on(item) else item for item in items
+            ]
+    return items
+
+
+def _goes_on(item: TimelineItem) -> bool:
+    """Whether an item shows what its writer is doing; runs and tasks go on without one."""
+    return item.kind in _WRITERS and item.status in _GOING_ON
 
 
 def tool_calls(

@@ -60,6 +60,9 @@ class Views(ViewsAcross):
     ) -> list[TimelineItem]:
         """Return what a UI shows of a conversation, in reading order.
 
+        What a session has left open whose process has ended is ``interrupted``, before anybody
+        opens the conversation again; whether it has ended, its lease tells (`EventStore.writer`).
+
         Args:
             conversation_id: The conversation.
             after: Only items that began or changed after this version; ask again with the
@@ -74,7 +77,9 @@ class Views(ViewsAcross):
             ValueError: The conversation has not come to the version ``at``.
         """
         stream = self.store.stream(conversation_id, **owner)
-        read = partial(queries.timeline, conversation_id=stream, after=after, limit=limit)
+        read = partial(
+            queries.timeline, conversation_id=stream, after=after, limit=limit, now=at is None
+        )
         return self._read(TIMELINE, stream, read, at)
 
     def follow(

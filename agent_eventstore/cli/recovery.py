@@ -43,25 +43,30 @@ __all__ = ["recover", "sealed_table"]
 @click.command()
 @click.argument("conversation", metavar="[CID]", required=False)
 @click.option("--dry-run", is_flag=True, help="Change nothing; status 1 if something is open.")
+@click.option("--take-over", is_flag=True, help="Also what sessions have open that live.")
 @json_option
 @common
 @with_target
-def recover(target: Target, conversation: str | None, dry_run: bool, as_json: bool) -> None:
+def recover(
+    target: Target, conversation: str | None, dry_run: bool, take_over: bool, as_json: bool
+) -> None:
     """End what a crash left open.
 
     Model calls, tool calls, turns and the session that a process left open when it died are ended
     as what they are: interrupted, never started, or of unknown outcome. No tool runs. Without CID
-    every conversation with a loose end is recovered. A process that still writes to one of them is
-    shut out, so stop it first, or name the conversation.
+    every conversation with a loose end is recovered. What a session has open whose process lives is
+    left to it, unless it is to be taken over; then that process is shut out.
     """
     with target.open() if dry_run else target.open_to_write() as store:
         views = Views(store)
         if conversation is None:
             with progress_bar("recovering") as meter:
-                found = recover_all(store, views, meter.update, dry_run=dry_run)
+                found = recover_all(
+                    store, views, meter.update, dry_run=dry_run, take_over=take_over
+                )
         else:
             stream = find_conversation(store, conversation)
-            found = [recover_one(store, views, stream, dry_run=dry_run)]
+            found = [recover_one(store, views, stream, dry_run=dry_run, take_over=take_over)]
     found = [each for each in found if each.sealed]
     if as_json:
         print_document([_document(each) for each in found])

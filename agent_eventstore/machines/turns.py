@@ -50,6 +50,9 @@ class TurnScript:
     usage: TokenUsage | None = None
     ended: bool = False
     rendered: Request | None = None
+    actor: str | None = None
+    message_id: str | None = None
+    ids: tuple[UUID, UUID] | None = None
     systems: SystemTexts = field(default_factory=SystemTexts)
     answers: Answers = field(default_factory=Answers)
     _sent: dict[str, CallScript] = field(default_factory=dict)
@@ -59,7 +62,13 @@ class TurnScript:
         """Return the events of the turn's start and of the input; the same ones every time."""
         if self._begun is None:
             text = "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
-            self._begun = [self.event(TurnStart(input=text)), self.event(message)]
+            said = {"actor": self.actor, "causation_id": self.message_id}
+            meta = self.meta.model_copy(update={k: v for k, v in said.items() if v is not None})
+            first, second = self.ids or (new_id(), new_id())
+            self._begun = [
+                NewEvent(TurnStart(input=text), first, meta),
+                NewEvent(message, second, meta),
+            ]
         return self._begun
 
     def next_step(self) -> Meta:

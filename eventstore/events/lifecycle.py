@@ -24,6 +24,7 @@ __all__ = [
     "ConversationEnd",
     "ConversationFork",
     "ConversationStart",
+    "ConversationUpdate",
     "Erasure",
     "ModeSwitch",
     "RunEnd",
@@ -174,6 +175,20 @@ class ConversationFork(Payload):
     parent_conversation_id: Name
     parent_version: Ordinal
     title: str | None = None
+
+
+class ConversationUpdate(Payload):
+    """A conversation is renamed, put away, or taken out again; what is None stays as it is.
+
+    Attributes:
+        title: What lists show from now on.
+        archived: Whether it is put away; lists tell by ``status``.
+    """
+
+    type: ClassVar[str] = "conversation_update"
+
+    title: str | None = None
+    archived: bool | None = None
 
 
 class ConversationEnd(Payload):

@@ -26,6 +26,7 @@ from eventstore.events.lifecycle import (
     ConversationEnd,
     ConversationFork,
     ConversationStart,
+    ConversationUpdate,
     Erasure,
     ModeSwitch,
     RunEnd,
@@ -47,6 +48,7 @@ __all__ = ["EVENT_TYPES", "REGISTRY", "UPCASTERS", "UnknownEvent"]
 EVENT_TYPES: tuple[type[Payload], ...] = (
     ConversationStart,
     ConversationFork,
+    ConversationUpdate,
     ConversationEnd,
     SessionStart,
     SessionEnd,

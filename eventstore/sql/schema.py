@@ -108,6 +108,17 @@ def metadata_for(dialect: str) -> MetaData:
         PrimaryKeyConstraint("conversation_id"),
         Index("ix_import_sources_source", "source"),
     )
+    Table(
+        "writer_leases",
+        metadata,
+        Column("conversation_id", Id, nullable=False),
+        Column("session_id", Text, nullable=False),
+        Column("process", Text, nullable=False),
+        Column("who", SafeText, nullable=False),
+        Column("since", Timestamp, nullable=False),
+        Column("expires_at", Timestamp, nullable=False),
+        PrimaryKeyConstraint("conversation_id"),
+    )
     _projections(metadata)
     Table(
         "store_identity",

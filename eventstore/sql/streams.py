@@ -53,6 +53,7 @@ __all__ = [
     "owner_of",
     "raise_writer_epoch",
     "store_id_of",
+    "version_of",
     "without_row",
 ]
 
@@ -102,6 +103,16 @@ def owner_of(connection: Connection, conversation_id: UUID) -> tuple[str | None,
     query = select(streams.tenant_id, streams.user_id)
     row = connection.execute(query.where(streams.conversation_id == conversation_id)).first()
     return None if row is None else (row[0], row[1])
+
+
+def version_of(connection: Connection, conversation_id: UUID, event_id: UUID) -> int | None:
+    """Return the version of a conversation's own event of this id; None if there is none."""
+    events = metadata_for(connection.dialect.name).tables["events"].c
+    query = select(events.version).where(
+        events.event_id == event_id, events.conversation_id == conversation_id
+    )
+    found: int | None = connection.execute(query).scalar()
+    return found
 
 
 def list_streams(

@@ -79,6 +79,15 @@ CREATE TABLE import_sources (
     source TEXT NOT NULL,
     PRIMARY KEY (conversation_id)
 );
+CREATE TABLE writer_leases (
+    conversation_id TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    process TEXT NOT NULL,
+    who TEXT NOT NULL,
+    since TEXT NOT NULL,
+    expires_at TEXT NOT NULL,
+    PRIMARY KEY (conversation_id)
+);
 CREATE TABLE projections (
     name TEXT NOT NULL,
     generation INTEGER NOT NULL,
@@ -173,6 +182,15 @@ CREATE TABLE retired_keys (
 CREATE TABLE import_sources (
     conversation_id UUID NOT NULL,
     source TEXT NOT NULL,
+    PRIMARY KEY (conversation_id)
+);
+CREATE TABLE writer_leases (
+    conversation_id UUID NOT NULL,
+    session_id TEXT NOT NULL,
+    process TEXT NOT NULL,
+    who TEXT NOT NULL,
+    since TIMESTAMP WITH TIME ZONE NOT NULL,
+    expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
     PRIMARY KEY (conversation_id)
 );
 CREATE TABLE projections (

@@ -17,6 +17,7 @@ from eventstore.events import (
     ConversationEnd,
     ConversationFork,
     ConversationStart,
+    ConversationUpdate,
     LlmError,
     ReasoningPart,
     RecordedEvent,
@@ -68,6 +69,7 @@ _LOOKED_INTO = frozenset(
         LlmError,
         ToolResult,
         Retraction,
+        ConversationUpdate,
         ConversationEnd,
     }
 )
@@ -204,6 +206,11 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
             }
             if fork.title:
                 values["title"], after["titled"] = fork.title, _TITLED
+        case ConversationUpdate() as update:
+            if update.title is not None:
+                values["title"], after["titled"] = update.title, _TITLED
+            if update.archived is not None:
+                values["status"] = "archived" if update.archived else "open"
         case ConversationEnd() as end:
             values["status"] = end.reason
 

@@ -17,6 +17,7 @@ from eventstore.events import (
     ConversationEnd,
     ConversationFork,
     ConversationStart,
+    ConversationUpdate,
     Erasure,
     ModeSwitch,
     Notebook,
@@ -101,6 +102,11 @@ def _conversation_fork(draft: Draft, fork: ConversationFork) -> None:
         if kind == "session":
             close_span(draft, kind, own_id, "complete")
     point(draft, "conversation", title=fork.title, collapsed=True)
+
+
+def _conversation_update(draft: Draft, update: ConversationUpdate) -> None:
+    told = {None: None, True: "archived", False: "unarchived"}[update.archived]
+    point(draft, "conversation", title=update.title, text=told, collapsed=True)
 
 
 def _conversation_end(draft: Draft, end: ConversationEnd) -> None:
@@ -223,6 +229,7 @@ _HANDLERS: dict[type, folding.Handler] = timeline_items.HANDLERS | {
     UserMessage: _user,
     ConversationStart: _conversation_start,
     ConversationFork: _conversation_fork,
+    ConversationUpdate: _conversation_update,
     ConversationEnd: _conversation_end,
     SessionStart: _session_start,
     SessionEnd: _session_end,

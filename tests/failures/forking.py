@@ -189,7 +189,7 @@ def conversation(url: str) -> object:
         told.append(forked(begin))
 
     def anew() -> object:
-        with Conversation.open(store, cid) as own, own.turn("Again"):
+        with Conversation.open(store, cid, if_busy="take_over") as own, own.turn("Again"):
             return "opened"
 
     return [*told, forked(anew), store.verify(cid).ok]

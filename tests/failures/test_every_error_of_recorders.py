@@ -47,7 +47,7 @@ class World:
 
     def reopen(self) -> None:
         """Have a conversation open whose session has not ended, with a call that has not."""
-        self.conversation = self.recorder.open(self.conversation.id)
+        self.conversation = self.recorder.open(self.conversation.id, if_busy="take_over")
         self.store.append(self.conversation.id, [e.ToolCall(call_id="9.9", name="left open")])
 
     def require_whole(self) -> None:
@@ -65,22 +65,27 @@ def turn(world: World) -> None:
 
 CALLS: dict[str, Callable[[World], object]] = {
     "append": lambda world: world.conversation.append(e.Notebook(text="noted")),
+    "archive": lambda world: world.conversation.archive(),
     "close": lambda world: world.conversation.close(),
-    "open": lambda world: world.recorder.open(world.conversation.id),
+    "open": lambda world: world.recorder.open(world.conversation.id, if_busy="take_over"),
+    "rename": lambda world: world.conversation.rename("Another title"),
     "resolve": lambda world: world.conversation.resolve(world.alias),
     "resume_run": lambda world: world.conversation.resume_run("1"),
     "start": lambda world: world.recorder.start(mode="chat"),
     "start_run": lambda world: world.conversation.start_run("digest"),
     "switch_mode": lambda world: world.conversation.switch_mode("agent"),
     "turn": turn,
+    "unarchive": lambda world: world.conversation.unarchive(),
     "write_again": lambda world: world.conversation.write_again(),
 }
 PURE = {
     *("closing", "events", "run_script", "switched", "switching", "turn_ended", "turn_script"),
 }
 RECOVERING: dict[str, Callable[[World], object]] = {
-    "recover": lambda world: recover(world.store, world.views, world.conversation.id),
-    "recover_all": lambda world: list(recover_all(world.store, world.views)),
+    "recover": lambda world: recover(
+        world.store, world.views, world.conversation.id, take_over=True
+    ),
+    "recover_all": lambda world: list(recover_all(world.store, world.views, take_over=True)),
 }
 
 

@@ -127,7 +127,7 @@ def test_a_newer_writer_leaves_no_place(
     conversation = recording.start()
     use_a_tool(conversation, refusing)
     refusing(False)
-    recording.open(conversation.id).close()
+    recording.open(conversation.id, if_busy="take_over").close()
 
     with pytest.raises(WriterFenced):
         conversation.close()

@@ -298,7 +298,7 @@ class TestRecorder:
         with backed_up(store) as restore:
             conversation.append(e.Notebook(text="lost"))
             restore()
-            with Conversation.open(store, conversation.id) as again:
+            with Conversation.open(store, conversation.id, if_busy="take_over") as again:
                 with pytest.raises(LogWentBack):
                     conversation.append(e.Notebook(text="more"))
                 again.append(e.Notebook(text="new"))
@@ -343,9 +343,9 @@ class TestWriters:
         with Conversation.start(store) as conversation:
             cid = conversation.id
         with backed_up(store) as restore:
-            old = Conversation.open(store, cid)
+            old = Conversation.open(store, cid, if_busy="take_over")
             restore()
-            new = Conversation.open(store, cid)
+            new = Conversation.open(store, cid, if_busy="take_over")
             with pytest.raises((WriterFenced, LogWentBack)):
                 old.append(e.Notebook(text="late"))
             new.append(e.Notebook(text="new"))
@@ -362,7 +362,7 @@ class TestIdempotencyKeys:
             keys = []
             for _ in range(2):
                 with (
-                    Conversation.open(store, cid) as conversation,
+                    Conversation.open(store, cid, if_busy="take_over") as conversation,
                     conversation.turn("pay") as turn,
                 ):
                     asked = ask_for_tool(turn, "pay")

@@ -186,7 +186,7 @@ def record(world: World, mutator: Mutator) -> None:
 
 def reopen(world: World, mutator: Mutator) -> None:
     """Open a conversation again, which recovers what is left of it, and say something."""
-    with Conversation.open(world.store, _cid(world, mutator)) as held:
+    with Conversation.open(world.store, _cid(world, mutator), if_busy="take_over") as held:
         with held.turn(mutator.text()):
             pass
         held.append(*(each for each in [_payload(mutator)] if isinstance(each, Payload)))

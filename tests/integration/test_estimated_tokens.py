@@ -110,7 +110,7 @@ def test_turn_that_recovery_ends(recording: Recorder) -> None:
     conversation: Any = recording.start()
     turn = conversation.turn("hello").__enter__()
     stream(turn)
-    again = recording.open(conversation.id)
+    again = recording.open(conversation.id, if_busy="take_over")
     ended = payload(recording, again, e.TurnEnd).tokens
 
     assert (False, TOKENS) == (ended.reported, ended.completion_tokens)

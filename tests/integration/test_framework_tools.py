@@ -188,7 +188,7 @@ def test_results_of_an_earlier_session(recording: Recorder) -> None:
             CHAT.answer(ONE),
         )
     conversation.close()
-    again = recording.open(conversation.id)
+    again = recording.open(conversation.id, if_busy="take_over")
     with again.turn("go on") as turn:
         prompt = [*CHAT.said, *CHAT.repeated(ONE), CHAT.result(ONE, "first")]
         prompt += [*CHAT.repeated(ONE), CHAT.result(ONE, "second")]
@@ -202,7 +202,7 @@ def test_process_that_died_while_a_framework_ran_its_tool(recording: Recorder) -
     conversation = recording.start()
     turn = conversation.turn("hello").__enter__()
     ask(turn, list(CHAT.said), CHAT.answer(ONE))
-    again = recording.open(conversation.id)
+    again = recording.open(conversation.id, if_busy="take_over")
 
     assert ["outcome_unknown"] == [status for status, _ in told(again)]
     assert "may or may not have taken effect" in str(rows(again)[0].result_text)
@@ -216,7 +216,7 @@ def test_call_that_the_recorder_was_to_run_was_never_started(recording: Recorder
     with turn.tool(call.tool_calls[0]) as tool:
         tool.result("one")
     ask(turn, list(CHAT.said), CHAT.answer(TWO))
-    again = recording.open(conversation.id)
+    again = recording.open(conversation.id, if_busy="take_over")
 
     assert ["success", "not_started"] == [status for status, _ in told(again)]
 

@@ -139,7 +139,8 @@ def test_call_that_recovery_offers_again(recording: Recorder) -> None:
     turn = conversation.turn("save").__enter__()
     left = turn.tool(ask_for_tool(turn, "save"), idempotent=True).__enter__()
 
-    with recording.open(conversation.id) as again, again.turn("continue") as turn:
+    again = recording.open(conversation.id, if_busy="take_over")
+    with again, again.turn("continue") as turn:
         (offered,) = again.recovery.re_executable  # type: ignore[union-attr]
         with turn.tool(offered) as tool:
             tool.result("saved")

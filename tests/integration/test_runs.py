@@ -278,7 +278,7 @@ class TestResuming:
     def test_a_second_crash_forgets_nothing(self, common: EventStore) -> None:
         """Calls that an earlier recovery has sealed are named again."""
         first = crashed(common, 12)
-        resumed = Conversation.open(common, first.id).resume_run()
+        resumed = Conversation.open(common, first.id, if_busy="take_over").resume_run()
         assert resumed is not None
         assert ["10.0", "10.1"] == [left.call.call_id for left in resumed.calls]
 

@@ -15,6 +15,7 @@ CATALOGUE = {
     *(
         "conversation_start",
         "conversation_fork",
+        "conversation_update",
         "conversation_end",
         "session_start",
         "session_end",

@@ -1,0 +1,217 @@
+"""The leases of this process's open conversations, renewed by one thread while they are open.
+
+Each is renewed three times within its time, in a transaction that need not wait for the disk; a
+conversation that was dropped without being closed loses its lease at once for this process, and for
+others at the next round. What a lease is, says `eventstore.sql.leases`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from sqlalchemy import Connection
+
+from eventstore.errors import ConversationInUse, EventStoreError
+from eventstore.log import get_logger
+from eventstore.processes import described, identity
+from eventstore.sql.leases import Lease, lease_of, let_go, renew, take
+from eventstore.sql.streams import raise_writer_epoch
+from eventstore.sql.transactions import Transactions
+
+__all__ = ["KEEPER", "LEASE_S", "Keeper", "begin", "claim", "give_back", "writer_of"]
+
+LEASE_S = 30.0
+"""How long a lease stands, in seconds, unless it is renewed."""
+
+_log = get_logger("eventstore")
+_PATIENCE_MS = 1_000
+_PARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    transactions: Transactions
+    conversation_id: UUID
+    session_id: str
+    lease_s: float
+    owner: weakref.ref[object]
+
+
+class Keeper:
+    """Renews leases while their owners live; one for the whole process."""
+
+    def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Keep nothing, as in a forked child: what its parent has opened is not its own."""
+        self._kept: dict[str, _Kept] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def keep(
+        self,
+        transactions: Transactions,
+        conversation_id: UUID,
+        session_id: str,
+        lease_s: float,
+        owner: object,
+    ) -> None:
+        """Renew a session's lease from now on, until `release` or until nobody has ``owner``."""
+        kept = _Kept(transactions, conversation_id, session_id, lease_s, weakref.ref(owner))
+        with self._changed:
+            self._kept[session_id] = kept
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._renewing, name="eventstore-leases", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify()
+
+    def release(self, session_id: str) -> None:
+        """Renew a lease no more, and delete it; what fails is logged, and the lease runs out.
+
+        A transaction of its own, which need not wait for the disk.
+        """
+        with self._changed:
+            kept = self._kept.pop(session_id, None)
+        if kept is not None:
+            self._let_go(kept)
+
+    def forget(self, transactions: Transactions) -> None:
+        """Renew no lease of a database that is closed; they run out."""
+        with self._changed:
+            for kept in list(self._kept.values()):
+                if kept.transactions.engine is transactions.engine:
+                    del self._kept[kept.session_id]
+
+    def is_dropped(self, session_id: str) -> bool:
+        """Whether a session of this process was never closed, and nobody has it any more."""
+        with self._changed:
+            kept = self._kept.get(session_id)
+        return kept is not None and kept.owner() is None
+
+    def renew(self) -> None:
+        """Renew all leases now, and end those whose owners are gone."""
+        with self._changed:
+            kept = list(self._kept.values())
+        gone = [each.session_id for each in kept if each.owner() is None]
+        stores = {each.transactions.engine: each.transactions for each in kept}
+        for engine, transactions in stores.items():
+            mine = [each for each in kept if each.transactions.engine is engine]
+            self._renew(transactions, mine)
+        with self._changed:
+            for session_id in gone:
+                self._kept.pop(session_id, None)
+
+    def _renew(self, transactions: Transactions, kept: Iterable[_Kept]) -> None:
+        # Whoever was dropped may have left something open, so that their lease ends, and stays.
+        sessions = [
+            (each.conversation_id, each.session_id, each.lease_s if each.owner() else 0.0)
+            for each in kept
+        ]
+        try:
+            with transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
+                renew(connection, sessions)
+        except EventStoreError as error:
+            _log.warning("leases not renewed", leases=len(sessions), why=str(error))
+
+    def _let_go(self, kept: _Kept) -> None:
+        try:
+            with kept.transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
+                let_go(connection, kept.conversation_id, kept.session_id)
+        except EventStoreError as error:
+            told = str(kept.conversation_id)
+            _log.warning("lease not given back", conversation_id=told, why=str(error))
+
+    def _renewing(self) -> None:
+        process, due = os.getpid(), 0.0
+        while process == os.getpid():
+            with self._changed:
+                if not self._kept:
+                    self._thread = None
+                    return
+                every = min(each.lease_s for each in self._kept.values()) / _PARTS
+                due = due if due else time.monotonic() + every
+                due = min(due, time.monotonic() + every)
+                if (left := due - time.monotonic()) > 0:
+                    self._changed.wait(left)
+                    continue
+            due = 0.0
+            try:
+                self.renew()
+            except Exception:
+                _log.warning("leases not renewed", exc_info=True)
+
+
+KEEPER = Keeper()
+"""The one of this process."""
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=KEEPER.begin_anew)
+
+
+def writer_of(connection: Connection, conversation_id: UUID) -> Lease | None:
+    """Return the lease of a conversation's writer, in the caller's transaction; None if none."""
+    lease = lease_of(connection, conversation_id)
+    if lease is None or not KEEPER.is_dropped(lease.session_id):
+        return lease
+    return replace(lease, live=False)
+
+
+def claim(
+    transactions: Transactions,
+    conversation_id: UUID,
+    *,
+    session_id: str | None = None,
+    lease_s: float = LEASE_S,
+    take_over: bool = False,
+) -> int:
+    """Fence all earlier writers, unless one of them lives, and return the new one's epoch.
+
+    One transaction. With ``session_id`` the new writer gets a lease, to be renewed by `KEEPER`.
+
+    Raises:
+        ConversationInUse: A writer lives, and is not to be taken over; nothing was changed.
+        ConversationNotFound: There is none of this id.
+    """
+    with transactions.writing() as connection:
+        epoch = raise_writer_epoch(connection, conversation_id)
+        held = writer_of(connection, conversation_id)
+        if held is not None and held.live and not take_over:
+            raise ConversationInUse(conversation_id, held.who, held.since, held.expires_at)
+        let_go(connection, conversation_id)
+        if session_id is not None:
+            take(connection, _own(conversation_id, session_id), lease_s)
+    return epoch
+
+
+def begin(
+    transactions: Transactions, conversation_id: UUID, session_id: str, lease_s: float = LEASE_S
+) -> None:
+    """Take the lease of a conversation that has just begun, unless somebody has opened it since.
+
+    A transaction of its own; what fails is logged, as nothing depends on it.
+    """
+    try:
+        with transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
+            if lease_of(connection, conversation_id) is None:
+                take(connection, _own(conversation_id, session_id), lease_s)
+    except EventStoreError as error:
+        _log.warning("no lease taken", conversation_id=str(conversation_id), why=str(error))
+
+
+def give_back(transactions: Transactions, conversation_id: UUID, session_id: str) -> None:
+    """Delete the lease of a session that did not come about, in a transaction of its own."""
+    with transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
+        let_go(connection, conversation_id, session_id)
+
+
+def _own(conversation_id: UUID, session_id: str) -> tuple[UUID, str, str, str]:
+    return conversation_id, session_id, identity(), described()

@@ -1,0 +1,96 @@
+"""A message that is posted twice is recorded once, and both posts are told the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_eventstore import Conversation
+from agent_eventstore.errors import BlockNotOpen, TurnRunning
+from eventstore import EventStore
+from eventstore.errors import InvalidEvent, WriterFenced
+from tests.integration.recording import Recorder, ask, events_of
+
+
+def test_second_post_is_told_of_the_first(recording: Recorder) -> None:
+    """Also by another session, whatever was said meanwhile; nothing is written for it."""
+    with recording.start() as conversation:
+        with conversation.turn("Hi", message_id="m-1") as turn:
+            assert turn.outcome is None
+            ask(turn, ["Hello", " there"])
+        with conversation.turn("More", message_id="m-2") as turn:
+            ask(turn, ["Gladly"])
+    with recording.open(conversation.id) as again:
+        before = again.version
+        with again.turn("Hi", message_id="m-1") as turn:
+            outcome = turn.outcome
+        assert before == again.version
+
+    assert outcome is not None
+    assert (1, "ok", "Hello there") == (outcome.turn, outcome.status, outcome.text)
+    assert 2 == len(events_of(recording.store, conversation, "user_message"))
+
+
+def test_nothing_is_done_in_a_second_post(recording: Recorder) -> None:
+    """A block that forgets to look at the outcome asks no model."""
+    with recording.start() as conversation:
+        with conversation.turn("Hi", message_id="m-1") as turn:
+            ask(turn)
+        with conversation.turn("Hi", message_id="m-1") as turn:
+            with pytest.raises(BlockNotOpen, match="outcome"):
+                turn.context()
+        with conversation.turn("Next") as turn:
+            ask(turn)
+
+
+def test_first_post_is_running(recording: Recorder) -> None:
+    """The error names the turn, and its block goes on."""
+    with recording.start() as conversation:
+        with conversation.turn("Hi", message_id="m-1") as turn:
+            with pytest.raises(TurnRunning) as caught:
+                conversation.turn("Hi", message_id="m-1").__enter__()
+            assert (1, "m-1") == (caught.value.turn, caught.value.message_id)
+            ask(turn)
+
+
+def test_first_post_died(recording: Recorder) -> None:
+    """Opening has sealed it, and the second post is told that it was interrupted."""
+    first = recording.start()
+    first.turn("Hi", message_id="m-1").__enter__()
+
+    with recording.open(first.id, if_busy="take_over") as again:
+        with again.turn("Hi", message_id="m-1") as turn:
+            assert turn.outcome is not None
+            assert "aborted" == turn.outcome.status
+
+
+def test_fenced_writer_posts_nothing(common: EventStore) -> None:
+    """A message that goes to two processes at once has one turn: the newer session's."""
+    old = Conversation.start(common)
+    with Conversation.open(common, old.id, if_busy="take_over") as new:
+        with pytest.raises(WriterFenced):
+            old.turn("Hi", message_id="m-1").__enter__()
+        with new.turn("Hi", message_id="m-1") as turn:
+            ask(turn)
+
+    assert 1 == len(events_of(common, new, "user_message"))
+
+
+def test_message_and_actor_are_kept_with_the_input(recording: Recorder) -> None:
+    """And with nothing that the model has done."""
+    with recording.start() as conversation:
+        with conversation.turn("Hi", actor="ada", message_id="m-1") as turn:
+            ask(turn)
+
+    said, answered = events_of(recording.store, conversation, "user_message", "assistant_message")
+    assert ("ada", "m-1") == (said.meta.actor, said.meta.causation_id)
+    assert (None, None) == (answered.meta.actor, answered.meta.causation_id)
+
+
+@pytest.mark.parametrize("wrong", ["", "m" * 2_000])
+def test_message_ids_are_bounded(recording: Recorder, wrong: str) -> None:
+    """One that cannot be kept is refused before anything is written."""
+    with recording.start() as conversation:
+        with pytest.raises(InvalidEvent):
+            conversation.turn("Hi", message_id=wrong)
+        with conversation.turn("Hi") as turn:
+            assert 1 == turn.number
