@@ -30,9 +30,9 @@ The database is named by `--db URL`, before or after the command, or by the vari
 A store that seals what it writes is opened with `--keys DIR` before the command, or by the variable
 `EVENTSTORE_KEYS`; see [security](security.md#crypto-shredding).
 
-A conversation (`CID`) is named by its id, by any beginning of it that is unique, or by its key, which
-is written `TENANT/KEY` where it is a tenant's. Tables show ids
-shortened where that tells them apart; `list` and `--json` show them whole.
+A conversation (`CID`) is named by its id, by any beginning of it that is unique, or by its key:
+`TENANT/KEY` where it is a tenant's. Tables show ids shortened where that tells them apart; `list`
+and `--json` show them whole.
 
 With `--json` a command writes one JSON document to stdout and nothing else. Progress, logs
 (`--verbose`) and errors go to stderr. Control characters in what people and models wrote are shown
