@@ -112,6 +112,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "verify_against": lambda world: world.store.verify_against(
         world.checkpoint, conversation_id=world.cid
     ),
+    "writer": lambda world: world.store.writer(world.cid),
     "whose": lambda world: world.own.whose(user_id="ada"),
     "writing": lambda world: _ask(world.own.writing),
 }

@@ -23,6 +23,7 @@ UNGUARDED = {
     "close": "closes the connections that it shares",
     "for_owner": "is how it was made",
     "on_driver": "gives a transaction of one's own",
+    "from_engine": "makes another store",
     "open": "makes another store",
     "append_group": "runs what `request` has made",
     "reading": "gives a transaction of one's own",
