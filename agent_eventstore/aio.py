@@ -28,8 +28,8 @@ from eventstore import Appended, AsyncEventStore, new_id
 from eventstore.errors import ConversationInUse
 from eventstore.events import ConversationUpdate, Payload, RunNode, TokenUsage, ToolPolicy
 from eventstore.events.values import Mode
+from eventstore.ids import StreamId
 from eventstore.leases import KEEPER, LEASE_S
-from eventstore.store import StreamId
 from projections import Views
 from projections.models.runs import RunRow
 

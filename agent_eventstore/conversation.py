@@ -60,10 +60,9 @@ from eventstore.events import (
 )
 from eventstore.events.bounds import LONGEST_NAME
 from eventstore.events.values import Mode
-from eventstore.ids import to_owner, uuid_in
+from eventstore.ids import StreamId, to_owner, uuid_in
 from eventstore.leases import KEEPER, LEASE_S, begin, give_back
 from eventstore.state_files import delete_erased
-from eventstore.store import StreamId
 from projections import Views
 from projections.models.runs import RunRow
 

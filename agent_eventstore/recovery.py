@@ -34,11 +34,10 @@ from eventstore.events import (
     TurnEnd,
 )
 from eventstore.events.values import Mode
-from eventstore.ids import derived_id
+from eventstore.ids import StreamId, derived_id
 from eventstore.leases import claim
 from eventstore.log import get_logger
 from eventstore.owners import Owned
-from eventstore.store import StreamId
 from projections import Views
 from projections.models.open_items import LooseEnds, OpenModelCall, OpenToolCall
 

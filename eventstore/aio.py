@@ -30,6 +30,7 @@ from eventstore.events.base import Clock, utc_now
 from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
 from eventstore.forks import in_child
 from eventstore.group_commit import GroupCommit
+from eventstore.ids import StreamId
 from eventstore.integrity import Verification
 from eventstore.owners import Owned, named
 from eventstore.redaction import Redactor
@@ -41,7 +42,7 @@ from eventstore.sql.requests import ANY, MOST_BYTES, Anchor, Append, Appended, E
 from eventstore.sql.streams import StreamInfo
 from eventstore.sql.transactions import append_within
 from eventstore.sql.verify import Progress
-from eventstore.store import EventStore, StreamId
+from eventstore.store import EventStore
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -67,7 +68,7 @@ class AsyncEventStore:
 
     def _begin_threads(self) -> None:
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="eventstore")
-        self._group = GroupCommit(self.store)
+        self._group = GroupCommit(self.store.append_group, self.store.patience_s)
 
     @classmethod
     async def open(

@@ -24,8 +24,8 @@ from eventstore.errors import BlobDamaged, BlobNotFound
 from eventstore.events import BlobRef, ToolResult
 from eventstore.events.codec import dumps, encode
 from eventstore.events.records import EventData
-from eventstore.sealing import SEALED, SealingKey, keys_of
-from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
+from eventstore.sealing import SEALED, SealingKey
+from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of, keys_of
 
 __all__ = [
     "MOST_BYTES",

@@ -29,9 +29,9 @@ from eventstore.ids import new_id
 from eventstore.integrity import unwrapped
 from eventstore.quoting import Outdated, Survey, copies_in, ranges, survey, told
 from eventstore.retired_keys import retire
-from eventstore.sealing import DATA, SEALED, Keyring, key_of, keys_of, opened
+from eventstore.sealing import DATA, SEALED, Keyring, key_of, opened
 from eventstore.sql.append import append
-from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
+from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of, keys_of
 from eventstore.sql.lineage import descendants, fork_point
 from eventstore.sql.migrate import schema_stays
 from eventstore.sql.requests import ANY, Append, prepare

@@ -16,17 +16,25 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from eventstore.errors import DatabaseBusy
 from eventstore.sql.failures import lacks_connection
 from eventstore.sql.requests import Append, Appended
-from eventstore.store import EventStore
 
 __all__ = ["GroupCommit"]
 
 _GROUP = 256
 _AGAIN_S = 0.01
 _SELDOM_S = 0.2
+
+
+class AppendGroup(Protocol):
+    """What runs many appends together, as `EventStore.append_group`."""
+
+    def __call__(
+        self, requests: Sequence[Append], *, wait: bool = True
+    ) -> list[Appended | Exception]: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -49,9 +57,9 @@ class _Waiting:
 class GroupCommit:
     """Collects appends while a transaction is under way, and commits them together as the next."""
 
-    def __init__(self, store: EventStore) -> None:
-        self._store = store
-        self._patience_s = store.patience_s
+    def __init__(self, append_group: AppendGroup, patience_s: float | None) -> None:
+        self._append_group = append_group
+        self._patience_s = patience_s
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="eventstore-group")
         self._changed = threading.Condition()
         self._waiting: deque[_Waiting] = deque()
@@ -118,7 +126,7 @@ class GroupCommit:
         """Append, tell how it went, and return those that are to be tried again."""
         # SQLite's lock is the whole file's: there all wait, and once.
         wait = self._patience_s is None and any(each.wait for each in group)
-        outcomes = self._store.append_group([each.request for each in group], wait=wait)
+        outcomes = self._append_group([each.request for each in group], wait=wait)
         held, told = list[_Waiting](), list[tuple[_Waiting, Appended | Exception]]()
         for each, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, DatabaseBusy) and self._may_try_again(each, outcome):

@@ -11,6 +11,7 @@ import uuid_utils
 from eventstore.errors import InvalidEvent
 
 __all__ = [
+    "StreamId",
     "call_id",
     "derived_id",
     "fresh_id",
@@ -21,6 +22,11 @@ __all__ = [
     "to_uuid",
     "uuid_in",
 ]
+
+StreamId = UUID | str
+"""A conversation: its id, a UUID or the text of one, or else the product's own key for it.
+
+A key is looked up within the tenant that is named, or that the store is bound to."""
 
 _NAMESPACE = UUID("0d5c1f9e-7a0b-5b8e-9a55-6c1a5f0f6c3d")
 _KEYS = UUID("7b1f7c52-52c4-5d0e-8f0c-3c4f8a9b6e21")

@@ -18,7 +18,7 @@ from opentelemetry import context, metrics, trace
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
-from eventstore import telemetry
+from eventstore.gauges import Attributes, GaugeName, Measurement, observed
 from eventstore.sql.requests import Appended
 
 __all__ = ["Recorder"]
@@ -33,7 +33,7 @@ _GAUGES: Mapping[str, tuple[str, str]] = {
     "eventstore.feed.held_back": ("{event}", "Committed events that the feed does not hand out."),
     "eventstore.feed.held_back.duration": ("s", "Age of the oldest event that is held back."),
 }
-assert set(_GAUGES) == set(get_args(telemetry.GaugeName))  # noqa: S101
+assert set(_GAUGES) == set(get_args(GaugeName))  # noqa: S101
 
 
 class Recorder:
@@ -60,12 +60,12 @@ class Recorder:
                 name, [partial(self._observe, name)], unit=unit, description=description
             )
         self._lock = Lock()
-        self._read: list[telemetry.Measurement] = []
+        self._read: list[Measurement] = []
         self._told: set[str] = set()
 
     def appended(
         self,
-        where: telemetry.Attributes,
+        where: Attributes,
         conversation_id: UUID | str,
         events: int,
         outcome: Appended | Exception,
@@ -106,7 +106,7 @@ class Recorder:
         with self._lock:
             # Sources are read once for all gauges of a collection: the first asked again begins it.
             if not self._told or name in self._told:
-                self._read, self._told = telemetry.observed(), set()
+                self._read, self._told = observed(), set()
             self._told.add(name)
             return [
                 Observation(each.value, each.attributes)

@@ -16,7 +16,6 @@ from typing import Protocol
 from uuid import UUID
 
 from eventstore.errors import EventStoreError, KeyUnavailable
-from eventstore.sql.dialect import AnyConnection, DriverConnection
 
 __all__ = [
     "DATA",
@@ -27,7 +26,6 @@ __all__ = [
     "Keyring",
     "SealingKey",
     "key_of",
-    "keys_of",
     "opened",
 ]
 
@@ -200,14 +198,6 @@ class Keyring:
         made = None if key is None else SealingKey(conversation_id, key_id, key)
         self._known[conversation_id.int, key_id] = made
         return made
-
-
-def keys_of(connection: AnyConnection) -> Keyring | None:
-    """Return the keyring of the store that a connection belongs to, if it has one."""
-    if isinstance(connection, DriverConnection):
-        return connection.keys
-    found: Keyring | None = connection.get_execution_options().get(OPTION)
-    return found
 
 
 def key_of(keys: Keyring | None, conversation_id: UUID, text: str) -> SealingKey | None:

@@ -9,14 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from eventstore.erasure import erasure_count
 from eventstore.events import ToolResult
-
-if TYPE_CHECKING:
-    from eventstore.store import EventStore
+from eventstore.reader import EventReader
 
 __all__ = ["delete_erased", "outputs_directory"]
 
@@ -37,7 +34,7 @@ def outputs_directory(state: Path, conversation_id: UUID) -> Path:
     return state / own
 
 
-def delete_erased(store: EventStore, conversation_id: UUID, state: Path) -> None:
+def delete_erased(store: EventReader, conversation_id: UUID, state: Path) -> None:
     """Delete a conversation's files whose texts the log no longer has, if anything was erased.
 
     Raises:

@@ -15,8 +15,8 @@ from typing import Any, TypeVar, Unpack
 from sqlalchemy import Connection
 
 from eventstore.events import ToolPolicy
+from eventstore.ids import StreamId
 from eventstore.owners import Owned
-from eventstore.store import StreamId
 from projections import queries
 from projections.across import ViewsAcross
 from projections.context import CONTEXT, ContextSettings, ContextView

@@ -10,15 +10,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection
 
+from eventstore.sealing import OPTION, Keyring
 from eventstore.sql.types import escape, text_to_id, text_to_time, time_to_text, unescape
-
-if TYPE_CHECKING:
-    from eventstore.sealing import Keyring
 
 __all__ = [
     "AnyConnection",
@@ -28,6 +26,7 @@ __all__ = [
     "cursor",
     "dialect_of",
     "for_psycopg",
+    "keys_of",
     "run_each",
 ]
 
@@ -98,6 +97,14 @@ def dialect_of(connection: AnyConnection) -> Dialect:
     if isinstance(connection, DriverConnection):
         return connection.dialect
     return dialect_named(connection.dialect.name)
+
+
+def keys_of(connection: AnyConnection) -> Keyring | None:
+    """Return the keyring of the store that a connection belongs to, if it has one."""
+    if isinstance(connection, DriverConnection):
+        return connection.keys
+    found: Keyring | None = connection.get_execution_options().get(OPTION)
+    return found
 
 
 def cursor(connection: AnyConnection, *, binary: bool = False) -> Any:

@@ -29,8 +29,7 @@ from uuid import UUID
 
 from eventstore.errors import InvalidCursor
 from eventstore.events.records import RecordedEvent
-from eventstore.sealing import keys_of
-from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
+from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of, keys_of
 from eventstore.sql.read import COLUMNS, decode_rows
 
 __all__ = [

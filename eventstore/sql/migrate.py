@@ -18,7 +18,6 @@ from typing import Any
 import psycopg
 from sqlalchemy import Connection, Engine, inspect, text
 
-import eventstore
 from eventstore.errors import NotWritable, SchemaOutdated, SchemaTooNew, TablesTaken
 from eventstore.log import masked
 from eventstore.sql.engines import begin_write
@@ -215,6 +214,6 @@ def revision_script(revision: str) -> dict[str, Any]:
 
 def _scripts() -> Path:
     """Return where the migrations are: within the installed package, beside it in a checkout."""
-    package = Path(eventstore.__file__).parent
+    package = Path(__file__).parents[1]
     installed = package / "migrations"
     return installed if installed.is_dir() else package.parent / "migrations"

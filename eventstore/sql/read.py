@@ -26,8 +26,8 @@ from eventstore.events.codec import decode, dumps
 from eventstore.events.records import EventData, Meta, RecordedEvent
 from eventstore.ids import stored_id
 from eventstore.integrity import unwrapped
-from eventstore.sealing import DATA, META, SEALED, Keyring, SealingKey, key_of, keys_of, opened
-from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
+from eventstore.sealing import DATA, META, SEALED, Keyring, SealingKey, key_of, opened
+from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of, keys_of
 from eventstore.sql.lineage import Shared, lineage
 from eventstore.sql.types import is_plain
 

@@ -25,8 +25,16 @@ from eventstore.integrity import (
     microseconds_of,
     unwrapped,
 )
-from eventstore.sealing import DATA, SEALED, SealingKey, key_of, keys_of, opened
-from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of, text_out
+from eventstore.sealing import DATA, SEALED, SealingKey, key_of, opened
+from eventstore.sql.dialect import (
+    AnyConnection,
+    Dialect,
+    Statement,
+    cursor,
+    dialect_of,
+    keys_of,
+    text_out,
+)
 from eventstore.sql.lineage import descendants, fork_point, lineage
 from eventstore.sql.read import chain_at
 from eventstore.sql.streams import count_events, get_stream, next_ids, without_row

@@ -12,8 +12,8 @@ from agent_eventstore.recovery import recover, recover_all
 from eventstore import EventStore, NewEvent, new_id
 from eventstore import events as e
 from eventstore.errors import WriterFenced, WrongExpectedVersion
+from eventstore.ids import StreamId
 from eventstore.owners import Owned
-from eventstore.store import StreamId
 from projections import Views
 from projections.models.open_items import LooseEnds
 from projections.upkeep import rebuild

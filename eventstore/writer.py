@@ -1,0 +1,232 @@
+"""What a store writes: appends and forks, each a durable transaction or a part of the caller's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import Connection
+
+from eventstore import telemetry
+from eventstore.events.lifecycle import ConversationFork
+from eventstore.events.records import NO_META, EventData, Meta, NewEvent
+from eventstore.gauges import Attributes
+from eventstore.ids import StreamId, derived_id, new_id
+from eventstore.owners import named
+from eventstore.reader import EventReader
+from eventstore.redaction import Redactor
+from eventstore.sealing import Keyring
+from eventstore.sql.appending import Appending
+from eventstore.sql.conversation_fork import fork, locate
+from eventstore.sql.driver import transaction
+from eventstore.sql.failures import translated
+from eventstore.sql.requests import (
+    ANY,
+    Anchor,
+    Append,
+    Appended,
+    Expected,
+    many,
+    prepare,
+)
+from eventstore.sql.transactions import append_within
+
+__all__ = ["EventWriter"]
+
+
+class EventWriter(EventReader):
+    """Appends to conversations, and forks them; `EventStore` is one."""
+
+    keys: Keyring | None
+    database: Attributes
+    blob_threshold: int
+    max_event_bytes: int
+    redact: Redactor | None
+    _appending: Appending
+
+    def append(
+        self,
+        conversation_id: StreamId,
+        events: Sequence[NewEvent | EventData] | NewEvent | EventData,
+        *,
+        expected_version: Expected | int = ANY,
+        meta: Meta | None = None,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        parent: tuple[UUID, int] | None = None,
+        writer_epoch: int | None = None,
+        anchor: Anchor | None = None,
+        connection: Connection | None = None,
+        wait: bool = True,
+    ) -> Appended:
+        r"""Append events to a conversation: all of them, or none.
+
+        One durable transaction (or part of the caller's). Repeating an append of `NewEvent`\ s
+        that name their ``event_id`` returns the first result and writes nothing.
+
+        Args:
+            conversation_id: The stream; it begins to exist with its first event.
+            events: One, or many in order; payloads, or `NewEvent`\ s with an id or metadata.
+            expected_version: ``ANY``, ``NO_STREAM``, or the exact version before this append.
+            meta: Metadata for the events that bring none of their own.
+            tenant_id: The conversation's tenant, recorded when it is created, as is its key.
+            user_id: The conversation's user, recorded when it is created.
+            parent: Conversation and version that this one was forked from, recorded likewise.
+            writer_epoch: What `raise_writer_epoch` returned, or 0: refuse if another writer has
+                opened the conversation since.
+            anchor: That of the result of an earlier append, which the log must still hold.
+            connection: Append in the transaction that `transaction` has begun on it.
+            wait: Whether to wait while somebody else writes to the conversation; if not, it is
+                `DatabaseBusy` at once, on SQLite after a tenth of a second.
+
+        Raises:
+            WrongExpectedVersion: The stream is at another version.
+            EventIdConflict: Some of the event ids are there already, but not as this append.
+            LogWentBack: The event of ``anchor`` is gone, or another one stands there.
+            WriterFenced: A newer writer has opened the conversation.
+            UnsafeTransaction: ``connection`` is in no transaction, or in one that is not durable.
+            OwnerMismatch: The conversation belongs to another tenant or user.
+            InvalidEvent: There are no events, or one cannot be encoded or is larger than an event
+                may be: see `eventstore.events.bounds`.
+            RedactionFailed: The store's redactor raised.
+        """
+        started, events = time.perf_counter(), many(events)
+        request = self.request(
+            conversation_id,
+            events,
+            expected_version,
+            meta,
+            tenant_id,
+            user_id,
+            parent,
+            writer_epoch,
+            anchor,
+        )
+        outcome = self._appended(request, connection, wait)
+        telemetry.appended(self.database, request.conversation_id, len(events), outcome, started)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def fork(
+        self,
+        source: StreamId,
+        *,
+        before: int | None = None,
+        conversation_id: StreamId | None = None,
+        title: str | None = None,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        new_user_id: str | None = None,
+        events: Sequence[NewEvent | EventData] = (),
+        meta: Meta | None = None,
+    ) -> Appended:
+        """Begin a conversation that shares another's events up to a version; none is copied.
+
+        One transaction, as long as an append: the fork's first event is a ``conversation_fork``
+        with the version ``before``. Its events are numbered on, and may be appended to both from
+        then on. Reads and views of the fork show what is shared, usage counts it for the parent
+        alone, and erasing it there takes it from the fork as well.
+
+        Args:
+            source: The conversation to go on from.
+            before: The first version that is not shared; by default all events are.
+            conversation_id: The fork's id or key; by default a new id.
+            title: What a list of conversations shows; by default the source's.
+            tenant_id: The source must be this tenant's.
+            user_id: The source must be this user's.
+            new_user_id: Whose the fork is to be; by default the source's user's.
+            events: Further events to begin with.
+            meta: For events that bring none of their own.
+
+        Raises:
+            ConversationNotFound: There is no such source.
+            OwnerMismatch: It belongs to another tenant or user.
+            ForkRefused: It has no event before that version, or is the hundredth fork of a fork.
+            WrongExpectedVersion: There is another conversation of this id.
+        """
+        parent = self.stream(source, tenant_id=tenant_id, user_id=user_id)
+        named_as = new_id() if conversation_id is None else conversation_id
+        whose = self.whose(tenant_id, user_id)
+        begun = transaction(self._at_hand, write=True)
+        with translated(self.url), begun as connection:
+            point = locate(connection, parent, before, whose.tenant_id, whose.user_id)
+            stream, _ = named(named_as, point.tenant_id)
+            forked = ConversationFork(
+                parent_conversation_id=str(parent), parent_version=point.version, title=title
+            )
+            first = NewEvent(forked, derived_id(stream, "fork", point.version), meta or NO_META)
+            request = self.request(
+                named_as,
+                [first, *events],
+                point.version,
+                meta,
+                point.tenant_id,
+                point.user_id if new_user_id is None else new_user_id,
+                (parent, point.version),
+                None,
+            )
+            return fork(connection, point, request, self.clock())
+
+    def request(
+        self,
+        conversation_id: StreamId,
+        events: Sequence[NewEvent | EventData],
+        expected_version: Expected | int,
+        meta: Meta | None,
+        tenant_id: str | None,
+        user_id: str | None,
+        parent: tuple[UUID, int] | None,
+        writer_epoch: int | None,
+        anchor: Anchor | None = None,
+    ) -> Append:
+        """Return an append, encoded and ready to run; for `append_group`.
+
+        Raises:
+            InvalidEvent: As `append` does.
+        """
+        owner = self.whose(tenant_id, user_id)
+        if self.owner.asks:
+            self.stream(conversation_id)
+        stream, stream_key = named(conversation_id, owner.tenant_id)
+        request = Append(
+            stream,
+            prepare(events, meta, self.blob_threshold, self.max_event_bytes, self.redact),
+            expected_version,
+            owner.tenant_id,
+            owner.user_id,
+            writer_epoch,
+            parent,
+            self.keys,
+            anchor=anchor,
+            stream_key=stream_key,
+        )
+        if self.keys is not None and (key := self._appending.seen_key(stream)) is not None:
+            request.seal(key)
+        return request
+
+    def _appended(
+        self, request: Append, connection: Connection | None, wait: bool
+    ) -> Appended | Exception:
+        if connection is None:
+            return self.append_group([request], wait=wait)[0]
+        try:
+            return append_within(self, connection, request, self.clock())
+        except Exception as error:
+            return error
+
+    def append_group(
+        self, requests: Sequence[Append], *, wait: bool = True
+    ) -> list[Appended | Exception]:
+        """Run many appends together; each succeeds or fails by itself.
+
+        They share a transaction, or two: those whose streams are where this store saw them last
+        go first. The result of each stands at its place, once all that succeeded are durable.
+        Without ``wait`` those whose streams somebody has locked are `DatabaseBusy`.
+        """
+        return self._appending.run(requests, wait=wait)
+
+    def seen_version(self, conversation_id: UUID) -> int:
+        """Return the version to which this store has last appended, as it remembers; no promise."""
+        return self._appending.seen_version(conversation_id)
