@@ -104,7 +104,7 @@ def erasure_count(connection: AnyConnection, conversations: Sequence[UUID]) -> i
     """Return how often any of these was erased: the same as before, if nothing is gone since."""
     dialect, run = dialect_of(connection), cursor(connection)
     ids = [dialect.from_id(conversation_id) for conversation_id in conversations]
-    run.execute(_ERASURES.on(dialect), {"ids": json.dumps(ids) if dialect.is_sqlite else ids})
+    run.execute(_ERASURES.on(dialect), {"ids": dialect.array(ids)})
     [(found,)] = run.fetchall()
     run.close()
     return int(found)

@@ -349,7 +349,7 @@ def _repeated(connection: AnyConnection, request: Append) -> Appended | None:
 
 def _find(connection: AnyConnection, conversation_id: UUID, ids: Sequence[UUID]) -> dict[UUID, int]:
     dialect, cur = dialect_of(connection), cursor(connection)
-    mark = "?" if dialect.is_sqlite else "%s"
+    mark = dialect.mark
     found: dict[UUID, int] = {}
     for start in range(0, len(ids), 500):
         part = ids[start : start + 500]

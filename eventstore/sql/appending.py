@@ -14,8 +14,9 @@ from eventstore.events.base import Clock
 from eventstore.log import get_logger
 from eventstore.sealing import SealingKey
 from eventstore.sql.append import Group, Heads, append, is_locked
+from eventstore.sql.at_hand import AtHand
 from eventstore.sql.dialect import DriverConnection
-from eventstore.sql.driver import AtHand, statement, transaction
+from eventstore.sql.driver import statement, transaction
 from eventstore.sql.failures import lacks_connection, translated
 from eventstore.sql.requests import Append, Appended
 

@@ -18,7 +18,6 @@ from sqlalchemy.pool import NullPool, PoolProxiedConnection, SingletonThreadPool
 
 from eventstore.errors import InvalidUrl
 from eventstore.log import masked
-from eventstore.sql.driver import EACH
 from eventstore.sql.engines import (
     SYNCHRONOUS,
     Synchronous,
@@ -27,6 +26,7 @@ from eventstore.sql.engines import (
     renew_epoch,
 )
 from eventstore.sql.failures import translated
+from eventstore.sql.postgresql import EACH
 from eventstore.sql.sessions import Session
 from eventstore.sql.urls import parse
 

@@ -6,6 +6,7 @@ its results cost more than the database does. Their SQL is written once, with ``
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,10 @@ class Dialect:
     to_id: Callable[[Any], UUID]
     from_time: Callable[[datetime], Any]
     to_time: Callable[[Any], datetime]
+    array: Callable[[Sequence[Any]], Any]
+    """How a statement gets many values as one parameter."""
+    mark: str
+    """What stands for a parameter without a name."""
     is_sqlite: bool
 
 
@@ -47,9 +52,18 @@ def _same(value: Any) -> Any:
     return value
 
 
-_SQLITE = Dialect("sqlite", str, text_to_id, time_to_text, text_to_time, is_sqlite=True)
+_SQLITE = Dialect(
+    "sqlite", str, text_to_id, time_to_text, text_to_time, json.dumps, "?", is_sqlite=True
+)
 _POSTGRESQL = Dialect(
-    "postgresql", _same, _same, _same, lambda moment: moment.astimezone(UTC), is_sqlite=False
+    "postgresql",
+    _same,
+    _same,
+    _same,
+    lambda moment: moment.astimezone(UTC),
+    list,
+    "%s",
+    is_sqlite=False,
 )
 
 

@@ -31,9 +31,9 @@ from sqlalchemy.pool import QueuePool
 
 from eventstore.errors import InvalidUrl, NotWritable
 from eventstore.log import masked
-from eventstore.sql.driver import EACH, settings
-from eventstore.sql.driver import begin as begin_sqlite
+from eventstore.sql.postgresql import EACH, settings
 from eventstore.sql.sessions import NAMES, Session
+from eventstore.sql.sqlite import begin as begin_sqlite
 from eventstore.sql.urls import parse
 
 __all__ = [

@@ -25,8 +25,9 @@ from sqlalchemy.pool import QueuePool
 from eventstore.errors import UnsafeTransaction
 from eventstore.log import masked
 from eventstore.sql.append import append
+from eventstore.sql.at_hand import AtHand
 from eventstore.sql.dialect import DriverConnection, cursor
-from eventstore.sql.driver import AtHand, transaction
+from eventstore.sql.driver import transaction
 from eventstore.sql.engines import SYNCHRONOUS, begin_write, snapshot_of
 from eventstore.sql.failures import translated
 from eventstore.sql.requests import Append, Appended

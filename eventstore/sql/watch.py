@@ -13,8 +13,8 @@ from sqlalchemy import Engine
 
 from eventstore.log import masked
 from eventstore.sql.dialect import Statement, dialect_named
-from eventstore.sql.driver import EACH
 from eventstore.sql.failures import translated
+from eventstore.sql.postgresql import EACH
 
 __all__ = ["Watch"]
 

@@ -19,7 +19,6 @@ from uuid import UUID
 from sqlalchemy import Table
 
 from eventstore.errors import RowDamaged
-from eventstore.events.codec import dumps
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
 from projections.context.compression.search import Embedding
 from projections.context.rows import COLUMNS, CONTEXT_MESSAGES, ContextRow, StoredRow
@@ -261,7 +260,7 @@ class SqlRowSource:
     def rows_at(self, versions: Sequence[int]) -> list[ContextRow]:
         """Return the visible rows at these versions, in descending order."""
         listed = list(versions)
-        some = dumps(listed) if self._dialect.is_sqlite else listed
+        some = self._dialect.array(listed)
         return self._rows(self._queries.at, versions=some)
 
     def search(

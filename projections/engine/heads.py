@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from eventstore.errors import InvalidEvent
-from eventstore.events.codec import dumps, dumps_json, loads_json
+from eventstore.events.codec import dumps_json, loads_json
 from eventstore.sql.dialect import AnyConnection, Bound, Dialect, Statement, cursor, dialect_of
 from projections.engine.generations import Generation, LiveRow, newest
 from projections.engine.projection import Projection, State
@@ -135,7 +135,7 @@ def standing(
         _STANDING.on(dialect),
         {
             "conversation_id": dialect.from_id(conversation_id),
-            "names": dumps(names) if dialect.is_sqlite else names,
+            "names": dialect.array(names),
         },
     )
     rows = run.fetchall()
@@ -161,7 +161,7 @@ def behind(
         return {}
     dialect, run = dialect_of(connection), cursor(connection)
     ids = [dialect.from_id(each) for each in conversations]
-    run.execute(_CURRENT.on(dialect), {"ids": dumps(ids) if dialect.is_sqlite else ids})
+    run.execute(_CURRENT.on(dialect), {"ids": dialect.array(ids)})
     current = {(dialect.to_id(owner), name, number) for owner, name, number in run.fetchall()}
     run.close()
     lacking = (
@@ -293,7 +293,7 @@ def _select(
 
 @lru_cache(maxsize=128)
 def _heads_query(dialect: Dialect, count: int, locked: bool) -> str:
-    mark = "?" if dialect.is_sqlite else "%s"
+    mark = dialect.mark
     wanted = " OR ".join([f"projection = {mark} AND generation = {mark}"] * count)
     # In one order everywhere, so that two that lock cannot wait for each other.
     return f"""

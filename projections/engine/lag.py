@@ -17,7 +17,6 @@ from sqlalchemy import and_, func, select
 
 from eventstore import EventStore
 from eventstore.errors import StatementRefused, StoreUnavailable
-from eventstore.events.codec import dumps
 from eventstore.gauges import Measurement
 from eventstore.sql import feed
 from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
@@ -100,7 +99,7 @@ def _lag(
     run.execute(
         _LAG.on(dialect),
         {
-            "ids": dumps(ids) if dialect.is_sqlite else ids,
+            "ids": dialect.array(ids),
             "projection": generation.projection.name if generation else "",
             "generation": generation.number if generation else 0,
         },

@@ -266,7 +266,7 @@ def _patch(table: Table, within: str, columns: tuple[str, ...], dialect: Dialect
 
 
 def _mark(dialect: Dialect) -> str:
-    return "?" if dialect.is_sqlite else "%s"
+    return dialect.mark
 
 
 def _quoted(table: Table, columns: Sequence[str]) -> list[str]:

@@ -247,7 +247,7 @@ class TokenCounts:
         if self._conversation_id is None:
             return 0
         dialect, run = dialect_of(connection), cursor(connection)
-        query = (_OF_ONE + rest).replace("{}", "?" if dialect.is_sqlite else "%s")
+        query = (_OF_ONE + rest).replace("{}", dialect.mark)
         run.execute(query, [dialect.from_id(self._conversation_id), *values])
         rows = run.fetchall()
         run.close()
