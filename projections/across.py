@@ -16,8 +16,8 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from eventstore import EventStore
+from eventstore.ids import StreamId
 from eventstore.owners import ANYBODY, Owned, Owner
-from eventstore.store import StreamId
 from projections import queries
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.context.row_cache import Memory

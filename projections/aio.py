@@ -14,8 +14,8 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from eventstore import AsyncEventStore
+from eventstore.ids import StreamId
 from eventstore.owners import Owned
-from eventstore.store import StreamId
 from projections.catalogue import PROJECTIONS, ProjectionSet
 from projections.follow import Follower, Waits, pulse_of
 from projections.models.timeline_changes import TimelineUpdate
