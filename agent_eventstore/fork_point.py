@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from eventstore import EventStore
 from eventstore.events import ConversationStart, ModeSwitch, RecordedEvent, ToolPolicy
 from eventstore.events.values import Mode
-from eventstore.store import StreamId
+from eventstore.ids import StreamId
 
 __all__ = ["ForkPoint", "fork_point"]
 
