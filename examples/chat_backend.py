@@ -152,7 +152,7 @@ async def opened(views: AsyncViews, cid: UUID) -> AsyncConversation:
     if task := running.get(cid):
         task.cancel()
         await asyncio.wait({task})
-    return await AsyncConversation.open(views.store, cid)
+    return await AsyncConversation.open(views.store, cid, if_busy="take_over")
 
 
 async def answer(conversation: AsyncConversation, text: str):

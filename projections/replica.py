@@ -31,6 +31,8 @@ __all__ = ["Copy", "as_of", "in_memory", "known_counts"]
 Copy = tuple[Connection, Generation]
 
 _log = get_logger("projections.replica")
+_BESIDE = ("conversations", "writer_leases")
+"""Tables of the log that queries of views look at."""
 
 
 @contextmanager
@@ -55,15 +57,18 @@ def in_memory(
     Raises:
         ProjectionFailed: One cannot be folded, and not everything was asked for.
     """
-    streams = metadata_for(connection.dialect.name).tables["conversations"]
-    own_streams = metadata_for("sqlite").tables["conversations"]
     with _memory([projection]) as (memory, [copy]):
-        own_streams.create(memory)
-        query = select(streams)
-        if not everything:
-            query = query.where(streams.c.conversation_id.in_(conversations))
-        if rows := [dict(row._mapping) for row in connection.execute(query)]:
-            memory.execute(own_streams.insert(), rows)
+        for name in _BESIDE:
+            table, own = (
+                metadata_for(dialect).tables[name]
+                for dialect in (connection.dialect.name, "sqlite")
+            )
+            own.create(memory)
+            query = select(table)
+            if not everything:
+                query = query.where(table.c.conversation_id.in_(conversations))
+            if rows := [dict(row._mapping) for row in connection.execute(query)]:
+                memory.execute(own.insert(), rows)
         if live is not None:
             _copy_rows(connection, memory, live, copy, None if everything else conversations)
         for conversation_id in conversations:

@@ -91,7 +91,11 @@ def test_meta(store: EventStore, cid: UUID, text: str) -> None:
 
 @every_text
 def test_tenant_and_user(store: EventStore, cid: UUID, text: str) -> None:
-    """Owners are kept, compared and searched as they were given."""
+    """Owners are kept, compared and searched as they were given; one without a name is refused."""
+    if not text:
+        with pytest.raises(InvalidEvent):
+            store.append(cid, say("hello"), tenant_id=text, user_id=text)
+        return
     store.append(cid, say("hello"), tenant_id=text, user_id=text)
     store.append(cid, say("again"), tenant_id=text, user_id=text)
 

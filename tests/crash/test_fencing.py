@@ -31,14 +31,17 @@ def store(shared_url: str, open_store: Callable[[str], EventStore]) -> EventStor
 
 def open_again(store: EventStore, conversation_id: UUID) -> None:
     """Open the conversation as a second product would, and say something."""
-    with Conversation.open(store, conversation_id) as newer, newer.turn("continue"):
+    with (
+        Conversation.open(store, conversation_id, if_busy="take_over") as newer,
+        newer.turn("continue"),
+    ):
         pass
 
 
 def recover_by_command(store: EventStore, conversation_id: UUID) -> None:
     """Seal the loose ends from the command line."""
     url = store.engine.url.render_as_string(hide_password=False)
-    assert 0 == run("recover", str(conversation_id), url=url).status
+    assert 0 == run("recover", str(conversation_id), "--take-over", url=url).status
 
 
 TAKEOVERS = pytest.mark.parametrize("take_over", [open_again, recover_by_command])
@@ -122,7 +125,7 @@ def test_older_writer_on_an_event_loop(store: EventStore) -> None:
         chunks = answer(["first", *["more "] * 300])
         for _ in range(3):
             await call.feed(next(chunks))
-        await AsyncConversation.open(twin, conversation.id)
+        await AsyncConversation.open(twin, conversation.id, if_busy="take_over")
         before = types(store, conversation.id)
         with pytest.raises(WriterFenced):
             await feed_on_loop(call, chunks)
@@ -142,7 +145,7 @@ def test_older_writer_in_another_process(store: EventStore) -> None:
     url = store.engine.url.render_as_string(hide_password=False)
     with running(1, write_on, url, str(conversation_id), theirs):
         assert "in mid-stream" == ours.recv()
-        with Conversation.open(store, conversation_id) as newer:
+        with Conversation.open(store, conversation_id, if_busy="take_over") as newer:
             before = types(store, conversation_id)
             ours.send("go on")
             assert "fenced" == ours.recv()
@@ -156,8 +159,8 @@ def test_older_writer_in_another_process(store: EventStore) -> None:
 def test_newest_of_many_writes(store: EventStore) -> None:
     """Of several that opened the conversation one after the other, only the last may write."""
     conversation = Conversation.start(store)
-    second = Conversation.open(store, conversation.id)
-    third = Conversation.open(store, conversation.id)
+    second = Conversation.open(store, conversation.id, if_busy="take_over")
+    third = Conversation.open(store, conversation.id, if_busy="take_over")
 
     for older in (conversation, second):
         with pytest.raises(WriterFenced), older.turn("mine"):

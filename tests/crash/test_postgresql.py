@@ -194,5 +194,5 @@ def assert_whole(store: EventStore, cid: UUID) -> None:
     assert set(results) <= {"saved"}
     assert len(results) <= 1
     assert store.verify(cid).ok
-    view = Conversation.open(store, cid).views.context(cid)
+    view = Conversation.open(store, cid, if_busy="take_over").views.context(cid)
     assert [] == check_openai_messages(view.messages)

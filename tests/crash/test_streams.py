@@ -69,7 +69,7 @@ def test_opened_again_after_every_write(store: EventStore, path: Path) -> None:
         for chunk in chunks[:cut]:
             call.feed(chunk)
 
-        with Conversation.open(store, conversation.id) as again:
+        with Conversation.open(store, conversation.id, if_busy="take_over") as again:
             (sealed,) = again.recovery.found.model_calls  # type: ignore[union-attr]
             with again.turn("continue") as turn:
                 assert [] == check_openai_messages(turn.context().messages)

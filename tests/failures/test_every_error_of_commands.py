@@ -34,13 +34,14 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "projections run": ("--once",),
     "projections status": (),
     "recover": (),
+    "search": ("words",),
     "timeline": ("{cid}",),
     "tools": (),
     "usage": (),
     "verify": (),
 }
-ELSEWHERE = {"demo", "keys rewrap", "torture"}
-"""These have no database, or one of their own."""
+ELSEWHERE = {"db grant", "demo", "keys rewrap", "torture"}
+"""These have no database, or one of their own; rights are PostgreSQL's alone (`test_rights`)."""
 _EACH = 5
 
 

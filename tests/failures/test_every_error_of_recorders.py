@@ -67,6 +67,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "append": lambda world: world.conversation.append(e.Notebook(text="noted")),
     "archive": lambda world: world.conversation.archive(),
     "close": lambda world: world.conversation.close(),
+    "fork": lambda world: world.recorder.fork(world.conversation.id),
     "open": lambda world: world.recorder.open(world.conversation.id, if_busy="take_over"),
     "rename": lambda world: world.conversation.rename("Another title"),
     "resolve": lambda world: world.conversation.resolve(world.alias),

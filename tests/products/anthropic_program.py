@@ -18,7 +18,7 @@ def main(url: str, conversation_id: str, model: str) -> None:
     with (
         EventStore.open(url, migrate=False) as store,
         Anthropic(base_url=model, api_key="test") as client,
-        Conversation.open(store, conversation_id) as conversation,
+        Conversation.open(store, conversation_id, if_busy="take_over") as conversation,
         conversation.turn("hello") as turn,
         turn.client(client).messages.stream(
             model="claude-test", max_tokens=100, messages=[{"role": "user", "content": "hello"}]

@@ -202,7 +202,7 @@ def assert_truth(store: EventStore, conversation_id: UUID, shown: str) -> None:
     assert store.verify(conversation_id).ok
     messages = Views(store).context(conversation_id).messages
     assert [] == check_openai_messages(messages)
-    recovery = Conversation.open(store, conversation_id).recovery
+    recovery = Conversation.open(store, conversation_id, if_busy="take_over").recovery
     assert recovery
     *calls, last = [event.data for event in recovery.sealed]
     assert isinstance(last, e.SessionEnd)

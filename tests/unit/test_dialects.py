@@ -29,7 +29,7 @@ ALLOWED = {
     "projections/engine/quoting.py": 1,
     "projections/engine/rows.py": 1,
     "projections/engine/tables.py": 3,
-    "projections/engine/worker.py": 1,
+    "projections/engine/rounds.py": 1,
     "projections/finding.py": 1,
     "projections/models/message_search.py": 1,
     "projections/tokens/counts.py": 5,
