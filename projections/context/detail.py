@@ -129,11 +129,16 @@ def detailed(
 
 
 def shortened(row: ContextRow) -> ContextRow:
-    """Return a row at less detail; the same one if it has no shorter form."""
+    """Return a row at less detail; the same one if it has no shorter form.
+
+    What is returned has no shorter form itself: it would be one of what is shortened already.
+    """
     shorter = lower(row)
     if shorter.shortened is None:
         return row
-    return row.with_(message=shorter.shortened, tokens=shorter.tokens, native=None)
+    short = row.with_(message=shorter.shortened, tokens=shorter.tokens, native=None)
+    short.note(Lower(facts=shorter.facts))
+    return short
 
 
 def without_result(row: ContextRow) -> ContextRow:
