@@ -26,9 +26,13 @@ _COLUMNS = tuple(column.name for column in CONTEXT_MESSAGES.columns)
 
 
 class Log:
-    """Events of one conversation, folded as they come; the state is kept as JSON in between."""
+    """Events of one conversation, folded as they come; the state is kept as JSON in between.
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    What rows hold is counted with ``counts``, as the engine does it with those of a conversation.
+    """
+
+    def __init__(self, entries: Iterable[Entry] = (), counts: TokenCounts | None = None) -> None:
+        self.counts = counts or TokenCounts()
         self.projection = ContextProjection()
         self.state = json.dumps(self.projection.initial())
         self.version = 0
@@ -67,7 +71,7 @@ class Log:
 
     def _apply(self, change: Change) -> None:
         filled = dict(change.values)
-        CountedMessages().fill(filled, TokenCounts())
+        CountedMessages().fill(filled, self.counts)
         values = json.loads(json.dumps(filled))
         assert set(values) <= set(_COLUMNS)
         if isinstance(change, Put):
