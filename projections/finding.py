@@ -55,7 +55,9 @@ class SearchHit:
         role: ``user``, ``assistant`` or, where the conversation's title was found, ``title``.
         snippet: The part of the message in which most of the words stand.
         marks: Where they stand in the snippet: start and end of each, as of a slice.
-        rank: The higher, the better; to be compared within one answer.
+        rank: The higher, the better; to be compared within one answer. It is the database's own:
+            what is folded in memory, because it is behind where nothing may be written, is ranked
+            as SQLite does it, and may come in another order than PostgreSQL's.
     """
 
     conversation_id: UUID

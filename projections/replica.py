@@ -1,7 +1,8 @@
 """Reading without writing, on a replica or beside a lock: what is missing is folded in memory.
 
 The rows that are needed are copied into an in-memory SQLite database, the tail is folded into it
-by the ordinary path, and the ordinary queries run there; so a replica answers as the primary does.
+by the ordinary path, and the ordinary queries run there; so a replica answers as the primary does,
+but for the ranks and the order of what a search finds, which are SQLite's.
 Reading one conversation costs its rows and its tail; reading across conversations copies the
 whole projection, but only when something is behind. In the same way a conversation is read as it
 once was: nothing is copied then, and its events are folded from the first.
