@@ -106,6 +106,15 @@ def test_a_shortened_row_is_the_shorter_message() -> None:
     assert (*lower(row)[:2], None) == (short.message, short.tokens, short.native)
 
 
+def test_a_shortened_row_is_not_shortened_again() -> None:
+    """What its whole one has left in a digest, it has too; of nested records it could lose more."""
+    row = called(json.dumps([ORDERS] * 4)).row(2, 1)
+    short = shortened(row)
+    assert row is not short
+    assert short is shortened(short)
+    assert lower(row).facts == lower(short).facts
+
+
 def test_a_row_without_a_shorter_form_stays() -> None:
     """The very same one."""
     row = called("fine").row(1)
