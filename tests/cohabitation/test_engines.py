@@ -134,7 +134,9 @@ def test_a_schema(postgres_url: str) -> None:
     with engine.begin() as connection:
         cid = store.append(new_id(), say("1"), connection=connection).conversation_id
         connection.execute(text("INSERT INTO events VALUES (1)"))
-    worker.run(EventStore.from_engine(create_engine(postgres_url), schema="agent"), once=True)
+    workers = create_engine(postgres_url)
+    worker.run(EventStore.from_engine(workers, schema="agent"), once=True)
+    workers.dispose()
 
     assert ["1"] == [item.text for item in Views(store).timeline(cid)]
     engine.dispose()
