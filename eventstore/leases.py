@@ -53,6 +53,7 @@ class Keeper:
         """Keep nothing, as in a forked child: what its parent has opened is not its own."""
         self._kept: dict[str, _Kept] = {}
         self._changed = threading.Condition()
+        self._renewal = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def keep(
@@ -85,11 +86,16 @@ class Keeper:
             self._let_go(kept)
 
     def forget(self, transactions: Transactions) -> None:
-        """Renew no lease of a database that is closed; they run out."""
+        """Renew no lease of a database that is closed; they run out.
+
+        A renewal that is under way comes to its end first, and gives its connection back.
+        """
         with self._changed:
             for kept in list(self._kept.values()):
                 if kept.transactions.engine is transactions.engine:
                     del self._kept[kept.session_id]
+        with self._renewal:
+            pass
 
     def is_dropped(self, session_id: str) -> bool:
         """Whether a session of this process was never closed, and nobody has it any more."""
@@ -100,12 +106,15 @@ class Keeper:
     def renew(self) -> None:
         """Renew all leases now, and end those whose owners are gone."""
         with self._changed:
-            kept = list(self._kept.values())
-        gone = [each.session_id for each in kept if each.owner() is None]
-        stores = {each.transactions.engine: each.transactions for each in kept}
-        for engine, transactions in stores.items():
-            mine = [each for each in kept if each.transactions.engine is engine]
-            self._renew(transactions, mine)
+            gone = [each.session_id for each in self._kept.values() if each.owner() is None]
+            engines = {each.transactions.engine for each in self._kept.values()}
+        for engine in engines:
+            with self._renewal:
+                with self._changed:
+                    all_kept = list(self._kept.values())
+                mine = [each for each in all_kept if each.transactions.engine is engine]
+                if mine:
+                    self._renew(mine[0].transactions, mine)
         with self._changed:
             for session_id in gone:
                 self._kept.pop(session_id, None)

@@ -27,12 +27,17 @@ def is_finalizing(frame: FrameType | None) -> bool:
     return False
 
 
+_TRANSACTIONS = tuple(
+    f"sql/{name}.py" for name in ("at_hand", "driver", "postgresql", "sqlite", "transactions")
+)
+
+
 def interrupted(work: Callable[[], object], line: int) -> bool:
     """Do work, with a KeyboardInterrupt before a line of the transactions' own; tell if it came."""
     left = count()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(("sql/driver.py", "sql/transactions.py")):
+        if not frame.f_code.co_filename.endswith(_TRANSACTIONS):
             return None
         if event == "call" and is_finalizing(frame):
             return None

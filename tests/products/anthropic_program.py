@@ -5,6 +5,7 @@ It prints what the model says as it says it, and ends when it is told to stop.
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from anthropic import Anthropic
@@ -15,6 +16,8 @@ from eventstore import EventStore
 
 def main(url: str, conversation_id: str, model: str) -> None:
     """Hold one turn in a conversation."""
+    # A shell starts what runs behind it with SIGINT ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with (
         EventStore.open(url, migrate=False) as store,
         Anthropic(base_url=model, api_key="test") as client,
