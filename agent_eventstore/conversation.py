@@ -213,7 +213,7 @@ class Conversation:
         lease_s: float = LEASE_S,
         wait_s: float = WAIT_S,
     ) -> Self:
-        """Open a conversation for writing: fence earlier writers, seal loose ends, begin a session.
+        """Open a conversation for writing: fence earlier writers, seal open work, begin a session.
 
         `recovery` then tells what was sealed, and which calls may be executed again. Files in the
         state directory whose output has been erased meanwhile are deleted.

@@ -39,7 +39,7 @@ from eventstore.leases import claim
 from eventstore.log import get_logger
 from eventstore.owners import Owned
 from projections import Views
-from projections.models.open_items import LooseEnds, OpenModelCall, OpenToolCall
+from projections.models.open_items import OpenModelCall, OpenToolCall, OpenWork
 
 __all__ = [
     "ACTOR",
@@ -168,14 +168,14 @@ class Recovery:
     """
 
     conversation_id: UUID
-    found: LooseEnds
+    found: OpenWork
     sealed: tuple[NewEvent, ...]
     version_before: int
     version_after: int
     re_executable: tuple[OpenToolCall, ...]
 
 
-def seal(ends: LooseEnds) -> tuple[NewEvent, ...]:
+def seal(ends: OpenWork) -> tuple[NewEvent, ...]:
     """Return the events that end what is open: model calls, tool calls, the turn, the session.
 
     Pure. The event ids are derived from the conversation and the version that was looked at, so
@@ -212,7 +212,7 @@ def seal(ends: LooseEnds) -> tuple[NewEvent, ...]:
     )
 
 
-def _interrupted(ends: LooseEnds, call: OpenModelCall) -> LlmError:
+def _interrupted(ends: OpenWork, call: OpenModelCall) -> LlmError:
     # A refusal has no field of its own here; it is what the user saw of the answer.
     said = call.text + call.refusal
     return LlmError(
@@ -229,7 +229,7 @@ def _interrupted(ends: LooseEnds, call: OpenModelCall) -> LlmError:
     )
 
 
-def _unanswered(ends: LooseEnds, call: OpenToolCall) -> ToolResult:
+def _unanswered(ends: OpenWork, call: OpenToolCall) -> ToolResult:
     started = call.started_at
     words = _OUTCOME_UNKNOWN if started else _UNSEEN if call.elsewhere else _NOT_STARTED
     return ToolResult(
@@ -242,7 +242,7 @@ def _unanswered(ends: LooseEnds, call: OpenToolCall) -> ToolResult:
     )
 
 
-def _lasted(ends: LooseEnds, began_at: datetime) -> int:
+def _lasted(ends: OpenWork, began_at: datetime) -> int:
     return max(0, round((ends.last_event_at - began_at).total_seconds() * 1000))
 
 
@@ -282,13 +282,13 @@ def recover(
     stream = store.stream(conversation_id, **owner)
     epoch = writer_epoch
     if dry_run or epoch is None:
-        ends = views.loose_ends(stream)
+        ends = views.open_work(stream)
         if dry_run or not ends.any:
             return _result(ends, seal(ends), ends.last_version)
         epoch = claim(store, stream, take_over=take_over)
     for attempt in range(1, _TRIES + 1):
         # Only now, since the dead process may have lived until it was fenced.
-        ends = views.loose_ends(stream)
+        ends = views.open_work(stream)
         events = seal(ends)
         if not events:
             break
@@ -311,7 +311,7 @@ def recover(
     return _result(ends, (), ends.last_version)
 
 
-def _result(ends: LooseEnds, sealed: tuple[NewEvent, ...], version: int) -> Recovery:
+def _result(ends: OpenWork, sealed: tuple[NewEvent, ...], version: int) -> Recovery:
     return Recovery(
         conversation_id=ends.conversation_id,
         found=ends,
@@ -330,12 +330,12 @@ def recover_all(
     dry_run: bool = False,
     take_over: bool = False,
 ) -> list[Recovery]:
-    """Recover every conversation that has a loose end, each in transactions of its own.
+    """Recover every conversation that has open work, each in transactions of its own.
 
     Safe beside other processes: a conversation that a living session has open is left to it, as is
     one that somebody opens meanwhile, and the log says so. Those that write without a session, by
     `EventStore.append` alone, have no lease: if they are busy they look just like those that were
-    left, and are fenced. An idle session, with no turn open, is no loose end and stays open.
+    left, and are fenced. An idle session, with no turn open, is not open work and stays open.
 
     Args:
         store: Where the conversations are.
@@ -344,7 +344,7 @@ def recover_all(
         dry_run: Only tell what would be done.
         take_over: Also end what sessions have open whose processes live.
     """
-    ids = list(_with_loose_ends(views))
+    ids = list(_with_open_work(views))
     found: list[Recovery] = []
     for done, conversation_id in enumerate(ids, start=1):
         recovery = _unless_in_use(store, views, conversation_id, dry_run, take_over)
@@ -372,8 +372,8 @@ def _unless_in_use(
         return None
 
 
-def _with_loose_ends(views: Views) -> Iterator[UUID]:
+def _with_open_work(views: Views) -> Iterator[UUID]:
     after: UUID | None = None
-    while page := views.conversations_with_loose_ends(_PAGE, after=after):
+    while page := views.conversations_with_open_work(_PAGE, after=after):
         yield from page
         after = page[-1]

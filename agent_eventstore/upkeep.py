@@ -19,7 +19,7 @@ from eventstore.errors import EventStoreError
 from eventstore.log import get_logger
 from projections import Views
 from projections.engine.folding import SEALS
-from projections.models.open_work import LOOSE_ENDS
+from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS
 from projections.models.tool_calls import ToolCallRow
 from projections.reading import read_current
@@ -39,7 +39,7 @@ def warm(store: EventStore, conversation_id: UUID) -> None:
     Raises:
         ConversationNotFound: There is none of this id.
     """
-    read_current(store, [LOOSE_ENDS, RUNS], conversation_id, lambda _: None)
+    read_current(store, [OPEN_WORK, RUNS], conversation_id, lambda _: None)
 
 
 class Upkeep:

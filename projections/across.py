@@ -28,7 +28,7 @@ from projections.finding import FoundPlace, SearchHit, hits_of, places_of, title
 from projections.listing import ConversationPage, Place, page_of
 from projections.models.directory import DIRECTORY, ConversationStatus
 from projections.models.message_search import SEARCH
-from projections.models.open_work import LOOSE_ENDS
+from projections.models.open_work import OPEN_WORK
 from projections.models.tool_calls import TOOL_CALLS, ToolCallRow
 from projections.models.totals import UsageBy, UsageTotal, usage_totals
 from projections.models.usage import USAGE
@@ -151,7 +151,7 @@ class ViewsAcross:
         )
         return self._read(TOOL_CALLS, stream, read)
 
-    def conversations_with_loose_ends(
+    def conversations_with_open_work(
         self, limit: int = 100, *, after: UUID | None = None, **owner: Unpack[Owned]
     ) -> list[UUID]:
         """Return the conversations in which a model call, a tool call or a turn is open.
@@ -161,8 +161,8 @@ class ViewsAcross:
             after: Only ids above this one: the last id of the page before.
         """
         whose = self.store.whose(**owner)
-        read = partial(queries.conversations_with_loose_ends, after=after, limit=limit, whose=whose)
-        return self._read(LOOSE_ENDS, None, read)
+        read = partial(queries.conversations_with_open_work, after=after, limit=limit, whose=whose)
+        return self._read(OPEN_WORK, None, read)
 
     def conversations(
         self,

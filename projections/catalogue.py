@@ -12,7 +12,7 @@ from projections.engine.projection import ColumnType, Projection, named
 from projections.errors import InvalidProjection, UnknownProjection
 from projections.models.directory import DIRECTORY
 from projections.models.message_search import SEARCH
-from projections.models.open_work import LOOSE_ENDS
+from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS
 from projections.models.timeline import TIMELINE
 from projections.models.tool_calls import TOOL_CALLS
@@ -28,7 +28,7 @@ _BUILT_IN: tuple[Projection, ...] = (
     USAGE,
     TOOL_CALLS,
     RUNS,
-    LOOSE_ENDS,
+    OPEN_WORK,
     SEARCH,
 )
 

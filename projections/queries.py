@@ -21,13 +21,13 @@ from eventstore.leases import writer_of
 from eventstore.owners import Owner
 from projections.engine import tables
 from projections.engine.generations import Generation
-from projections.models.open_items import LooseEnds
+from projections.models.open_items import OpenWork
 from projections.models.timeline_items import TimelineItem
 from projections.models.tool_calls import ToolCallRow
 
 __all__ = [
-    "conversations_with_loose_ends",
-    "loose_ends",
+    "conversations_with_open_work",
+    "open_work",
     "readable",
     "rows",
     "timeline",
@@ -145,14 +145,14 @@ def tool_calls(
     return [ToolCallRow.from_row(row) for row in rows]
 
 
-def loose_ends(connection: Connection, generation: Generation, conversation_id: UUID) -> LooseEnds:
+def open_work(connection: Connection, generation: Generation, conversation_id: UUID) -> OpenWork:
     """Return what a conversation has begun and not ended."""
-    table = generation.tables["loose_ends"]
+    table = generation.tables["open_work"]
     query = select(table).where(table.c.conversation_id == conversation_id)
-    return LooseEnds.from_row(connection.execute(query).mappings().one())
+    return OpenWork.from_row(connection.execute(query).mappings().one())
 
 
-def conversations_with_loose_ends(
+def conversations_with_open_work(
     connection: Connection,
     generation: Generation,
     *,
@@ -161,7 +161,7 @@ def conversations_with_loose_ends(
     whose: Owner,
 ) -> list[UUID]:
     """Return the ids above one, in their order, of conversations in which something is open."""
-    table = generation.tables["loose_ends"]
+    table = generation.tables["open_work"]
     query = select(table.c.conversation_id).where(table.c.open_count > 0)
     if after is not None:
         query = query.where(table.c.conversation_id > after)

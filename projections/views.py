@@ -28,8 +28,8 @@ from projections.engine.generations import Generation
 from projections.finding import SearchHit
 from projections.follow import Follower, Waits, followed, pulse_of
 from projections.listing import ConversationEntry, ConversationPage
-from projections.models.open_items import LooseEnds
-from projections.models.open_work import LOOSE_ENDS
+from projections.models.open_items import OpenWork
+from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS, RunState
 from projections.models.timeline import TIMELINE
 from projections.models.timeline_changes import TimelineUpdate
@@ -268,11 +268,11 @@ class Views(ViewsAcross):
         """
         return self.run_state(conversation_id, at=version, **owner)
 
-    def loose_ends(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> LooseEnds:
+    def open_work(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> OpenWork:
         """Return what a conversation has begun and not ended, up to its last event.
 
         Raises:
             ConversationNotFound: There is none of this id or key.
         """
         stream = self.store.stream(conversation_id, **owner)
-        return self._read(LOOSE_ENDS, stream, partial(queries.loose_ends, conversation_id=stream))
+        return self._read(OPEN_WORK, stream, partial(queries.open_work, conversation_id=stream))

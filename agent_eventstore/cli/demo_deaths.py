@@ -184,5 +184,5 @@ def _completed(scene: Scene) -> _Claim:
     last = list(scene.store.read(scene.conversation_id, backward=True, limit=3))
     ended = any(isinstance(each.data, TurnEnd) and each.data.status == "ok" for each in last)
     answered = any(isinstance(each.data, AssistantMessage) and each.data.final for each in last)
-    left = Views(scene.store).loose_ends(scene.conversation_id).any
+    left = Views(scene.store).open_work(scene.conversation_id).any
     return f'"{_GO_ON}" went on to the end, and nothing is open', ended and answered and not left

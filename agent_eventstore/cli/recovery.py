@@ -35,7 +35,7 @@ from agent_eventstore.recovery import recover as recover_one
 from eventstore.events import LlmError, Meta, NewEvent, SessionEnd, ToolResult, TurnEnd
 from eventstore.events.codec import encode
 from projections import Views
-from projections.models.open_items import LooseEnds
+from projections.models.open_items import OpenWork
 
 __all__ = ["recover", "sealed_table"]
 
@@ -54,7 +54,7 @@ def recover(
 
     Model calls, tool calls, turns and the session that a process left open when it died are ended
     as what they are: interrupted, never started, or of unknown outcome. No tool runs. Without CID
-    every conversation with a loose end is recovered. What a session has open whose process lives is
+    every conversation with open work is recovered. What a session has open whose process lives is
     left to it, unless it is to be taken over; then that process is shut out.
     """
     with target.open() if dry_run else target.open_to_write() as store:
@@ -98,7 +98,7 @@ def sealed_table(recovery: Recovery) -> Table:
     return table
 
 
-def _row(found: LooseEnds, event: NewEvent) -> tuple[str, str, str]:
+def _row(found: OpenWork, event: NewEvent) -> tuple[str, str, str]:
     match event.data:
         case LlmError() as error:
             calls = ", ".join(f"{each.name or '?'}(…" for each in error.partial_tool_calls)

@@ -1,4 +1,4 @@
-"""What is open in a conversation, as `Views.loose_ends` returns it.
+"""What is open in a conversation, as `Views.open_work` returns it.
 
 Values made from the row that `projections.models.open_work` keeps; nothing here knows of events or
 tables.
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from eventstore.events import Invocation, Meta, PartialToolCall, TokenUsage
 
-__all__ = ["LooseEnds", "OpenModelCall", "OpenRunStep", "OpenSession", "OpenToolCall", "OpenTurn"]
+__all__ = ["OpenModelCall", "OpenRunStep", "OpenSession", "OpenToolCall", "OpenTurn", "OpenWork"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class OpenRunStep(_Open):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LooseEnds:
+class OpenWork:
     """What is open in a conversation after the event ``last_version``, oldest first.
 
     ``last_event_at`` is the time of that event: the last that is known of whoever wrote it.
@@ -132,12 +132,12 @@ class LooseEnds:
 
     @property
     def open_count(self) -> int:
-        """How many model calls, tool calls and turns are open; an idle session is no loose end."""
+        """How many model calls, tool calls and turns are open; an idle session is not open work."""
         return len(self.model_calls) + len(self.tool_calls) + (self.turn is not None)
 
     @property
     def any(self) -> bool:
-        """Whether there is something to seal: a loose end, or a session that was not closed."""
+        """Whether there is something to seal: open work, or a session that was not closed."""
         return self.open_count > 0 or self.session is not None
 
 

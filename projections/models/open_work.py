@@ -1,13 +1,7 @@
 """Open work: model calls, tool calls, turns and runs that have begun and not ended.
 
-Loose ends of models and tools: which events begin them, add to them, and end them.
-
-The rules stand in `projections.models.open_work`, which puts these handlers beside its own.
-
-What a conversation has begun and not ended: the loose ends that a crash would leave behind.
-
-One row a conversation, so that recovery costs what is open and not what was said. Where facts
-contradict each other:
+It is what a crash would leave behind. One row a conversation, so that recovery costs what is open
+and not what was said. Where facts contradict each other:
 
 - A model call is open from its request or first chunk to its message or error of the same id; a
   request that repeats the id of an open or failed call begins it anew, and one that comes after the
@@ -56,7 +50,7 @@ from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, SEALS, Draft
 from projections.engine.projection import Change, Column, Put, ReadTable, State
 
-__all__ = ["HANDLERS", "LOOSE_ENDS", "LooseEndsProjection", "begun", "belongs", "end_model_call"]
+__all__ = ["HANDLERS", "OPEN_WORK", "OpenWorkProjection", "begun", "belongs", "end_model_call"]
 
 
 _WITHDRAWN = "withdrawn"
@@ -252,14 +246,14 @@ HANDLERS: dict[type, folding.Handler] = {
 }
 
 
-_TABLE = "loose_ends"
+_TABLE = "open_work"
 
 
 @dataclass(frozen=True, slots=True)
-class LooseEndsProjection:
-    """Folds a conversation's events into its row of ``loose_ends``."""
+class OpenWorkProjection:
+    """Folds a conversation's events into its row of ``open_work``."""
 
-    name: str = "loose_ends"
+    name: str = "open_work"
     version: int = 2
     tables: Sequence[ReadTable] = (
         ReadTable(
@@ -394,4 +388,4 @@ _HANDLERS: dict[type, folding.Handler] = HANDLERS | {
     NoneType: _erased,
 }
 
-LOOSE_ENDS = LooseEndsProjection()
+OPEN_WORK = OpenWorkProjection()

@@ -46,7 +46,7 @@ def crashed(database_url: str) -> UUID:
 
 
 def test_recover_shows_what_it_sealed(database_url: str, crashed: UUID) -> None:
-    """One line for each loose end: where, what, and as what it was ended."""
+    """One line for each piece of open work: where, what, and as what it was ended."""
     done = run("recover", str(crashed), url=database_url)
     lines = done.out.splitlines()
     assert (0, f"{crashed} at version 6: ended by 4 events") == (done.status, lines[0])
@@ -109,7 +109,7 @@ def test_recover_in_json(database_url: str, crashed: UUID) -> None:
 
 
 def test_recover_of_all(own: str) -> None:
-    """Without an id every conversation with a loose end is recovered, and no other."""
+    """Without an id every conversation with open work is recovered, and no other."""
     ids = sorted(str(write(own, *CRASHED)) for _ in range(3))
     found = run("recover", "--json", url=own).document
     assert ids == [each["conversation_id"] for each in found]

@@ -39,7 +39,7 @@ def open_again(store: EventStore, conversation_id: UUID) -> None:
 
 
 def recover_by_command(store: EventStore, conversation_id: UUID) -> None:
-    """Seal the loose ends from the command line."""
+    """Seal the open work from the command line."""
     url = store.engine.url.render_as_string(hide_password=False)
     assert 0 == run("recover", str(conversation_id), "--take-over", url=url).status
 

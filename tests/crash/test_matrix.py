@@ -126,7 +126,7 @@ def assert_truth(
 def assert_complete(place: Place, conversation_id: UUID) -> None:
     """Nothing is open, every answer is in the messages[] view, and the chain is unbroken."""
     events = list(place.store.read(conversation_id))
-    ends = place.views.loose_ends(conversation_id)
+    ends = place.views.open_work(conversation_id)
     state = place.views.run_state(conversation_id)
     assert (0, None) == (ends.open_count, ends.session)
     assert ("turn_end", "session_end") == _last_of(events)

@@ -33,11 +33,11 @@ VIEWS: dict[str, Callable[[Any, UUID], Any]] = {
     "calibration": lambda views, cid: views.calibration("gpt-4o", conversation_id=cid),
     "tool_calls": lambda views, cid: views.tool_calls(conversation_id=cid),
     "run_state": lambda views, cid: views.run_state(cid),
-    "loose_ends": lambda views, cid: views.loose_ends(cid),
+    "open_work": lambda views, cid: views.open_work(cid),
     "usage of all": lambda views, _: views.usage(),
     "calibration of all": lambda views, _: views.calibration("gpt-4o"),
     "tool_calls of all": lambda views, _: views.tool_calls(),
-    "loose ends of all": lambda views, _: views.conversations_with_loose_ends(),
+    "open work of all": lambda views, _: views.conversations_with_open_work(),
     "conversations": lambda views, _: views.conversations(),
 }
 

@@ -152,7 +152,7 @@ def rows(world: World, mutator: Mutator) -> None:
         case 2:
             views.run_state(cid, at=_optional(mutator, mutator.number()))
         case 3:
-            views.loose_ends(cid)
+            views.open_work(cid)
         case 4:
             views.conversations(tenant_id=mutator.text(), limit=mutator.number())
         case _:

@@ -105,7 +105,7 @@ def test_a_turn_that_is_open_is_left_out(recording: Recorder, talked: Conversati
 def test_opening_a_fork_seals_nothing_of_its_parent(
     recording: Recorder, talked: Conversation
 ) -> None:
-    """The parent's session, which may go on, is no loose end of the fork's."""
+    """The parent's session, which may go on, is not open work of the fork's."""
     recording.fork(talked.id).close()
 
     fork = recording.fork(talked.id)

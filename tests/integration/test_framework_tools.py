@@ -66,7 +66,7 @@ def test_results_of_the_next_request(recording: Recorder, wire: Wire) -> None:
     assert ["success"] * 2 == [item.status for item in items if item.kind == "tool"]
     contents = [m.get("content") for m in conversation.views.context(conversation.id).messages]
     assert ["one", "two", "Done."] == contents[-3:]
-    assert () == conversation.views.loose_ends(conversation.id).tool_calls
+    assert () == conversation.views.open_work(conversation.id).tool_calls
 
 
 def test_a_growing_history_is_recorded_once(recording: Recorder, wire: Wire) -> None:

@@ -15,7 +15,7 @@ from eventstore.errors import WrongExpectedVersion
 from eventstore.events import ImagePart, TextPart, UserMessage
 from projections.engine.catch_up import is_current
 from projections.engine.generations import find_live
-from projections.models.open_work import LOOSE_ENDS
+from projections.models.open_work import OPEN_WORK
 from tests.checkers import check_openai_messages
 from tests.crash.stand_in import COMPLETION_TOKENS, PROMPT_TOKENS, answer, pieces_of
 from tests.integration.recording import Recorder, ask, ask_for_tool, data_of, events_of
@@ -321,8 +321,8 @@ def test_long_session_stays_quick_to_open(
 
 
 def is_known(recording: Recorder, conversation: Conversation) -> bool:
-    """Whether the loose ends of a conversation are caught up to its last event."""
+    """Whether the open work of a conversation is caught up to its last event."""
     with recording.store.reading() as connection:
-        live = find_live(connection, LOOSE_ENDS)
+        live = find_live(connection, OPEN_WORK)
         assert live is not None
         return bool(is_current(connection, live, conversation.id))

@@ -15,7 +15,7 @@ from eventstore.errors import WriterFenced, WrongExpectedVersion
 from eventstore.ids import StreamId
 from eventstore.owners import Owned
 from projections import Views
-from projections.models.open_items import LooseEnds
+from projections.models.open_items import OpenWork
 from projections.upkeep import rebuild
 from tests.checkers import check_openai_messages
 from tests.properties.test_context import transcripts
@@ -93,9 +93,9 @@ class Interfering(Views):
         self.meanwhile = meanwhile
         self.looks = looks
 
-    def loose_ends(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> LooseEnds:
+    def open_work(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> OpenWork:
         """Look, and lose the race."""
-        found = super().loose_ends(conversation_id, **owner)
+        found = super().open_work(conversation_id, **owner)
         if self.looks:
             self.looks -= 1
             self.store.append(conversation_id, self.meanwhile)
@@ -121,7 +121,7 @@ class TestRecover:
             for event in store.read(crashed, after=10)
             if event.data is not None
         ]
-        assert (False, True) == (views.loose_ends(crashed).any, store.verify(crashed).ok)
+        assert (False, True) == (views.open_work(crashed).any, store.verify(crashed).ok)
 
     def test_a_second_recovery_finds_nothing(
         self, store: EventStore, views: Views, crashed: UUID
@@ -245,7 +245,7 @@ class TestRaces:
         done = recover(store, Interfering(store, ENDING, looks=1), crashed)
         assert ((), len(CRASHED) + len(ENDING)) == (done.sealed, done.version_after)
 
-    def test_two_recoveries_of_the_same_loose_ends(
+    def test_two_recoveries_of_the_same_open_work(
         self, store: EventStore, views: Views, crashed: UUID
     ) -> None:
         """Having looked at the same version, both append the same events, once."""
@@ -258,7 +258,7 @@ class TestRaces:
 class TestRecoverAll:
     """Every conversation that was left open, and no other."""
 
-    def test_only_those_with_loose_ends(self, alone: EventStore) -> None:
+    def test_only_those_with_open_work(self, alone: EventStore) -> None:
         """Whole conversations and idle sessions stay as they are."""
         crashed, ended, idle = crash(alone), new_id(), new_id()
         alone.append(ended, [*CRASHED, *ENDING])
@@ -277,14 +277,14 @@ class TestRecoverAll:
         assert [crashed] == [each.conversation_id for each in done]
         assert 10 == alone.get(crashed).version
 
-    def test_conversations_with_loose_ends_come_in_pages(self, alone: EventStore) -> None:
+    def test_conversations_with_open_work_come_in_pages(self, alone: EventStore) -> None:
         """In order of id, each once."""
         ids = sorted(new_id() for _ in range(5))
         for cid in ids:
             alone.append(cid, [e.TurnStart()])
         views = Views(settled(alone))
-        first = views.conversations_with_loose_ends(3)
-        rest = views.conversations_with_loose_ends(3, after=first[-1])
+        first = views.conversations_with_open_work(3)
+        rest = views.conversations_with_open_work(3, after=first[-1])
         assert (ids[:3], ids[3:]) == (first, rest)
 
 
@@ -292,19 +292,19 @@ class TestFold:
     """The stored row says what the events say."""
 
     def test_a_rebuild_finds_the_same(self, alone: EventStore) -> None:
-        """Loose ends folded event by event equal those folded at once."""
+        """Open work folded event by event equals what is folded at once."""
         views, cid = Views(alone), new_id()
         for payload in CRASHED:
             alone.append(cid, [payload])
-            found = views.loose_ends(cid)
-        rebuild(settled(alone), ["loose_ends"])
-        assert found == views.loose_ends(cid)
+            found = views.open_work(cid)
+        rebuild(settled(alone), ["open_work"])
+        assert found == views.open_work(cid)
 
     def test_an_erased_conversation_is_recovered_without_words(
         self, store: EventStore, views: Views, crashed: UUID
     ) -> None:
         """Of its texts nothing comes back; its turn and its session are ended."""
-        views.loose_ends(crashed)
+        views.open_work(crashed)
         store.erase(crashed, reason="asked to")
         done = recover(store, views, crashed)
         assert ["turn_end", "session_end"] == [event.data.type for event in done.sealed]
@@ -347,4 +347,4 @@ def test_prefixes_of_real_transcripts(alone: EventStore, number: int) -> None:
     assert [] == recover_all(settled(alone), views)
     for cid in ids:
         assert [] == check_openai_messages(views.context(cid).messages)
-        assert not views.loose_ends(cid).any
+        assert not views.open_work(cid).any

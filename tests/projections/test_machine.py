@@ -87,7 +87,7 @@ class ReadSide(RuleBasedStateMachine):
             read_all_views(self.views, cid)
             assert expected(self.store.read(cid)) == stored(self.store, cid)
 
-    @rule(place=PLACES, view=st.sampled_from(["timeline", "context", "run_state", "loose_ends"]))
+    @rule(place=PLACES, view=st.sampled_from(["timeline", "context", "run_state", "open_work"]))
     def read_one_view(self, place: int, view: str) -> None:
         """Let the projections of one conversation come to stand at different versions."""
         if (cid := self.cids[place]) in self.versions:

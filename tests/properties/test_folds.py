@@ -16,7 +16,7 @@ from eventstore.events import RecordedEvent
 from projections.context.fold import CONTEXT
 from projections.engine.projection import Projection, Put
 from projections.models.directory import DIRECTORY
-from projections.models.open_work import LOOSE_ENDS
+from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS
 from projections.models.timeline import TIMELINE
 from projections.models.tool_calls import TOOL_CALLS
@@ -55,7 +55,7 @@ def test_folding_in_two_pieces_gives_the_same(
 @given(events=histories())
 def test_the_given_state_stays_as_it_was(events: list[RecordedEvent]) -> None:
     """A fold answers with a new state; one that was stored before is still good afterwards."""
-    for projection in (*FOLDS, CONTEXT, LOOSE_ENDS):
+    for projection in (*FOLDS, CONTEXT, OPEN_WORK):
         state = projection.initial()
         for event in events:
             before = copy.deepcopy(state)

@@ -30,23 +30,23 @@ from eventstore.events import (
     TurnStart,
 )
 from projections.context import ContextView
-from projections.models.open_items import LooseEnds
-from projections.models.open_work import LOOSE_ENDS
+from projections.models.open_items import OpenWork
+from projections.models.open_work import OPEN_WORK
 from tests.checkers import check_openai_messages
 from tests.properties.histories import histories
 from tests.properties.test_context import as_events, told_by_prefixes
 from tests.unit.context.log import Log
 from tests.unit.projections.history import CONVERSATION, fold, record
 
-_BLANK = {column.name: None for column in LOOSE_ENDS.tables[0].columns}
+_BLANK = {column.name: None for column in OPEN_WORK.tables[0].columns}
 
 
 class Conversation:
-    """Events, with the loose ends and the messages[] view that follow them."""
+    """Events, with the open work and the messages[] view that follow them."""
 
     def __init__(self, entries: Iterable[NewEvent] = ()) -> None:
         self.log = Log()
-        self.state = LOOSE_ENDS.initial()
+        self.state = OPEN_WORK.initial()
         self.row: dict[str, Any] = dict(_BLANK)
         for entry in entries:
             self.add(entry)
@@ -58,13 +58,13 @@ class Conversation:
     def fold(self, event: RecordedEvent) -> None:
         """Fold an event that was recorded."""
         self.log.add(None if event.data is None else NewEvent(event.data, meta=event.meta))
-        self.state, changes = LOOSE_ENDS.fold(self.state, event)
+        self.state, changes = OPEN_WORK.fold(self.state, event)
         for change in changes:
             self.row.update(change.values)
 
-    def ends(self) -> LooseEnds:
+    def ends(self) -> OpenWork:
         """Return what is open."""
-        return LooseEnds.from_row({**self.row, "conversation_id": CONVERSATION})
+        return OpenWork.from_row({**self.row, "conversation_id": CONVERSATION})
 
     def crashed(self) -> Conversation:
         """Return a copy, to be recovered while this one goes on."""
@@ -75,7 +75,7 @@ class Conversation:
         return other
 
     def recover(self) -> tuple[NewEvent, ...]:
-        """Append what seals the loose ends; check that none are left, and nothing is sealed twice.
+        """Append what seals the open work; check that none is left, and nothing is sealed twice.
 
         Between any two of the sealing events the messages[] view is valid.
         """
@@ -95,7 +95,7 @@ class Conversation:
 
 
 @given(events=histories())
-def test_recovery_leaves_no_loose_ends(events: list[RecordedEvent]) -> None:
+def test_recovery_leaves_no_open_work(events: list[RecordedEvent]) -> None:
     """In a history of any order, broken off at any event, all is sealed, once, and valid."""
     conversation = Conversation()
     for event in events:
@@ -122,14 +122,14 @@ def test_what_goes_on_after_a_recovery_can_crash_again(
 
 @given(events=histories())
 def test_sealed_events_can_be_stored(events: list[RecordedEvent]) -> None:
-    """Whatever had been streamed, the loose ends are JSON, and each is sealed by itself."""
-    state, _ = fold(LOOSE_ENDS, events)
+    """Whatever had been streamed, the open work is JSON, and each piece is sealed by itself."""
+    state, _ = fold(OPEN_WORK, events)
     conversation = Conversation()
     for event in events:
         conversation.fold(event)
     row = json.loads(json.dumps({**conversation.row, "last_event_at": None}))
     if events:
-        again = LooseEnds.from_row(
+        again = OpenWork.from_row(
             {
                 **row,
                 "last_event_at": conversation.row["last_event_at"],
@@ -146,12 +146,12 @@ def test_folding_in_two_pieces_gives_the_same(
 ) -> None:
     """Where a catch-up stops, with its state stored as JSON, makes no difference."""
     cut = data.draw(st.integers(0, len(events)))
-    state, whole = fold(LOOSE_ENDS, events)
-    middle, first = fold(LOOSE_ENDS, events[:cut])
+    state, whole = fold(OPEN_WORK, events)
+    middle, first = fold(OPEN_WORK, events[:cut])
     before = copy.deepcopy(middle)
-    end, second = fold(LOOSE_ENDS, events[cut:], middle)
+    end, second = fold(OPEN_WORK, events[cut:], middle)
     assert before == middle
-    end_of_stored, _ = fold(LOOSE_ENDS, events[cut:], json.loads(json.dumps(middle)))
+    end_of_stored, _ = fold(OPEN_WORK, events[cut:], json.loads(json.dumps(middle)))
     assert (state, whole) == (end, first + second)
     assert state == end_of_stored
 

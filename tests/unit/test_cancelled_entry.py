@@ -268,4 +268,4 @@ def enter(store: Interrupted, conversation: Conversation, block: str, when: str)
 
 def open_count(store: EventStore, conversation_id: UUID) -> int:
     """Return how much recovery would have to end."""
-    return Views(store).loose_ends(conversation_id).open_count
+    return Views(store).open_work(conversation_id).open_count

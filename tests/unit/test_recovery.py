@@ -1,4 +1,4 @@
-"""What recovery makes of loose ends: which events, in which order, and in which words."""
+"""What recovery makes of open work: which events, in which order, and in which words."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from agent_eventstore.recovery import ACTOR, seal
 from eventstore import events as e
 from projections.models.open_items import (
-    LooseEnds,
     OpenModelCall,
     OpenRunStep,
     OpenSession,
     OpenToolCall,
     OpenTurn,
+    OpenWork,
 )
 from tests.unit.context.log import Log
 from tests.unit.projections.history import CONVERSATION, START
@@ -25,11 +25,11 @@ USAGE = e.TokenUsage(prompt_tokens=10, completion_tokens=2)
 PARTIAL = e.PartialToolCall(index=0, provider_id="x", name="search", arguments_text='{"q"')
 
 
-def loose(**values: object) -> LooseEnds:
-    """Return loose ends of a conversation whose last event came nine seconds after its start."""
+def loose(**values: object) -> OpenWork:
+    """Return open work of a conversation whose last event came nine seconds after its start."""
     at = START + timedelta(seconds=9)
     given = {"conversation_id": CONVERSATION, "last_version": 9, "last_event_at": at}
-    return LooseEnds(**{**given, **values})  # type: ignore[arg-type]
+    return OpenWork(**{**given, **values})  # type: ignore[arg-type]
 
 
 def model_call(
@@ -94,15 +94,15 @@ EVERYTHING = loose(
 )
 
 
-def only(ends: LooseEnds) -> e.Payload:
-    """Return the one payload that seals the loose ends."""
+def only(ends: OpenWork) -> e.Payload:
+    """Return the one payload that seals the open work."""
     [event] = seal(ends)
     assert isinstance(event.data, e.Payload)
     return event.data
 
 
 class TestOrder:
-    """One event for each loose end, from the innermost to the outermost."""
+    """One event for each piece of open work, from the innermost to the outermost."""
 
     def test_everything_at_once(self) -> None:
         """Model calls, tool calls, the turn, the session."""
@@ -114,7 +114,7 @@ class TestOrder:
         step = OpenRunStep(version=1, began_at=START, meta=META, run_id="r", node_id="n")
         assert () == seal(loose(run_step=step))
 
-    def test_every_event_belongs_where_its_loose_end_did(self) -> None:
+    def test_every_event_belongs_where_its_open_work_did(self) -> None:
         """Turn, step, session and run are kept; who wrote it is recovery."""
         sealed = seal(EVERYTHING)
         assert [
@@ -130,7 +130,7 @@ class TestOrder:
 
 
 class TestIdentity:
-    """The same loose ends give the same events, other ones others."""
+    """The same open work gives the same events, other work others."""
 
     def test_sealing_again_gives_the_same_events(self) -> None:
         """So that a repeated append writes nothing."""

@@ -347,7 +347,7 @@ def test_the_given_state_is_not_altered() -> None:
 
 
 def test_the_state_is_bounded_by_what_is_open() -> None:
-    """A long conversation without loose ends does not let the state grow beyond a ceiling."""
+    """A long conversation without open work does not let the state grow beyond a ceiling."""
     log = Log([Notebook(text="n"), UserMessage.text("go")])
     sizes = []
     for _ in range(160):

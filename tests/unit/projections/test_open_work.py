@@ -9,11 +9,11 @@ import pytest
 
 from eventstore import events as e
 from eventstore.events import RecordedEvent
-from projections.models.open_items import LooseEnds
-from projections.models.open_work import LOOSE_ENDS
+from projections.models.open_items import OpenWork
+from projections.models.open_work import OPEN_WORK
 from tests.unit.projections.history import CONVERSATION, START, Entry, apply, fold, history
 
-BLANK = {column.name: None for column in LOOSE_ENDS.tables[0].columns}
+BLANK = {column.name: None for column in OPEN_WORK.tables[0].columns}
 IN_TURN = e.Meta(session_id="s", turn=1, step=0)
 SEARCH = e.ToolCallRequest(
     name="search", arguments_text='{"q": 1}', arguments={"q": 1}, provider_id="call_1"
@@ -22,22 +22,22 @@ WRITE = e.ToolCallRequest(name="write", arguments_text="{")
 ASKED = e.AssistantMessage.of(None, llm_call_id="a", tool_calls=(SEARCH, WRITE))
 
 
-def ends_of(events: list[RecordedEvent]) -> LooseEnds:
+def ends_of(events: list[RecordedEvent]) -> OpenWork:
     """Return what is open after the events."""
-    _, changes = fold(LOOSE_ENDS, events)
-    row = apply(changes, LOOSE_ENDS)["loose_ends"][()]
-    return LooseEnds.from_row({**BLANK, **row, "conversation_id": CONVERSATION})
+    _, changes = fold(OPEN_WORK, events)
+    row = apply(changes, OPEN_WORK)["open_work"][()]
+    return OpenWork.from_row({**BLANK, **row, "conversation_id": CONVERSATION})
 
 
-def ends(*entries: Entry) -> LooseEnds:
+def ends(*entries: Entry) -> OpenWork:
     """Return what is open after the entries."""
     return ends_of(history(*entries))
 
 
 def column(name: str, *entries: Entry) -> Any:
     """Return what a column of the row holds after the entries."""
-    _, changes = fold(LOOSE_ENDS, history(*entries))
-    return apply(changes, LOOSE_ENDS)["loose_ends"][()][name]
+    _, changes = fold(OPEN_WORK, history(*entries))
+    return apply(changes, OPEN_WORK)["open_work"][()][name]
 
 
 def open_calls(*entries: Entry) -> list[tuple[str, bool]]:
@@ -192,7 +192,7 @@ class TestToolCalls:
 
 
 class TestRetraction:
-    """What was withdrawn from the context is no loose end."""
+    """What was withdrawn from the context is not open work."""
 
     def test_calls_of_a_withdrawn_message(self) -> None:
         """They are closed, and a late execution does not open them again."""
@@ -283,13 +283,13 @@ class TestTurnsAndSessions:
         assert ends(start, (e.SessionEnd(), e.Meta(session_id="t"))).session is not None
         assert not ends(start, (e.SessionEnd(), e.Meta(session_id="s"))).any
 
-    def test_an_idle_session_is_no_loose_end(self) -> None:
+    def test_an_idle_session_is_not_open_work(self) -> None:
         """It is there to be closed, and not counted."""
         found = ends(e.SessionStart())
         assert (0, True) == (found.open_count, found.any)
 
     def test_the_open_step_of_a_run_is_told(self) -> None:
-        """For information: it is neither a loose end nor left when the step or the run ends."""
+        """For information: it is neither open work nor left when the step or the run ends."""
         step = e.RunStepStart(run_id="r", node_id="n")
         found = ends(step)
         assert found.run_step is not None
@@ -332,7 +332,7 @@ def test_the_row_follows_every_event() -> None:
 
 
 def test_open_count_is_kept_in_the_row() -> None:
-    """Conversations with loose ends are found by it."""
+    """Conversations with open work are found by it."""
     assert 0 == column("open_count", e.UserMessage.text("hello"))
     assert 4 == column("open_count", e.TurnStart(), e.LlmRequest(llm_call_id="b"), ASKED)
 
@@ -345,6 +345,6 @@ def test_what_was_closed_leaves_the_state() -> None:
         for number in range(1, 101)
         for index in (0, 1)
     ]
-    state, _ = fold(LOOSE_ENDS, history(*(turn * 100), *results))
+    state, _ = fold(OPEN_WORK, history(*(turn * 100), *results))
     assert ({}, {}) == (state["models"], state["calls"])
     assert (1, 64) == (len(state["ended"]), len(state["answered"]))
