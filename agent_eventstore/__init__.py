@@ -38,6 +38,7 @@ from eventstore import (
     new_id,
     redact_secrets,
 )
+from eventstore.events import register_event
 from projections import (
     AsyncViews,
     Column,
@@ -91,5 +92,6 @@ __all__ = [
     "recover",
     "recover_all",
     "redact_secrets",
+    "register_event",
     "worker",
 ]

@@ -19,7 +19,7 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from itertools import islice
@@ -268,7 +268,7 @@ def verify_against(
         if not missing:
             raise
         found = Verification(0, 0, ())
-    return Verification(found.conversations, found.events, (*found.problems, *missing))
+    return replace(found, problems=(*found.problems, *missing))
 
 
 def _marks(transactions: Transactions) -> Iterator[Mark]:

@@ -16,7 +16,8 @@ payload: ``{"$meta":{"actor":"..."},...payload...}``.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from json import JSONDecoder
@@ -68,11 +69,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a verification read, and what it found."""
+    """What a verification read, and what it found.
+
+    ``unregistered`` counts the events of types that this process has no class for, by type.
+    """
 
     conversations: int
     events: int
     problems: tuple[Problem, ...]
+    unregistered: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:

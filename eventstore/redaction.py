@@ -128,6 +128,8 @@ def _content(value: Any, path: Path, redact: Redactor) -> Any:
 
 
 def _json(value: Any, path: Path, redact: Redactor) -> Any:
+    if isinstance(value, BaseModel):  # in a list of a product's own event
+        return _value(value, path, redact)
     if value in (UNREDACTED, _HIDDEN):
         return value
     kept = redact(path, value)

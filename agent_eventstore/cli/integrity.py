@@ -158,6 +158,8 @@ def verify(
         if not found.ok:
             stdout().print(render.problems_table(found.problems))
         say(said(found), "green" if found.ok else "red")
+        for kind, count in sorted(found.unregistered.items()):
+            note(f"{plural(count, 'event')} of type {kind}, which is not registered here", "yellow")
     if not found.ok:
         found_something()
 
@@ -183,4 +185,5 @@ def _document(found: Verification) -> dict[str, object]:
         "conversations": found.conversations,
         "events": found.events,
         "problems": found.problems,
+        "unregistered": found.unregistered,
     }

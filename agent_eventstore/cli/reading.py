@@ -22,6 +22,7 @@ from agent_eventstore.cli.options import (
 from agent_eventstore.cli.progress import event_document, print_document
 from eventstore import EventStore
 from eventstore.events import EVENT_TYPES
+from eventstore.events.own import is_own
 from eventstore.events.values import ToolStatus
 from projections import Views
 from projections.engine.projection import Projection
@@ -69,6 +70,14 @@ def list_conversations(
     _tell_of_more(len(found), limit, "conversations")
 
 
+class EventType(click.Choice[str]):
+    """A type of the catalogue, or any name that could be a product's own."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the type."""
+        return value if is_own(value) else super().convert(value, param, ctx)
+
+
 @click.command()
 @conversation_argument
 @click.option("--after", metavar="VERSION", type=Number(min=0), default=0, help="Only later ones.")
@@ -76,7 +85,7 @@ def list_conversations(
     "--type",
     "types",
     multiple=True,
-    type=click.Choice([each.type for each in EVENT_TYPES]),
+    type=EventType([each.type for each in EVENT_TYPES]),
     metavar="TYPE",
     help="Only of this type; may be repeated.",
 )

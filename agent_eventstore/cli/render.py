@@ -60,6 +60,7 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.codec import encode
+from eventstore.events.own import is_own
 from eventstore.events.records import EventData
 from projections import ConversationEntry
 from projections.engine.diff import Difference
@@ -144,7 +145,7 @@ def _told(data: EventData) -> str:
             return " · ".join(filter(None, (data.node_id, getattr(data, "status", None))))
         case Erasure():
             return f"{plural(data.event_count, 'event')} erased: {data.reason}"
-        case UnknownEvent():
+        case UnknownEvent() if data.reason or not is_own(data.type):
             return f"not readable: {data.reason or 'unknown type or version'}"
     plain = encode(data)
     return "" if plain == "{}" else plain

@@ -19,6 +19,7 @@ from eventstore.events import (
     ToolResult,
     TurnEnd,
     TurnStart,
+    Ui,
 )
 from eventstore.events.codec import dumps, encode
 from eventstore.events.records import EventData
@@ -86,7 +87,9 @@ def further(meta: Meta, session_id: str) -> dict[str, Any]:
 def ui(data: EventData) -> dict[str, Any]:
     """Return how a message is shown, by the names of document 000; empty if it does not say."""
     told = getattr(data, "ui", None)
-    return {} if told is None else known({key: getattr(told, n) for n, key in NAMES.items()})
+    if not isinstance(told, Ui):
+        return {}
+    return known({key: getattr(told, n) for n, key in NAMES.items()})
 
 
 def content_and_message(

@@ -28,8 +28,8 @@ from eventstore.events import (
     UnknownEvent,
 )
 from eventstore.events.codec import decode, dumps
+from eventstore.events.own import class_of, is_own
 from eventstore.events.records import EventData
-from eventstore.events.registry import REGISTRY
 from eventstore.events.values import ToolStatus
 
 __all__ = [
@@ -162,9 +162,12 @@ def interpret(line: Line) -> EventData:
     try:
         if kind in _FRAMES:
             return with_line(_frame(line, meta), line)  # type: ignore[no-any-return]
-        if isinstance(kind, str) and kind in REGISTRY and isinstance(meta.get("data"), dict):
-            version = meta.get("schema_version", REGISTRY[kind].schema_version)
+        known = class_of(kind) if isinstance(kind, str) else None
+        if isinstance(kind, str) and (known or is_own(kind)) and isinstance(meta.get("data"), dict):
+            version = meta.get("schema_version", known.schema_version if known else 1)
             data = decode(kind, version, dumps(meta["data"]))
+            if is_own(kind):
+                return data
             if not isinstance(data, UnknownEvent):
                 return with_line(data, line) if hasattr(data, "raw") else data
     except (ValueError, TypeError):

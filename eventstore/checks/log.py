@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from sqlalchemy import Connection, UniqueConstraint, func, inspect, select, text
 
 from eventstore.checks import Check
+from eventstore.events.own import ENTRY_POINTS
 from eventstore.sql.feed import held_back
 from eventstore.sql.migrate import REVISIONS, current_revision, revision_script
 from eventstore.sql.schema import metadata_for
@@ -132,9 +134,11 @@ def _words(statement: str) -> list[str]:
 
 def chain(store: EventStore, sample: int | None) -> Check:
     """Whether the hash chains of some conversations, taken at random, or of all are unbroken."""
+    unregistered: Counter[str] = Counter()
     if sample is None:
         found = store.verify()
         conversations, events, problems = found.conversations, found.events, found.problems
+        unregistered.update(found.unregistered)
     else:
         with store.reading() as connection:
             ids = metadata_for(connection.dialect.name).tables["conversations"].c.conversation_id
@@ -142,9 +146,21 @@ def chain(store: EventStore, sample: int | None) -> Check:
             results = [store.verify(each) for each in chosen.scalars().all()]
         conversations, events = len(results), sum(each.events for each in results)
         problems = tuple(problem for each in results for problem in each.problems)
+        for each in results:
+            unregistered.update(each.unregistered)
     which = "all" if sample is None else "a sample"
     seen = f"conversations: {conversations:,} ({which}), events: {events:,}"
-    details = {"conversations": conversations, "events": events, "problems": problems}
+    details = {
+        "conversations": conversations,
+        "events": events,
+        "problems": problems,
+        "unregistered": unregistered,
+    }
+    if not problems and unregistered:
+        told = ", ".join(f"{kind} ({count:,})" for kind, count in sorted(unregistered.items()))
+        said = f"{seen}; as they were written, some of types that are not registered here: {told}"
+        advice = f"name their classes in the entry points {ENTRY_POINTS}, or upgrade the package"
+        return Check("chain", "warning", said, advice, details)
     if not problems:
         return Check("chain", "ok", f"{seen}; as they were written", details=details)
     first = problems[0]

@@ -35,6 +35,7 @@ from eventstore.events.lifecycle import (
     TurnStart,
 )
 from eventstore.events.model import AssistantChunk, AssistantMessage, LlmError, LlmRequest
+from eventstore.events.own import register_event
 from eventstore.events.records import Meta, NewEvent, RecordedEvent
 from eventstore.events.registry import EVENT_TYPES, UnknownEvent
 from eventstore.events.values import (
@@ -119,4 +120,5 @@ __all__ = [
     "UnknownEvent",
     "UserMessage",
     "VersionRange",
+    "register_event",
 ]

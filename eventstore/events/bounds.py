@@ -63,6 +63,7 @@ Handle = Annotated[str, Most(65_536)]
 
 _MOST_DIGITS = 4_000  # of a whole number within JSON; Python reads 4,300
 _MOST_BITS = 13_000
+_FARTHEST = 2**63 - 1  # a number of a product's own events; what its own columns can hold
 _FAR = 10**18  # what stands for a number of more digits, until it is clamped
 
 
@@ -161,12 +162,14 @@ def _fit_of(kind: Any, numbers_alone: bool) -> _Fit | None:
         return _value if numbers_alone is False else _value_of_numbers
     if kind is Any or get_origin(kind) is dict:
         return None if numbers_alone else _json
+    if kind is int:  # The catalogue's have bounds of their own.
+        return _number(_FARTHEST)
     if get_origin(kind) is not Annotated:
         inner = [fit for each in get_args(kind) if (fit := _fit_of(each, numbers_alone))]
         if not inner:
             return None
         # All members of a union are of one sort: values, or a text beside parts of a message.
-        return _each(inner[0]) if get_origin(kind) is tuple else inner[0]
+        return _each(inner[0]) if get_origin(kind) in (tuple, list) else inner[0]
     of, *marks = get_args(kind)
     most = next((mark.limit for mark in marks if isinstance(mark, Most)), None)
     if most is None:
@@ -178,7 +181,7 @@ def _fit_of(kind: Any, numbers_alone: bool) -> _Fit | None:
 
 def _number(most: int) -> _Fit:
     def fit(value: int, path: str, told: _Told) -> int:
-        if -most <= value <= most:
+        if not isinstance(value, int) or -most <= value <= most:
             return value
         told(Excess(path, "is a larger number", f"{most:,}"))
         return most if value > 0 else -most
@@ -188,7 +191,7 @@ def _number(most: int) -> _Fit:
 
 def _name(most: int) -> _Fit:
     def fit(value: str, path: str, told: _Told) -> str:
-        if len(value) <= most:
+        if not isinstance(value, str) or len(value) <= most:
             return value
         told(Excess(path, f"is {len(value):,} characters long", f"{most:,}"))
         digest = sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -199,11 +202,11 @@ def _name(most: int) -> _Fit:
 
 def _each(fit: _Fit) -> _Fit:
     def each(value: Any, path: str, told: _Told) -> Any:
-        if not isinstance(value, tuple):
+        if not isinstance(value, tuple | list):
             return value
-        after = tuple(fit(one, f"{path}[{place}]", told) for place, one in enumerate(value))
+        after = [fit(one, f"{path}[{place}]", told) for place, one in enumerate(value)]
         same = all(one is other for one, other in zip(value, after, strict=True))
-        return value if same else after
+        return value if same else type(value)(after)
 
     return each
 

@@ -17,9 +17,10 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from eventstore.errors import InvalidEvent
-from eventstore.events.base import JsonObject, Payload
+from eventstore.events.base import Payload
 from eventstore.events.bounds import clamped, read_json
-from eventstore.events.registry import REGISTRY, UPCASTERS, UnknownEvent
+from eventstore.events.own import Upcaster, class_of, tell_of_unknown, upcaster_of
+from eventstore.events.registry import REGISTRY, UnknownEvent
 
 __all__ = ["decode", "dumps", "dumps_json", "encode", "loads", "loads_json"]
 
@@ -45,8 +46,6 @@ _UNREADABLE = (
     ValueError,
     RecursionError,
 )
-
-Upcaster = Callable[[JsonObject], JsonObject]
 
 
 def encode(payload: Payload | UnknownEvent) -> str:
@@ -99,7 +98,9 @@ def decode(
             return clamped(read(text))
         except ValidationError:
             pass  # below it is found out why
-    cls = (REGISTRY if registry is None else registry).get(type_name)
+    cls = class_of(type_name) if registry is None else registry.get(type_name)
+    if cls is None:
+        tell_of_unknown(type_name)
     if cls is None or schema_version > cls.schema_version:
         return UnknownEvent(type_name, schema_version, _lenient(text))
     try:
@@ -111,7 +112,8 @@ def decode(
                 return clamped(cls.model_validate(read_json(text)))
         value = read_json(text)
         for version in range(schema_version, cls.schema_version):
-            value = (UPCASTERS if upcasters is None else upcasters)[type_name, version](value)
+            step = (type_name, version)
+            value = (upcaster_of(*step) if upcasters is None else upcasters[step])(value)
         return clamped(cls.model_validate(value))
     except _UNREADABLE as error:
         return UnknownEvent(type_name, schema_version, _lenient(text), reason=str(error))

@@ -13,10 +13,11 @@ from eventstore.blobs import Blob, externalise
 from eventstore.errors import InvalidEvent
 from eventstore.events.base import Payload
 from eventstore.events.bounds import Excess, excess_of, excesses
-from eventstore.events.codec import dumps, encode
+from eventstore.events.codec import decode, dumps, encode
 from eventstore.events.lifecycle import Erasure
+from eventstore.events.own import class_of
 from eventstore.events.records import NO_META, EventData, Meta, NewEvent, RecordedEvent
-from eventstore.events.registry import UnknownEvent
+from eventstore.events.registry import REGISTRY, UnknownEvent
 from eventstore.ids import fresh_id
 from eventstore.integrity import PRIVATE, commit_to, wrapped
 from eventstore.redaction import Redactor, redacted
@@ -274,7 +275,21 @@ def _encoded(
     if len(text) * 4 > most and (size := len(text.encode())) > most:
         excess = Excess("the payload", f"has {size:,} bytes", f"{most:,} (max_event_bytes)")
         raise _too_large(excess, payload.type, place)
+    if isinstance(payload, Payload) and REGISTRY.get(payload.type) is not type(payload):
+        _check_readable(payload, text, place)
     return payload, text
+
+
+def _check_readable(payload: Payload, text: str, place: int) -> None:
+    """Refuse an event of a product's own that would not be read back as what it is."""
+    name, cls = type(payload).__name__, class_of(payload.type)
+    if cls is None or not isinstance(payload, cls):
+        said = f"{name} is not registered for its type: call register_event({name})"
+    elif isinstance(read := decode(payload.type, cls.schema_version, text), UnknownEvent):
+        said = f"it could not be read back, so its class needs a change: {read.reason}"
+    else:
+        return
+    raise InvalidEvent(f"event {place} of the append ({payload.type}): {said}", index=place)
 
 
 def check(

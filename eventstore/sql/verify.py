@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +15,7 @@ from eventstore.blobs import read_blob, stub_of
 from eventstore.errors import BlobDamaged, BlobNotFound, ConversationDamaged, KeyUnavailable
 from eventstore.events import BlobRef, Erasure, ToolResult
 from eventstore.events.codec import decode
+from eventstore.events.own import class_of
 from eventstore.integrity import (
     Problem,
     ProblemKind,
@@ -114,17 +116,18 @@ def verify(
         ConversationNotFound: There is none of this id.
     """
     count, events, problems, total = 0, 0, [], 0
+    types: Counter[Any] = Counter()
     if progress is not None:
         with transactions.reading() as connection:
             total = count_events(connection)
     ids = _all_ids(transactions) if conversation_id is None else [conversation_id]
     for stream in ids:
         with transactions.reading(snapshot=True) as connection:
-            seen, found = verify_stream(connection, stream)
+            seen, found = verify_stream(connection, stream, types)
             if conversation_id is not None:
                 if not seen and not found:
                     get_stream(connection, stream)
-                more, shared = _shared(connection, stream)
+                more, shared = _shared(connection, stream, types)
                 seen, found = seen + more, shared + found
             else:
                 found += _reached(connection, found)
@@ -132,15 +135,17 @@ def verify(
         problems.extend(found)
         if progress is not None:
             progress(events, max(total, events))
-    return Verification(count, events, tuple(problems))
+    return Verification(count, events, tuple(problems), _unregistered(types))
 
 
-def _shared(connection: AnyConnection, fork: UUID) -> tuple[int, list[Problem]]:
+def _shared(
+    connection: AnyConnection, fork: UUID, types: Counter[Any]
+) -> tuple[int, list[Problem]]:
     """Verify what a fork shares: how many events are read, and what is wrong with those shared."""
     events, problems = 0, []
     with suppress(ConversationDamaged):  # which `verify_stream` has told
         for holder, version in lineage(connection, fork):
-            seen, found = verify_stream(connection, holder)
+            seen, found = verify_stream(connection, holder, types)
             events += seen
             problems += [_told(fork, each) for each in found if each.version <= version]
     return events, problems
@@ -156,6 +161,15 @@ def _reached(connection: AnyConnection, problems: Sequence[Problem]) -> list[Pro
         for each in problems
         if each.version <= version
     ]
+
+
+def _unregistered(types: Counter[Any]) -> dict[str, int]:
+    names = {each: str(text_out(_readable(each))) for each in types}
+    return {names[each]: count for each, count in types.items() if class_of(names[each]) is None}
+
+
+def _readable(kind: Any) -> Any:
+    return kind.decode(errors="replace") if isinstance(kind, bytes) else kind
 
 
 def _told(fork: UUID, problem: Problem) -> Problem:
@@ -175,8 +189,10 @@ def _all_ids(transactions: Transactions) -> Iterator[UUID]:
         after = page[-1]
 
 
-def verify_stream(connection: AnyConnection, conversation_id: UUID) -> tuple[int, list[Problem]]:
-    """Return how many events the stream has, and what is wrong with them.
+def verify_stream(
+    connection: AnyConnection, conversation_id: UUID, types: Counter[Any]
+) -> tuple[int, list[Problem]]:
+    """Return how many events the stream has, and what is wrong with them; count their types.
 
     Reading stops at the first break of the chain: what follows it cannot be judged. Run it in one
     transaction with a snapshot, so that an append meanwhile does not look like a difference.
@@ -197,6 +213,7 @@ def verify_stream(connection: AnyConnection, conversation_id: UUID) -> tuple[int
         if row[0] != version:
             found(version, "gap", f"version {version} is missing, the next one is {row[0]}")
             return version - first, problems
+        types[row[2]] += 1
         for kind, detail in _row_problems(connection, conversation_id, row, erased):
             found(version, kind, detail)
         link = _step(dialect, chain, row)

@@ -39,6 +39,7 @@ from eventstore.events import (
     UnknownEvent,
     UserMessage,
 )
+from eventstore.events.own import is_own
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, Draft
 from projections.engine.projection import Change, ReadTable, State
@@ -65,7 +66,7 @@ class TimelineProjection:
     """Folds a conversation's events into ``timeline_items``."""
 
     name: str = "timeline"
-    version: int = 5
+    version: int = 6
     tables: Sequence[ReadTable] = (
         ReadTable(
             TABLE,
@@ -83,6 +84,9 @@ class TimelineProjection:
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the table."""
+        if event.data is not None and is_own(event.type):
+            # By its type alone: what a fold answers must not depend on what is registered.
+            return folding.run({type(event.data): _own}, state, event)
         return folding.run(_HANDLERS, state, event)
 
 
@@ -200,6 +204,10 @@ def _erased(draft: Draft, _: None) -> None:
 
 def _unknown(draft: Draft, event: UnknownEvent) -> None:
     point(draft, "unknown", title=event.type, text=event.reason, collapsed=True)
+
+
+def _own(draft: Draft, _: Any) -> None:
+    point(draft, "own", title=draft.event.type, collapsed=True)
 
 
 def _retraction(draft: Draft, retraction: Retraction) -> None:

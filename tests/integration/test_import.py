@@ -23,7 +23,9 @@ from agent_eventstore.formats import (
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound
+from eventstore.events import own
 from projections import Views
+from tests.contract.test_own_events import TicketOpened
 
 TAU_BENCH = (
     Path(__file__).parents[2].parent / "shared" / "data" / "tau-bench" / "airline-even-tasks.json"
@@ -199,6 +201,22 @@ class TestExport:
         assert [] == report.failures
         assert export_openai(store, cid) == export_openai(store, copies[0])
         assert _outline(store, cid) == _outline(store, copies[0])
+
+    def test_own_events_survive_session_jsonl(
+        self, store: EventStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Registered or not, where they are exported and where they are imported."""
+        cid, ticket = UUID(int=8), TicketOpened(number=1, title="tap")
+        store.append(
+            cid, [e.ConversationStart(), e.UserMessage.text("drip"), ticket], meta=Meta(turn=1)
+        )
+        known = _write_lines(tmp_path / "known", list(export_session_jsonl(store, cid)))
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(own, "_own", {})
+            path = _write_lines(tmp_path / "unknown", list(export_session_jsonl(store, cid)))
+            _, (copy,) = _import(store, path)
+        assert known.read_bytes() == path.read_bytes()
+        assert [ticket] == [each.data for each in store.read(copy) if each.type == ticket.type]
 
     def test_a_conversation_that_does_not_exist_is_an_error(self, store: EventStore) -> None:
         """Neither form is an empty file."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from eventstore import events as e
 from projections.models.timeline import TIMELINE, TimelineItem
+from tests.contract.test_own_events import TicketOpened
 from tests.unit.projections.history import CONVERSATION, START, Entry, rows
 
 SEARCH = e.ToolCallRequest(name="search", arguments_text='{"q": 1}', arguments={"q": 1})
@@ -263,6 +264,13 @@ class TestFrame:
         """An older program shows that there is something it cannot read."""
         found = items(e.UnknownEvent("hologram", 1, {}))
         assert [("unknown", "hologram")] == [(row["kind"], row["title"]) for row in found]
+
+    def test_an_own_event_is_shown_by_its_type_alone(self) -> None:
+        """The same in a process that knows its class and in one that does not."""
+        told = items(TicketOpened(number=1), e.UnknownEvent("acme.ticket_opened", 1, {}, "no"))
+        assert 2 * [("own", "acme.ticket_opened", None)] == [
+            (row["kind"], row["title"], row.get("text")) for row in told
+        ]
 
 
 class TestColumns:

@@ -1,0 +1,143 @@
+"""A product's own event types, beside the catalogue: registered by class, or by entry points.
+
+A class that is registered is written and read as those of the catalogue are. A process that does
+not know it reads its events as `UnknownEvent`, with the JSON as it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from threading import RLock
+from types import MappingProxyType
+from typing import TypeVar
+
+from eventstore.errors import InvalidEvent
+from eventstore.events.base import JsonObject, Payload
+from eventstore.events.registry import EVENT_TYPES, REGISTRY, UPCASTERS
+from eventstore.log import get_logger
+
+__all__ = [
+    "ENTRY_POINTS",
+    "Upcaster",
+    "class_of",
+    "is_own",
+    "register_event",
+    "tell_of_unknown",
+    "upcaster_of",
+]
+
+ENTRY_POINTS = "eventstore.events"
+"""The group of entry points: each names an event class, or the module that registers several."""
+
+Upcaster = Callable[[JsonObject], JsonObject]
+"""Returns the JSON of a payload as the version after its own has it."""
+
+P = TypeVar("P", bound=Payload)
+
+_TYPE = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+")
+_LONGEST = 128
+_TOLD = 100
+_NO_UPCASTERS: Mapping[int, Upcaster] = MappingProxyType({})
+
+_log = get_logger("eventstore.events")
+_own: dict[str, type[Payload]] = {}
+_upcasters: dict[tuple[str, int], Upcaster] = {}
+_told: set[str] = set()
+_loading = RLock()
+_entry_points: list[EntryPoint] | None = None
+
+
+def register_event(cls: type[P], *, upcasters: Mapping[int, Upcaster] = _NO_UPCASTERS) -> type[P]:
+    """Make a product's own event class known to this process, and return it: also a decorator.
+
+    Registering a class again changes nothing, and one that was imported again takes its place.
+
+    Args:
+        cls: A subclass of `Payload` with a type such as ``acme.ticket_opened``: a namespace, a dot
+            and a name, in small letters, digits and underscores, up to 128 characters.
+        upcasters: By version, for each before ``cls.schema_version``: what makes a payload's JSON
+            that of the version after it.
+
+    Raises:
+        InvalidEvent: The class is none, the type is malformed or another class's, or the upcasters
+            are not those of the versions before.
+    """
+    if (problem := _problem(cls, upcasters)) is not None:
+        raise InvalidEvent(f"{cls!r} cannot be registered as an event: {problem}")
+    _upcasters.update({(cls.type, version): made for version, made in upcasters.items()})
+    _own[cls.type] = cls
+    return cls
+
+
+def is_own(type_name: str) -> bool:
+    """Whether a type is a product's own, registered or not: those of the catalogue have no dot."""
+    return "." in type_name
+
+
+def class_of(type_name: str) -> type[Payload] | None:
+    """Return the class of a type; before one is said to have none, entry points are imported."""
+    known = REGISTRY.get(type_name) or _own.get(type_name)
+    if known is None and is_own(type_name):
+        _load_entry_points()
+        known = _own.get(type_name)
+    return known
+
+
+def tell_of_unknown(type_name: str) -> None:
+    """Log, once for each type, that events of it are read as unknown."""
+    if type_name in _told or len(_told) >= _TOLD:
+        return
+    _told.add(type_name)
+    advice = "upgrade the package"
+    if is_own(type_name):
+        advice = f"register its class, or name it in the entry points {ENTRY_POINTS}"
+    _log.warning("event_type_not_registered", type=type_name, read_as="unknown", advice=advice)
+
+
+def upcaster_of(type_name: str, version: int) -> Upcaster:
+    """Return what takes a payload from a version to the one after it.
+
+    Raises:
+        LookupError: Nothing does.
+    """
+    return (_upcasters if is_own(type_name) else UPCASTERS)[type_name, version]
+
+
+def _problem(cls: type[Payload], upcasters: Mapping[int, Upcaster]) -> str | None:
+    if not isinstance(cls, type) or not issubclass(cls, Payload):
+        return "it extends eventstore.events.Payload"
+    if issubclass(cls, EVENT_TYPES):
+        return "it extends Payload itself, and no class of the catalogue"
+    name, version = getattr(cls, "type", None), cls.schema_version
+    if not isinstance(name, str) or not _TYPE.fullmatch(name) or len(name) > _LONGEST:
+        return (
+            f"its type is {name!r}, and should be a namespace, a dot and a name, such as "
+            f"acme.ticket_opened, of up to {_LONGEST} characters"
+        )
+    if type(version) is not int or not 0 < version < 2**31:
+        return f"its schema_version is an integer from 1, not {version!r}"
+    if sorted(upcasters) != list(range(1, version)):
+        return f"it is at version {version}, and needs an upcaster from each version before"
+    other = _own.get(name, cls)
+    if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+        return f"its type {name!r} is that of {other.__module__}.{other.__qualname__}"
+    return None
+
+
+def _load_entry_points() -> None:
+    """Import what the entry points name, once; whoever comes meanwhile waits for it."""
+    global _entry_points
+    with _loading:
+        if _entry_points is not None:
+            return
+        _entry_points = list(entry_points(group=ENTRY_POINTS))
+        for entry in _entry_points:
+            try:
+                found = entry.load()
+                if isinstance(found, type) and _own.get(getattr(found, "type", "")) is not found:
+                    register_event(found)
+            except Exception as error:
+                said = f"{type(error).__name__}: {error}"
+                _log.warning("entry_point_failed", name=entry.name, value=entry.value, error=said)
