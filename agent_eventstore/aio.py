@@ -13,41 +13,38 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from uuid import UUID
 
 from agent_eventstore.artifacts import AsyncReadOutput, AsyncTools
-from agent_eventstore.conversation import Conversation, IfExists, SessionMode
+from agent_eventstore.conversation import Conversation
 from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.journal_aio import AsyncJournal, finish
-from agent_eventstore.recovery import AGAIN_S, WAIT_S, IfBusy, Recovery
+from agent_eventstore.opening import IfExists, SessionMode
+from agent_eventstore.recovery import AGAIN_S, WAIT_S, IfBusy
 from agent_eventstore.resuming import ResumedRun, resume
 from agent_eventstore.runs import AsyncRun
+from agent_eventstore.session import OpenConversation, Session
 from agent_eventstore.stops import left
 from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import Appended, AsyncEventStore, new_id
 from eventstore.errors import ConversationInUse
-from eventstore.events import ConversationUpdate, Payload, RunNode, TokenUsage, ToolPolicy
+from eventstore.events import ConversationUpdate, Payload, RunNode, ToolPolicy
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import KEEPER, LEASE_S
-from projections import Views
 from projections.models.runs import RunRow
 
 __all__ = ["AsyncConversation"]
 
 
-class AsyncConversation:
+class AsyncConversation(OpenConversation[AsyncJournal]):
     """A conversation and the session in which this process writes to it; see `Conversation`."""
 
-    def __init__(self, store: AsyncEventStore, session: Conversation) -> None:
-        self._session = session
-        self._journal = AsyncJournal(
-            store,
-            session.id,
-            epoch=session.epoch,
-            version=session.version,
-            written=session._journal.written,
+    def __init__(self, store: AsyncEventStore, session: Session) -> None:
+        opened = session.journal
+        journal = AsyncJournal(
+            store, session.id, epoch=opened.epoch, version=opened.version, written=opened.written
         )
+        super().__init__(session, journal)
 
     @classmethod
     async def start(
@@ -72,7 +69,7 @@ class AsyncConversation:
         lease_s: float = LEASE_S,
     ) -> Self:
         """Begin a conversation and its first session; see `Conversation.start`."""
-        session = await asyncio.to_thread(
+        made = await asyncio.to_thread(
             Conversation.start,
             store.store,
             mode=mode,
@@ -92,7 +89,7 @@ class AsyncConversation:
             if_busy=if_busy,
             lease_s=lease_s,
         )
-        return cls(store, session)
+        return cls(store, made._session)
 
     @classmethod
     async def open(
@@ -130,7 +127,7 @@ class AsyncConversation:
         until = time.monotonic() + (wait_s if if_busy == "wait" else 0)
         while True:
             try:
-                return cls(store, await asyncio.to_thread(opening))
+                return cls(store, (await asyncio.to_thread(opening))._session)
             except ConversationInUse:
                 if time.monotonic() >= until:
                     raise
@@ -155,7 +152,7 @@ class AsyncConversation:
         agent_id: str | None = None,
     ) -> Self:
         """Begin a conversation that goes on from another's turn; see `Conversation.fork`."""
-        session = await asyncio.to_thread(
+        made = await asyncio.to_thread(
             Conversation.fork,
             store.store,
             source,
@@ -171,47 +168,7 @@ class AsyncConversation:
             state_directory=state_directory,
             agent_id=agent_id,
         )
-        return cls(store, session)
-
-    @property
-    def id(self) -> UUID:
-        """The conversation's id."""
-        return self._session.id
-
-    @property
-    def version(self) -> int:
-        """The version of the last event that this session has written."""
-        return self._journal.version
-
-    @property
-    def mode(self) -> Mode | None:
-        """The mode in which later turns are recorded."""
-        return self._session.mode
-
-    @property
-    def session_id(self) -> str:
-        """The session's id."""
-        return self._session.session_id
-
-    @property
-    def epoch(self) -> int | None:
-        """This writer's epoch."""
-        return self._journal.epoch
-
-    @property
-    def usage(self) -> TokenUsage | None:
-        """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
-        return self._session.usage
-
-    @property
-    def views(self) -> Views:
-        """The read models; their methods block, so call them in a thread."""
-        return self._session.views
-
-    @property
-    def recovery(self) -> Recovery | None:
-        """What opening has sealed."""
-        return self._session.recovery
+        return cls(store, made._session)
 
     @property
     def tools(self) -> AsyncTools:
@@ -232,9 +189,7 @@ class AsyncConversation:
         """Return a turn to be entered around all that one input sets off."""
         message = message_of(said)
         script = self._session.turn_script(run_id, workflow_id, tool_policy, actor, message_id)
-        session = self._session
-        shared = (session.outputs, session.upkeep, session.turn_ended, session.one_turn)
-        return AsyncTurn(self._journal, session.views, script, message, *shared)
+        return AsyncTurn(self._journal, self._session, script, message)
 
     async def start_run(
         self,

@@ -7,72 +7,40 @@ through it (`recorder`), and opening seals first what a process that died has le
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
-from uuid import UUID
+from typing import Any, Self
 
-from agent_eventstore.artifacts import ReadOutput, ToolOutputs, Tools, read_alias
-from agent_eventstore.current import OneTurn
-from agent_eventstore.fork_point import fork_point
+from agent_eventstore.artifacts import ReadOutput, Tools
 from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.journal import Journal
-from agent_eventstore.machines import Answers, TurnScript, add_usage
-from agent_eventstore.machines.answers import milliseconds
-from agent_eventstore.machines.runs import RunScript
-from agent_eventstore.posts import posted_ids
-from agent_eventstore.recovery import (
-    WAIT_S,
-    IfBusy,
-    Recovery,
-    claimed,
-    first_events,
-    next_turn,
-    recover,
-    session_start,
+from agent_eventstore.opening import (
+    IfExists,
+    Named,
+    SessionMode,
+    Writing,
+    forked,
+    opened,
+    started,
 )
-from agent_eventstore.requests import SystemTexts
+from agent_eventstore.recovery import WAIT_S, IfBusy
 from agent_eventstore.resuming import ResumedRun, resume
 from agent_eventstore.runs import Run
+from agent_eventstore.session import OpenConversation, Session
 from agent_eventstore.stops import left
 from agent_eventstore.turn import Turn
-from agent_eventstore.unwritten import Acknowledged
-from agent_eventstore.upkeep import Upkeep, warm
-from eventstore import NO_STREAM, Appended, EventStore, NewEvent, new_id
-from eventstore.errors import (
-    ConversationExists,
-    EventStoreError,
-    InvalidEvent,
-    WrongExpectedVersion,
-)
-from eventstore.events import (
-    ConversationUpdate,
-    Meta,
-    ModeSwitch,
-    Payload,
-    RunNode,
-    SessionEnd,
-    TokenUsage,
-    ToolPolicy,
-)
-from eventstore.events.bounds import LONGEST_NAME
+from eventstore import Appended, EventStore, new_id
+from eventstore.events import ConversationUpdate, Payload, RunNode, ToolPolicy
 from eventstore.events.values import Mode
-from eventstore.ids import StreamId, to_owner, uuid_in
-from eventstore.leases import KEEPER, LEASE_S, begin, give_back
-from eventstore.state_files import delete_erased
-from projections import Views
+from eventstore.ids import StreamId
+from eventstore.leases import KEEPER, LEASE_S
 from projections.models.runs import RunRow
 
 __all__ = ["Conversation"]
 
-SessionMode = Literal["interactive", "once"]
-IfExists = Literal["raise", "open"]
 
-
-class Conversation:
+class Conversation(OpenConversation[Journal]):
     """A conversation and the session in which this process writes to it.
 
     Made by `start` or `open`; a context manager that closes the session at its end. One writer at
@@ -80,33 +48,8 @@ class Conversation:
     one after the other; the tools of a turn may run in threads.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        views: Views,
-        meta: Meta,
-        next_turn_number: int,
-        state_directory: Path | None,
-        recovery: Recovery | None,
-        tool_policy: ToolPolicy | None,
-    ) -> None:
-        self._journal = journal
-        self._meta = meta
-        self._next_turn = next_turn_number
-        self._tool_policy = tool_policy
-        self._systems = SystemTexts()
-        self._answers = Answers(unread=recovery is not None)
-        self.one_turn = OneTurn()
-        self.outputs = ToolOutputs(state_directory, journal.conversation_id)
-        if state_directory is not None:
-            journal.store.state_directories.add(state_directory)
-        self._started_at = time.monotonic()
-        self._usage: TokenUsage | None = None
-        self._turns = 0
-        self._closed = False
-        self.views = views
-        self.upkeep = Upkeep(views, journal.conversation_id, journal.version)
-        self.recovery = recovery
+    def __init__(self, session: Session) -> None:
+        super().__init__(session, session.journal)
 
     @classmethod
     def start(
@@ -159,43 +102,26 @@ class Conversation:
             OwnerMismatch: There is one, which belongs to another tenant or user.
             InvalidEvent: The key is a UUID, or stands beside an id; or a name cannot be kept.
         """
-        chosen = _chosen(key, conversation_id)
-        stream = store.stream(chosen, tenant_id=tenant_id, user_id=user_id)
-        meta = Meta(session_id=str(new_id()), mode=mode, agent_id=agent_id)
-        events = first_events(
-            meta,
+        writing = Writing(
+            mode=session_mode,
+            config=session_config,
+            state_directory=state_directory,
+            agent_id=agent_id,
+            if_busy=if_busy,
+            lease_s=lease_s,
+        )
+        session = started(
+            store,
+            Named(key=key, conversation_id=conversation_id, tenant_id=tenant_id, user_id=user_id),
+            writing,
+            if_exists=if_exists,
             mode=mode,
             title=title,
             base_instructions=base_instructions,
             tool_policy=tool_policy,
-            config=config or {},
+            config=config,
         )
-        events.append(session_start(meta, session_mode, session_config))
-        try:
-            done = store.append(
-                chosen, events, expected_version=NO_STREAM, tenant_id=tenant_id, user_id=user_id
-            )
-        except WrongExpectedVersion as error:
-            if if_exists == "open":
-                return cls.open(
-                    store,
-                    stream,
-                    tenant_id=tenant_id,
-                    user_id=user_id,
-                    session_mode=session_mode,
-                    session_config=session_config,
-                    state_directory=state_directory,
-                    agent_id=agent_id,
-                    if_busy=if_busy,
-                    lease_s=lease_s,
-                )
-            raise ConversationExists(stream, error.actual, key) from None
-        # The epoch of a new stream, without asking: somebody may have opened it already.
-        written = Acknowledged(done.anchor)
-        journal = Journal(store, stream, epoch=0, version=done.version, written=written)
-        begin(store, stream, str(meta.session_id), lease_s)
-        made = cls(journal, Views(store), meta, 1, _path(state_directory), None, tool_policy)
-        return made._kept(lease_s)
+        return cls(session)
 
     @classmethod
     def open(
@@ -239,30 +165,16 @@ class Conversation:
             OwnerMismatch: It belongs to another tenant or user.
             OSError: A file of an erased output cannot be deleted.
         """
-        stream = store.stream(conversation_id, tenant_id=tenant_id, user_id=user_id)
-        session_id, state = str(new_id()), _path(state_directory)
-        epoch = claimed(store, stream, session_id, if_busy, lease_s, wait_s)
-        try:
-            views = Views(store)
-            warm(store, stream)
-            recovery = recover(store, views, stream, writer_epoch=epoch)
-            mode, turn = next_turn(views, stream)
-            meta = Meta(session_id=session_id, mode=mode, agent_id=agent_id)
-            journal = Journal(store, stream, epoch=epoch)
-            journal.write([session_start(meta, session_mode, session_config)])
-            policy = views.tool_policy(stream)
-            if state is not None:
-                delete_erased(store, stream, state)
-            return cls(journal, views, meta, turn, state, recovery, policy)._kept(lease_s)
-        except BaseException:
-            with suppress(EventStoreError):
-                give_back(store, stream, session_id)
-            raise
-
-    def _kept(self, lease_s: float) -> Self:
-        """Have the session's lease renewed for as long as it is open."""
-        KEEPER.keep(self._journal.store, self.id, self.session_id, lease_s, self)
-        return self
+        writing = Writing(
+            mode=session_mode,
+            config=session_config,
+            state_directory=state_directory,
+            agent_id=agent_id,
+            if_busy=if_busy,
+            lease_s=lease_s,
+            wait_s=wait_s,
+        )
+        return cls(opened(store, conversation_id, writing, tenant_id=tenant_id, user_id=user_id))
 
     @classmethod
     def fork(
@@ -310,65 +222,26 @@ class Conversation:
             ForkRefused: There is nothing before that version to be shared.
             ConversationExists: There is a conversation of this id or key already.
         """
-        parent = store.stream(source, tenant_id=tenant_id, user_id=user_id)
-        views, point = Views(store), fork_point(store, parent, before)
-        meta = Meta(session_id=str(new_id()), mode=point.mode, agent_id=agent_id)
-        try:
-            done = store.fork(
-                parent,
-                before=point.before,
-                conversation_id=_chosen(key, conversation_id),
-                title=title,
-                tenant_id=tenant_id,
-                user_id=user_id,
-                new_user_id=new_user_id,
-                events=[session_start(meta, session_mode, session_config)],
-                meta=meta,
-            )
-        except WrongExpectedVersion as error:
-            raise ConversationExists(error.conversation_id, error.actual, key) from None
-        stream = done.conversation_id
-        turn = next_turn(views, stream)[1] if point.turn is None else point.turn
-        written = Acknowledged(done.anchor)
-        journal = Journal(store, stream, epoch=0, version=done.version, written=written)
-        fork = cls(journal, views, meta, turn, _path(state_directory), None, point.tool_policy)
-        fork._answers.unread = True
-        return fork
-
-    @property
-    def id(self) -> UUID:
-        """The conversation's id."""
-        return self._journal.conversation_id
-
-    @property
-    def version(self) -> int:
-        """The version of the last event that this session has written."""
-        return self._journal.version
-
-    @property
-    def mode(self) -> Mode | None:
-        """The mode in which later turns are recorded."""
-        return self._meta.mode
-
-    @property
-    def epoch(self) -> int | None:
-        """This writer's epoch; a newer one fences it."""
-        return self._journal.epoch
-
-    @property
-    def session_id(self) -> str:
-        """The session's id."""
-        return self._meta.session_id or ""
-
-    @property
-    def usage(self) -> TokenUsage | None:
-        """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
-        return self._usage
+        session = forked(
+            store,
+            source,
+            Named(key=key, conversation_id=conversation_id, tenant_id=tenant_id, user_id=user_id),
+            Writing(
+                mode=session_mode,
+                config=session_config,
+                state_directory=state_directory,
+                agent_id=agent_id,
+            ),
+            before=before,
+            title=title,
+            new_user_id=new_user_id,
+        )
+        return cls(session)
 
     @property
     def tools(self) -> Tools:
         """The tools that come with the conversation, for the product to declare and to run."""
-        return Tools(ReadOutput(self._journal.store, self.resolve))
+        return Tools(ReadOutput(self._journal.store, self._session.resolve))
 
     def turn(
         self,
@@ -398,9 +271,8 @@ class Conversation:
                 message id is no text, is empty or too long.
         """
         message = message_of(said)  # ahead of the number: a refused input uses up none
-        script = self.turn_script(run_id, workflow_id, tool_policy, actor, message_id)
-        shared = (self.outputs, self.upkeep, self.turn_ended, self.one_turn)
-        return Turn(self._journal, self.views, script, message, *shared)
+        script = self._session.turn_script(run_id, workflow_id, tool_policy, actor, message_id)
+        return Turn(self._journal, self._session, script, message)
 
     def start_run(
         self,
@@ -422,7 +294,7 @@ class Conversation:
             config: Whatever else the product wants to find again when it resumes the run.
             run_id: The run's id, if the product has one; by default a new one.
         """
-        script = self.run_script(run_id or str(new_id()), workflow_id)
+        script = self._session.run_script(run_id or str(new_id()), workflow_id)
         self._journal.write(script.begin(directive, nodes, post_run_protocol, config))
         return Run(self._journal, script, self.turn)
 
@@ -437,26 +309,28 @@ class Conversation:
         """
 
         def handle(row: RunRow) -> Run:
-            return Run(self._journal, self.run_script(row.run_id, row.workflow_id), self.turn)
+            return Run(
+                self._journal, self._session.run_script(row.run_id, row.workflow_id), self.turn
+            )
 
         store = self._journal.store
         return resume(store, self.views, self.id, run_id, handle)
 
     def append(self, *payloads: Payload) -> Appended | None:
         """Append further facts of this session: instructions, notebook, retractions, summaries."""
-        return self._journal.write(self.events(*payloads))
+        return self._journal.write(self._session.events(*payloads))
 
     def rename(self, title: str) -> None:
         """Change what lists of conversations show."""
-        self._journal.write(self.events(ConversationUpdate(title=title)))
+        self.append(ConversationUpdate(title=title))
 
     def archive(self) -> None:
         """Put the conversation away: lists show it as ``archived``; it can be gone on with."""
-        self._journal.write(self.events(ConversationUpdate(archived=True)))
+        self.append(ConversationUpdate(archived=True))
 
     def unarchive(self) -> None:
         """Take the conversation out again: lists show it as ``open``."""
-        self._journal.write(self.events(ConversationUpdate(archived=False)))
+        self.append(ConversationUpdate(archived=False))
 
     def write_again(self) -> Appended | None:
         """Write again what the database has lost of this session, after `LogWentBack`.
@@ -474,8 +348,8 @@ class Conversation:
 
     def switch_mode(self, mode: Mode, reason: str | None = None) -> None:
         """Switch the mode; the history stays as it is."""
-        self._journal.write(self.switching(mode, reason))
-        self.switched(mode)
+        self._journal.write(self._session.switching(mode, reason))
+        self._session.switched(mode)
 
     def resolve(self, alias: str) -> str:
         """Return the whole text that an alias names.
@@ -487,7 +361,7 @@ class Conversation:
         Raises:
             UnknownAlias: It names nothing of this conversation.
         """
-        return read_alias(self._journal.store, self.views, self.id, alias)
+        return self._session.resolve(alias)
 
     def close(self, reason: str | None = None) -> None:
         """End the session; closing again does nothing but to write what is not written yet.
@@ -495,68 +369,8 @@ class Conversation:
         Raises:
             FactsNotWritten: What has happened could not be written, and is kept.
         """
-        self._journal.close(self.closing(reason))
+        self._journal.close(self._session.closing(reason))
         KEEPER.release(self.session_id)
-
-    def turn_script(
-        self,
-        run_id: str | None,
-        workflow_id: str | None,
-        tool_policy: ToolPolicy | None = None,
-        actor: str | None = None,
-        message_id: str | None = None,
-    ) -> TurnScript:
-        """Return the script of the next turn."""
-        for name, value in (("actor", actor), ("message_id", message_id)):
-            if len(to_owner(name, value) or "") > LONGEST_NAME:
-                raise InvalidEvent(f"{name} has at most {LONGEST_NAME} characters")
-        ids = None if message_id is None else posted_ids(self.id, message_id)
-        number, self._next_turn = self._next_turn, self._next_turn + 1
-        where = {"turn": number, "run_id": run_id, "workflow_id": workflow_id}
-        if run_id is not None:
-            where["mode"] = "run"
-        meta = self._meta.model_copy(update=where)
-        started = time.monotonic()
-        policy = tool_policy if self._tool_policy is None else self._tool_policy.merge(tool_policy)
-        script = TurnScript(meta, started, policy, systems=self._systems, answers=self._answers)
-        script.actor, script.message_id, script.ids = actor, message_id, ids
-        return script
-
-    def run_script(self, run_id: str, workflow_id: str | None) -> RunScript:
-        """Return the script of a run, to begin it or to go on with it."""
-        return RunScript.of(self._meta, run_id, workflow_id)
-
-    def events(self, *payloads: Payload) -> list[NewEvent]:
-        """Return payloads as events of this session, with ids of their own."""
-        return [NewEvent(payload, new_id(), self._meta) for payload in payloads]
-
-    def switching(self, mode: Mode, reason: str | None) -> list[NewEvent]:
-        """Return the event of a switch of the mode."""
-        switch = ModeSwitch(mode=mode, previous=self.mode, reason=reason)
-        return [NewEvent(switch, new_id(), self._meta.model_copy(update={"mode": mode}))]
-
-    def switched(self, mode: Mode) -> None:
-        """Record what comes from now on in this mode."""
-        self._meta = self._meta.model_copy(update={"mode": mode})
-
-    def closing(self, reason: str | None) -> list[NewEvent]:
-        """Return the event of the session's end; none if it has ended."""
-        if self._closed:
-            return []
-        self._closed = True
-        return self.events(
-            SessionEnd(
-                reason=reason,
-                turn_count=self._turns,
-                duration_ms=milliseconds(time.monotonic() - self._started_at),
-                tokens=self._usage,
-            )
-        )
-
-    def turn_ended(self, usage: TokenUsage | None) -> None:
-        """Add a turn's tokens to the session's."""
-        self._turns += 1
-        self._usage = add_usage(self._usage, usage)
 
     def __enter__(self) -> Self:
         """Return the conversation itself."""
@@ -570,18 +384,3 @@ class Conversation:
     ) -> None:
         """End the session."""
         self.close(None if error is None else left(error) or type(error).__name__)
-
-
-def _chosen(key: str | None, conversation_id: StreamId | None) -> StreamId:
-    """Return what names a conversation that begins: its key, its id, or a new id."""
-    if key is None:
-        return new_id() if conversation_id is None else conversation_id
-    if conversation_id is not None:
-        raise InvalidEvent("a conversation is named by its key or by its id: hand in one of them")
-    if uuid_in(key) is not None:
-        raise InvalidEvent(f"the key {key!r} is a UUID: hand it in as conversation_id")
-    return key
-
-
-def _path(directory: str | Path | None) -> Path | None:
-    return None if directory is None else Path(directory)

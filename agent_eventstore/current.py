@@ -17,15 +17,20 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar, Generic, Literal, TypeVar
-from uuid import UUID
 
-from agent_eventstore.errors import BlockNotOpen, TurnStillOpen
-from agent_eventstore.machines import CallFacts
+from agent_eventstore.errors import BlockNotOpen
+from agent_eventstore.machines import CallFacts, TurnScript
 from agent_eventstore.posts import TurnOutcome
+from agent_eventstore.session import JournalT, Session
+from eventstore.events import TokenUsage, UserMessage
+from projections.context import ContextView
+from projections.context.state import AskedMode
+from projections.context.system_part import permitted
 
-__all__ = ["Block", "CallBlock", "OneTurn", "OpenTurn", "current_turn", "is_open", "is_over"]
+__all__ = ["Block", "CallBlock", "OpenTurn", "current_turn", "is_open", "is_over"]
 
 
 class Block:
@@ -78,50 +83,69 @@ class CallBlock(CallFacts, Block):
             raise BlockNotOpen(f"{what}: this call has its answer already; make another one")
 
 
-class OneTurn:
-    """Which turn of a conversation is open; one that was dropped without being left is not."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open: tuple[weakref.ref[object], int] | None = None
-
-    def take(self, turn: object, number: int, conversation_id: UUID) -> None:
-        """Let a turn be the open one.
-
-        Raises:
-            TurnStillOpen: Another one is.
-        """
-        with self._lock:
-            if self._open is not None and self._open[0]() not in (None, turn):
-                raise TurnStillOpen(conversation_id, self._open[1], number)
-            self._open = (weakref.ref(turn), number)
-
-    def leave(self, turn: object) -> None:
-        """Let the next turn be opened."""
-        with self._lock:
-            if self._open is not None and self._open[0]() in (None, turn):
-                self._open = None
-
-
 C = TypeVar("C")
 CallT = TypeVar("CallT", bound=CallFacts)
 
-_current: ContextVar[weakref.ref[OpenTurn[Any]] | None] = ContextVar("turn", default=None)
+_current: ContextVar[weakref.ref[OpenTurn[Any, Any]] | None] = ContextVar("turn", default=None)
 
 
-class OpenTurn(Block, Generic[CallT]):
+class OpenTurn(Block, Generic[CallT, JournalT]):
     """What both recorders' turns share: being current, and the calls whose streams they hold.
 
     ``last_call`` is the model call that was begun last, if any. ``outcome`` is what came of the
     turn if its message was posted before; None in all other turns.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, journal: JournalT, session: Session, script: TurnScript, said: UserMessage
+    ) -> None:
         self.last_call: CallT | None = None
         self.outcome: TurnOutcome | None = None
-        self._before: weakref.ref[OpenTurn[Any]] | None = None
+        self._journal: JournalT = journal
+        self._session = session
+        self._script = script
+        self._said = said
+        self._status: Literal["ok", "max_steps"] = "ok"
+        self._before: weakref.ref[OpenTurn[Any, Any]] | None = None
         self._held: list[tuple[CallT, weakref.ref[object]]] = []
         self._holding = threading.RLock()
+
+    @property
+    def number(self) -> int:
+        """The turn's number, from 1."""
+        return self._script.meta.turn or 0
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The tokens of the turn's model calls so far; not ``reported`` if some are estimates."""
+        return self._script.usage
+
+    def _rendering(
+        self,
+        mode: AskedMode,
+        run: bool | str | None,
+        agent: str | None,
+        *,
+        paths: bool | None,
+        tools: Sequence[dict[str, Any]],
+        **asked: Any,
+    ) -> Callable[[], ContextView]:
+        """Return what reads the messages of the next request; see `Turn.context`."""
+        session, script = self._session, self._script
+        if paths is None:
+            paths = session.outputs.readable(permitted(tools, script.policy))
+        asked |= {"tools": tools, "paths": paths} | script.rendering(mode, run, agent)
+
+        def read() -> ContextView:
+            view = session.views.context(session.id, **asked)
+            session.outputs.provide(session.views.store, session.id, view)
+            return view
+
+        return read
+
+    def max_steps(self) -> None:
+        """Let the turn end as one that reached its limit of steps."""
+        self._status = "max_steps"
 
     def client(self, client: C, *, provider: str | None = None) -> C:
         """Return a client whose calls are recorded in this turn, in every thread and task.
@@ -180,7 +204,7 @@ class OpenTurn(Block, Generic[CallT]):
             _current.set(self._before)
 
 
-def current_turn() -> OpenTurn[Any] | None:
+def current_turn() -> OpenTurn[Any, Any] | None:
     """Return the innermost turn that is open in this context."""
     current = _current.get()
     while current is not None:
@@ -191,7 +215,7 @@ def current_turn() -> OpenTurn[Any] | None:
     return None
 
 
-def is_open(turn: OpenTurn[Any]) -> bool:
+def is_open(turn: OpenTurn[Any, Any]) -> bool:
     """Whether a turn has been entered and not left."""
     return turn._state == "open"
 

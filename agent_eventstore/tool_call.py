@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from agent_eventstore.artifacts import ToolOutputs, checked_alias
 from agent_eventstore.current import Block
@@ -18,30 +18,24 @@ from agent_eventstore.inputs import Content, content_of
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.machines import ToolScript
+from agent_eventstore.session import JournalT
 from eventstore import Appended
 from eventstore.events import Sections, Ui
 
 __all__ = ["AsyncToolCall", "ToolCall"]
 
 
-class ToolCall(Block):
-    """The execution of a tool call.
-
-    Entering makes the call durable; only then may the tool run. Leaving without a result records
-    an empty success; an exception is recorded as the failure, and goes on to the caller. A tool
-    that the policy does not allow never runs: entering records the call as ``denied``, and raises.
-    """
-
-    form = "with turn.tool(call) as tool:"
+class _Execution(Block, Generic[JournalT]):
+    """What both recorders' tool calls share."""
 
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalT,
         script: ToolScript,
         outputs: ToolOutputs,
         inside: Callable[[str], None],
     ) -> None:
-        self._journal = journal
+        self._journal: JournalT = journal
         self._script = script
         self._outputs = outputs
         self._inside = inside
@@ -55,6 +49,28 @@ class ToolCall(Block):
     def idempotency_key(self) -> str:
         """What the tool may use to recognise a second execution of this call."""
         return self._script.idempotency_key
+
+    def _shown(
+        self,
+        preview: str | None,
+        sections: Sections | None,
+        ui: Ui | None,
+        alias: str | None,
+    ) -> dict[str, Any]:
+        """Return how a result is shown."""
+        self._within("tool.result")
+        return {"preview": preview, "sections": sections, "ui": ui, "alias": checked_alias(alias)}
+
+
+class ToolCall(_Execution[Journal]):
+    """The execution of a tool call.
+
+    Entering makes the call durable; only then may the tool run. Leaving without a result records
+    an empty success; an exception is recorded as the failure, and goes on to the caller. A tool
+    that the policy does not allow never runs: entering records the call as ``denied``, and raises.
+    """
+
+    form = "with turn.tool(call) as tool:"
 
     def __enter__(self) -> Self:
         """Write the call.
@@ -103,8 +119,7 @@ class ToolCall(Block):
             InvalidEvent: JSON cannot hold the content.
             ValueError: The alias is no such path.
         """
-        self._within("tool.result")
-        shown = {"preview": preview, "sections": sections, "ui": ui, "alias": checked_alias(alias)}
+        shown = self._shown(preview, sections, ui, alias)
         self._end(status="success", content=content_of(content), **shown)
 
     def fail(self, error: str) -> None:
@@ -129,32 +144,10 @@ class ToolCall(Block):
             self._outputs.keep(done.events[-1], result.get("content"))
 
 
-class AsyncToolCall(Block):
+class AsyncToolCall(_Execution[AsyncJournal]):
     """`ToolCall` for an event loop."""
 
     form = "async with turn.tool(call) as tool:"
-
-    def __init__(
-        self,
-        journal: AsyncJournal,
-        script: ToolScript,
-        outputs: ToolOutputs,
-        inside: Callable[[str], None],
-    ) -> None:
-        self._journal = journal
-        self._script = script
-        self._outputs = outputs
-        self._inside = inside
-
-    @property
-    def call_id(self) -> str:
-        """Our own id of the call."""
-        return self._script.call.call_id
-
-    @property
-    def idempotency_key(self) -> str:
-        """What the tool may use to recognise a second execution of this call."""
-        return self._script.idempotency_key
 
     async def __aenter__(self) -> Self:
         """Write the call; see `ToolCall`."""
@@ -185,8 +178,7 @@ class AsyncToolCall(Block):
         alias: str | None = None,
     ) -> None:
         """Record what the tool returned; large text goes to a blob."""
-        self._within("tool.result")
-        shown = {"preview": preview, "sections": sections, "ui": ui, "alias": checked_alias(alias)}
+        shown = self._shown(preview, sections, ui, alias)
         await self._end(status="success", content=content_of(content), **shown)
 
     async def fail(self, error: str) -> None:

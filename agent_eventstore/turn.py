@@ -11,15 +11,14 @@ the same object again is safe. What has happened is kept, and written once the s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from agent_eventstore.artifacts import ToolOutputs
-from agent_eventstore.current import OneTurn, OpenTurn
+from agent_eventstore.current import OpenTurn
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.llm_call import LlmCall
-from agent_eventstore.machines import CLOSED, CallScript, Executable, TurnScript
+from agent_eventstore.machines import CLOSED, CallScript, Executable
 from agent_eventstore.posts import first_outcome
 from agent_eventstore.requests import (
     Request,
@@ -30,19 +29,16 @@ from agent_eventstore.requests import (
 )
 from agent_eventstore.stops import left
 from agent_eventstore.tool_call import ToolCall
-from agent_eventstore.upkeep import Upkeep, earlier_calls
+from agent_eventstore.upkeep import earlier_calls
 from eventstore import Appended
-from eventstore.events import TokenUsage, UserMessage
-from projections import Views
-from projections.context import ContextSettings, ContextView
+from projections.context import ContextSettings
 from projections.context.compression import LlmSummary, Strategy
 from projections.context.state import AskedMode
-from projections.context.system_part import permitted
 
 __all__ = ["ToolCall", "Turn"]
 
 
-class Turn(OpenTurn["LlmCall"]):
+class Turn(OpenTurn[LlmCall, Journal]):
     """From one input to the final answer; numbered from 1 within the conversation.
 
     Entering writes the turn's start and the input, in one transaction; leaving writes its end:
@@ -50,38 +46,6 @@ class Turn(OpenTurn["LlmCall"]):
     """
 
     form = "with conversation.turn(...) as turn:"
-
-    def __init__(
-        self,
-        journal: Journal,
-        views: Views,
-        script: TurnScript,
-        said: UserMessage,
-        outputs: ToolOutputs,
-        upkeep: Upkeep,
-        ended: Callable[[TokenUsage | None], None],
-        one: OneTurn,
-    ) -> None:
-        self._journal = journal
-        self._one = one
-        super().__init__()
-        self._views = views
-        self._script = script
-        self._said = said
-        self._outputs = outputs
-        self._upkeep = upkeep
-        self._ended = ended
-        self._status: Literal["ok", "max_steps"] = "ok"
-
-    @property
-    def number(self) -> int:
-        """The turn's number, from 1."""
-        return self._script.meta.turn or 0
-
-    @property
-    def usage(self) -> TokenUsage | None:
-        """The tokens of the turn's model calls so far; not ``reported`` if some are estimates."""
-        return self._script.usage
 
     def __enter__(self) -> Self:
         """Write the turn's start and the input.
@@ -95,7 +59,7 @@ class Turn(OpenTurn["LlmCall"]):
             first = first_outcome(self._journal.store, self._journal.conversation_id, posted)
             if self._repeat(first):
                 return self
-        self._one.take(self, self.number, self._journal.conversation_id)
+        self._session.one_turn.take(self, self.number, self._journal.conversation_id)
         try:
             self._journal.write(begun)
             self._become_current()
@@ -103,9 +67,9 @@ class Turn(OpenTurn["LlmCall"]):
         except BaseException as error:
             if isinstance(error, INTERRUPTIONS):
                 self._step_back()
-                self._ended(None)
+                self._session.turn_ended(None)
                 self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
-            self._one.leave(self)
+            self._session.one_turn.leave(self)
             raise
 
     def __exit__(
@@ -121,16 +85,16 @@ class Turn(OpenTurn["LlmCall"]):
         try:
             self._end(error)
         finally:
-            self._one.leave(self)
+            self._session.one_turn.leave(self)
 
     def _end(self, error: BaseException | None) -> None:
         for call in self.unfinished():
             call.cancel(left(error) or CLOSED)
         events = self._script.end(time.monotonic(), self._status, error)
-        self._ended(self._script.usage)
+        self._session.turn_ended(self._script.usage)
         self._journal.record(events)
-        if error is None and self._upkeep.due(self._journal.version):
-            self._upkeep.run(self._journal.version)
+        if error is None and self._session.upkeep.due(self._journal.version):
+            self._session.upkeep.run(self._journal.version)
 
     def context(
         self,
@@ -173,27 +137,19 @@ class Turn(OpenTurn["LlmCall"]):
         """
         self._within("turn.context")
         chosen = strategy_for(settings, strategy)
-        if paths is None:
-            paths = self._outputs.readable(permitted(tools, self._script.policy))
-
-        def read() -> ContextView:
-            view = self._views.context(
-                self._journal.conversation_id,
-                model=model,
-                max_tokens=max_tokens,
-                reserve_for_response=reserve_for_response,
-                max_messages=max_messages,
-                tools=tools,
-                settings=settings,
-                strategy=chosen,
-                format=format,
-                provider=provider,
-                paths=paths,
-                **self._script.rendering(mode, run, agent),
-            )
-            self._outputs.provide(self._views.store, self._journal.conversation_id, view)
-            return view
-
+        read = self._rendering(
+            *(mode, run, agent),
+            model=model,
+            max_tokens=max_tokens,
+            reserve_for_response=reserve_for_response,
+            max_messages=max_messages,
+            tools=tools,
+            settings=settings,
+            strategy=chosen,
+            format=format,
+            provider=provider,
+            paths=paths,
+        )
         view, note = read(), ""
         if view.due is not None and isinstance(chosen, LlmSummary):
             written = chosen.write(view.due)
@@ -261,7 +217,7 @@ class Turn(OpenTurn["LlmCall"]):
         """
         self._within("turn.tool")
         script = self._script.tool(call, self._journal.conversation_id, idempotent=idempotent)
-        return ToolCall(self._journal, script, self._outputs, self._within)
+        return ToolCall(self._journal, script, self._session.outputs, self._within)
 
     def deny(self, call: Executable, reason: str) -> None:
         """Record that a call is not executed because it is not allowed."""
@@ -271,21 +227,19 @@ class Turn(OpenTurn["LlmCall"]):
         """Record that a call is not executed, for another reason."""
         self._refuse(call, "skipped", reason)
 
-    def max_steps(self) -> None:
-        """Let the turn end as one that reached its limit of steps."""
-        self._status = "max_steps"
-
     def _tell(self, script: CallScript) -> None:
         """Record results that a request is the first to tell."""
         if not script.brings_results:
             return
         if script.answers.unread:
-            script.answers.earlier(earlier_calls(self._views, self._journal.conversation_id))
+            script.answers.earlier(
+                earlier_calls(self._session.views, self._journal.conversation_id)
+            )
         events, kept = script.brought(), list[Appended]()
         self._journal.record(events, kept.append)
         for done in kept:
             for event, told in zip(done.events, events, strict=True):
-                self._outputs.keep(event, getattr(told.data, "content", None))
+                self._session.outputs.keep(event, getattr(told.data, "content", None))
 
     def _refuse(self, call: Executable, status: str, reason: str) -> None:
         self._within("turn.skip" if status == "skipped" else "turn.deny")

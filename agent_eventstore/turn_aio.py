@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from agent_eventstore.artifacts import ToolOutputs
-from agent_eventstore.current import OneTurn, OpenTurn
+from agent_eventstore.current import OpenTurn
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.llm_call import AsyncLlmCall
-from agent_eventstore.machines import CLOSED, CallScript, Executable, TurnScript
+from agent_eventstore.machines import CLOSED, CallScript, Executable
 from agent_eventstore.posts import first_outcome
 from agent_eventstore.requests import (
     Request,
@@ -27,54 +26,19 @@ from agent_eventstore.requests import (
 )
 from agent_eventstore.stops import left
 from agent_eventstore.tool_call import AsyncToolCall
-from agent_eventstore.upkeep import Upkeep, earlier_calls
+from agent_eventstore.upkeep import earlier_calls
 from eventstore import Appended, NewEvent
-from eventstore.events import TokenUsage, UserMessage
-from projections import Views
-from projections.context import ContextSettings, ContextView
+from projections.context import ContextSettings
 from projections.context.compression import LlmSummary, Strategy
 from projections.context.state import AskedMode
-from projections.context.system_part import permitted
 
 __all__ = ["AsyncToolCall", "AsyncTurn"]
 
 
-class AsyncTurn(OpenTurn[AsyncLlmCall]):
+class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
     """`Turn` for an event loop."""
 
     form = "async with conversation.turn(...) as turn:"
-
-    def __init__(
-        self,
-        journal: AsyncJournal,
-        views: Views,
-        script: TurnScript,
-        said: UserMessage,
-        outputs: ToolOutputs,
-        upkeep: Upkeep,
-        ended: Callable[[TokenUsage | None], None],
-        one: OneTurn,
-    ) -> None:
-        self._journal = journal
-        self._one = one
-        super().__init__()
-        self._views = views
-        self._script = script
-        self._said = said
-        self._outputs = outputs
-        self._upkeep = upkeep
-        self._ended = ended
-        self._status: Literal["ok", "max_steps"] = "ok"
-
-    @property
-    def number(self) -> int:
-        """The turn's number, from 1."""
-        return self._script.meta.turn or 0
-
-    @property
-    def usage(self) -> TokenUsage | None:
-        """The tokens of the turn's model calls so far; not ``reported`` if some are estimates."""
-        return self._script.usage
 
     async def __aenter__(self) -> Self:
         """Write the turn's start and the input."""
@@ -84,15 +48,15 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
             store, stream = self._journal.store.store, self._journal.conversation_id
             if self._repeat(await asyncio.to_thread(first_outcome, store, stream, posted)):
                 return self
-        self._one.take(self, self.number, self._journal.conversation_id)
+        self._session.one_turn.take(self, self.number, self._journal.conversation_id)
         try:
             await self._journal.write(begun)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 self._step_back()
-                self._ended(None)
+                self._session.turn_ended(None)
                 await self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))
-            self._one.leave(self)
+            self._session.one_turn.leave(self)
             raise
         self._become_current()
         return self
@@ -110,16 +74,16 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         try:
             await finish(self._end(error))
         finally:
-            self._one.leave(self)
+            self._session.one_turn.leave(self)
 
     async def _end(self, error: BaseException | None) -> None:
         for call in self.unfinished():
             await call.cancel(left(error) or CLOSED)
         events = self._script.end(time.monotonic(), self._status, error)
-        self._ended(self._script.usage)
+        self._session.turn_ended(self._script.usage)
         await self._journal.record(events)
-        if error is None and self._upkeep.due(self._journal.version):
-            await asyncio.to_thread(self._upkeep.run, self._journal.version)
+        if error is None and self._session.upkeep.due(self._journal.version):
+            await asyncio.to_thread(self._session.upkeep.run, self._journal.version)
 
     async def context(
         self,
@@ -141,27 +105,19 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         """Return the messages of the next request; see `Views.context`."""
         self._within("turn.context")
         chosen = strategy_for(settings, strategy)
-        if paths is None:
-            paths = self._outputs.readable(permitted(tools, self._script.policy))
-
-        def read() -> ContextView:
-            view = self._views.context(
-                self._journal.conversation_id,
-                model=model,
-                max_tokens=max_tokens,
-                reserve_for_response=reserve_for_response,
-                max_messages=max_messages,
-                tools=tools,
-                settings=settings,
-                strategy=chosen,
-                format=format,
-                provider=provider,
-                paths=paths,
-                **self._script.rendering(mode, run, agent),
-            )
-            self._outputs.provide(self._views.store, self._journal.conversation_id, view)
-            return view
-
+        read = self._rendering(
+            *(mode, run, agent),
+            model=model,
+            max_tokens=max_tokens,
+            reserve_for_response=reserve_for_response,
+            max_messages=max_messages,
+            tools=tools,
+            settings=settings,
+            strategy=chosen,
+            format=format,
+            provider=provider,
+            paths=paths,
+        )
         view, note = await asyncio.to_thread(read), ""
         if view.due is not None and isinstance(chosen, LlmSummary):
             written = await asyncio.to_thread(chosen.write, view.due)
@@ -208,7 +164,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         """Return a tool call to be entered around the tool's execution."""
         self._within("turn.tool")
         script = self._script.tool(call, self._journal.conversation_id, idempotent=idempotent)
-        return AsyncToolCall(self._journal, script, self._outputs, self._within)
+        return AsyncToolCall(self._journal, script, self._session.outputs, self._within)
 
     async def deny(self, call: Executable, reason: str) -> None:
         """Record that a call is not executed because it is not allowed."""
@@ -218,17 +174,13 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         """Record that a call is not executed, for another reason."""
         await self._refuse(call, "skipped", reason)
 
-    def max_steps(self) -> None:
-        """Let the turn end as one that reached its limit of steps."""
-        self._status = "max_steps"
-
     async def _tell(self, script: CallScript) -> None:
         """Record results that a request is the first to tell."""
         if not script.brings_results:
             return
         if script.answers.unread:
             stream = self._journal.conversation_id
-            rows = await asyncio.to_thread(earlier_calls, self._views, stream)
+            rows = await asyncio.to_thread(earlier_calls, self._session.views, stream)
             script.answers.earlier(rows)
         events = script.brought()
         if events:
@@ -240,8 +192,8 @@ class AsyncTurn(OpenTurn[AsyncLlmCall]):
         for done in kept:
             for event, told in zip(done.events, events, strict=True):
                 content = getattr(told.data, "content", None)
-                if self._outputs.wanted(event, content):
-                    await asyncio.to_thread(self._outputs.keep, event, content)
+                if self._session.outputs.wanted(event, content):
+                    await asyncio.to_thread(self._session.outputs.keep, event, content)
 
     async def _refuse(self, call: Executable, status: str, reason: str) -> None:
         self._within("turn.skip" if status == "skipped" else "turn.deny")

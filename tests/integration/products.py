@@ -280,7 +280,7 @@ class AsyncProduct:
         async def run() -> Any:
             opening = AsyncEventStore.open(self.store.url, migrate=False)
             async with await opening as store, self._client() as client:
-                conversation = AsyncConversation(store, self._session)
+                conversation = AsyncConversation(store, self._session._session)
                 async with conversation.turn("hello"):
                     return await work(client)
 

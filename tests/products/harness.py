@@ -65,7 +65,9 @@ async def begin(own: AsyncEventStore, answers: Sequence[Answer], **options: Any)
     """Return a scene with a conversation of its own."""
     store = own.store
     session = Conversation.start(store)
-    return Scene(store, session, AsyncConversation(own, session), Provider(*answers), **options)
+    return Scene(
+        store, session, AsyncConversation(own, session._session), Provider(*answers), **options
+    )
 
 
 class Interrupted(Coroutine[Any, Any, None]):

@@ -131,7 +131,7 @@ def served_app(store: EventStore, session: Conversation, url: str, every_s: floa
         async with model:
             yield
 
-    return app_of(AsyncConversation(own, session), model, every_s, lifespan=lifespan)
+    return app_of(AsyncConversation(own, session._session), model, every_s, lifespan=lifespan)
 
 
 def test_served(store: EventStore, server: ReplayServer) -> None:

@@ -19,18 +19,11 @@ TWINS: list[tuple[type[Any], type[Any]]] = [
     (LlmCall, AsyncLlmCall),
     (ToolCall, AsyncToolCall),
 ]
-INTERNAL = {
-    *("turn_script", "run_script", "events", "switching", "switched", "closing", "turn_ended"),
-}
-"""Parts of `Conversation` that its twin is made of; what they return is for writing."""
-ATTRIBUTES = {"views", "recovery"}
-"""What `Conversation` holds and its twin passes on: no member of the class."""
 
 
 def public(cls: type[Any]) -> set[str]:
     """Return the names that a product may use."""
-    names = {name for name in dir(cls) if not name.startswith("_")}
-    return names - INTERNAL | ATTRIBUTES if cls is Conversation else names
+    return {name for name in dir(cls) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize(("sync", "twin"), TWINS)

@@ -1,0 +1,230 @@
+"""How a session comes to be: with a conversation that begins, is opened again, or is forked."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from agent_eventstore.fork_point import fork_point
+from agent_eventstore.journal import Journal
+from agent_eventstore.recovery import (
+    WAIT_S,
+    IfBusy,
+    claimed,
+    first_events,
+    next_turn,
+    recover,
+    session_start,
+)
+from agent_eventstore.session import Session
+from agent_eventstore.unwritten import Acknowledged
+from agent_eventstore.upkeep import warm
+from eventstore import NO_STREAM, EventStore, NewEvent, new_id
+from eventstore.errors import (
+    ConversationExists,
+    EventStoreError,
+    InvalidEvent,
+    WrongExpectedVersion,
+)
+from eventstore.events import Meta, ToolPolicy
+from eventstore.events.values import Mode
+from eventstore.ids import StreamId, uuid_in
+from eventstore.leases import KEEPER, LEASE_S, begin, give_back
+from eventstore.owners import Owned
+from eventstore.state_files import delete_erased
+from projections import Views
+
+__all__ = ["IfExists", "Named", "SessionMode", "Writing", "forked", "opened", "started"]
+
+SessionMode = Literal["interactive", "once"]
+IfExists = Literal["raise", "open"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """What names a conversation that begins, and whose it is; see `Conversation.start`."""
+
+    key: str | None = None
+    conversation_id: StreamId | None = None
+    tenant_id: str | None = None
+    user_id: str | None = None
+
+    @property
+    def owner(self) -> Owned:
+        """Whose it is."""
+        return {"tenant_id": self.tenant_id, "user_id": self.user_id}
+
+    def stream(self) -> StreamId:
+        """Return its key, its id, or a new id."""
+        if self.key is None:
+            return new_id() if self.conversation_id is None else self.conversation_id
+        if self.conversation_id is not None:
+            raise InvalidEvent(
+                "a conversation is named by its key or by its id: hand in one of them"
+            )
+        if uuid_in(self.key) is not None:
+            raise InvalidEvent(f"the key {self.key!r} is a UUID: hand it in as conversation_id")
+        return self.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """How a session writes; see `Conversation.open` for what each field does."""
+
+    mode: SessionMode = "interactive"
+    config: dict[str, Any] | None = None
+    state_directory: str | Path | None = None
+    agent_id: str | None = None
+    if_busy: IfBusy = "raise"
+    lease_s: float = LEASE_S
+    wait_s: float = WAIT_S
+
+    @property
+    def files(self) -> Path | None:
+        """The state directory."""
+        return None if self.state_directory is None else Path(self.state_directory)
+
+    def meta(self, mode: Mode | None, session_id: str | None = None) -> Meta:
+        """Return the metadata of the session's events, in a mode of the conversation."""
+        return Meta(session_id=session_id or str(new_id()), mode=mode, agent_id=self.agent_id)
+
+    def first(self, meta: Meta) -> NewEvent:
+        """Return the event with which the session begins."""
+        return session_start(meta, self.mode, self.config)
+
+
+def started(
+    store: EventStore,
+    named: Named,
+    writing: Writing,
+    *,
+    if_exists: IfExists,
+    mode: Mode,
+    title: str | None,
+    base_instructions: str | None,
+    tool_policy: ToolPolicy | None,
+    config: dict[str, Any] | None,
+) -> Session:
+    """Begin a conversation and its first session; see `Conversation.start`."""
+    owner = named.owner
+    chosen = named.stream()
+    stream = store.stream(chosen, **owner)
+    meta = writing.meta(mode)
+    events = first_events(
+        meta,
+        mode=mode,
+        title=title,
+        base_instructions=base_instructions,
+        tool_policy=tool_policy,
+        config=config or {},
+    )
+    events.append(writing.first(meta))
+    try:
+        done = store.append(chosen, events, expected_version=NO_STREAM, **owner)
+    except WrongExpectedVersion as error:
+        if if_exists == "open":
+            return opened(store, stream, writing, **owner)
+        raise ConversationExists(stream, error.actual, named.key) from None
+    # The epoch of a new stream, without asking: somebody may have opened it already.
+    written = Acknowledged(done.anchor)
+    journal = Journal(store, stream, epoch=0, version=done.version, written=written)
+    begin(store, stream, str(meta.session_id), writing.lease_s)
+    session = Session(
+        journal,
+        Views(store),
+        meta,
+        next_turn=1,
+        state_directory=writing.files,
+        tool_policy=tool_policy,
+    )
+    return _kept(session, writing)
+
+
+def opened(
+    store: EventStore,
+    conversation_id: StreamId,
+    writing: Writing,
+    *,
+    tenant_id: str | None,
+    user_id: str | None,
+) -> Session:
+    """Open a conversation for writing; see `Conversation.open`."""
+    stream = store.stream(conversation_id, tenant_id=tenant_id, user_id=user_id)
+    session_id, state = str(new_id()), writing.files
+    epoch = claimed(store, stream, session_id, writing.if_busy, writing.lease_s, writing.wait_s)
+    try:
+        views = Views(store)
+        warm(store, stream)
+        recovery = recover(store, views, stream, writer_epoch=epoch)
+        mode, turn = next_turn(views, stream)
+        meta = writing.meta(mode, session_id)
+        journal = Journal(store, stream, epoch=epoch)
+        journal.write([writing.first(meta)])
+        policy = views.tool_policy(stream)
+        if state is not None:
+            delete_erased(store, stream, state)
+        session = Session(
+            journal,
+            views,
+            meta,
+            next_turn=turn,
+            state_directory=state,
+            recovery=recovery,
+            tool_policy=policy,
+        )
+        return _kept(session, writing)
+    except BaseException:
+        with suppress(EventStoreError):
+            give_back(store, stream, session_id)
+        raise
+
+
+def forked(
+    store: EventStore,
+    source: StreamId,
+    named: Named,
+    writing: Writing,
+    *,
+    before: int | None,
+    title: str | None,
+    new_user_id: str | None,
+) -> Session:
+    """Begin a conversation that goes on from another's turn; see `Conversation.fork`."""
+    owner = named.owner
+    parent = store.stream(source, **owner)
+    views, point = Views(store), fork_point(store, parent, before)
+    meta = writing.meta(point.mode)
+    try:
+        done = store.fork(
+            parent,
+            before=point.before,
+            conversation_id=named.stream(),
+            title=title,
+            new_user_id=new_user_id,
+            events=[writing.first(meta)],
+            meta=meta,
+            **owner,
+        )
+    except WrongExpectedVersion as error:
+        raise ConversationExists(error.conversation_id, error.actual, named.key) from None
+    stream = done.conversation_id
+    written = Acknowledged(done.anchor)
+    session = Session(
+        Journal(store, stream, epoch=0, version=done.version, written=written),
+        views,
+        meta,
+        next_turn=next_turn(views, stream)[1] if point.turn is None else point.turn,
+        state_directory=writing.files,
+        tool_policy=point.tool_policy,
+    )
+    session.answers.unread = True
+    return session
+
+
+def _kept(session: Session, writing: Writing) -> Session:
+    """Have the session's lease renewed for as long as somebody has it."""
+    store, session_id = session.journal.store, str(session.meta.session_id)
+    KEEPER.keep(store, session.id, session_id, writing.lease_s, session)
+    return session

@@ -1,0 +1,219 @@
+"""The session in which a process writes to a conversation: what both recorders keep of it.
+
+`Session` makes the events of a session and remembers its mode, its turns and their tokens; who
+writes them is the journal of a `Conversation` or of an `AsyncConversation`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from agent_eventstore.artifacts import ToolOutputs, read_alias
+from agent_eventstore.errors import TurnStillOpen
+from agent_eventstore.journal import Journal
+from agent_eventstore.journal_aio import AsyncJournal
+from agent_eventstore.machines import Answers, TurnScript, add_usage
+from agent_eventstore.machines.answers import milliseconds
+from agent_eventstore.machines.runs import RunScript
+from agent_eventstore.posts import posted_ids
+from agent_eventstore.recovery import Recovery
+from agent_eventstore.requests import SystemTexts
+from agent_eventstore.upkeep import Upkeep
+from eventstore import NewEvent, new_id
+from eventstore.errors import InvalidEvent
+from eventstore.events import Meta, ModeSwitch, Payload, SessionEnd, TokenUsage, ToolPolicy
+from eventstore.events.bounds import LONGEST_NAME
+from eventstore.events.values import Mode
+from eventstore.ids import to_owner
+from projections import Views
+
+__all__ = ["JournalT", "OneTurn", "OpenConversation", "Session"]
+
+
+class OneTurn:
+    """Which turn of a conversation is open; one that was dropped without being left is not."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: tuple[weakref.ref[object], int] | None = None
+
+    def take(self, turn: object, number: int, conversation_id: UUID) -> None:
+        """Let a turn be the open one.
+
+        Raises:
+            TurnStillOpen: Another one is.
+        """
+        with self._lock:
+            if self._open is not None and self._open[0]() not in (None, turn):
+                raise TurnStillOpen(conversation_id, self._open[1], number)
+            self._open = (weakref.ref(turn), number)
+
+    def leave(self, turn: object) -> None:
+        """Let the next turn be opened."""
+        with self._lock:
+            if self._open is not None and self._open[0]() in (None, turn):
+                self._open = None
+
+
+class Session:
+    """What a session remembers, and the events that it consists of.
+
+    Args:
+        journal: What opening has written with.
+        views: The store's views.
+        meta: Session, mode and agent of all its events.
+        next_turn: The number of the next turn.
+        state_directory: Where tool outputs are written as files.
+        recovery: What opening has sealed; None in a new conversation.
+        tool_policy: Which tools the conversation may use.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        views: Views,
+        meta: Meta,
+        *,
+        next_turn: int,
+        state_directory: Path | None,
+        recovery: Recovery | None = None,
+        tool_policy: ToolPolicy | None = None,
+    ) -> None:
+        self.journal = journal
+        self.id = journal.conversation_id
+        self.meta = meta
+        self.views = views
+        self.recovery = recovery
+        self.usage: TokenUsage | None = None
+        self.one_turn = OneTurn()
+        self.outputs = ToolOutputs(state_directory, self.id)
+        if state_directory is not None:
+            journal.store.state_directories.add(state_directory)
+        self.upkeep = Upkeep(views, self.id, journal.version)
+        self.answers = Answers(unread=recovery is not None)
+        self._next_turn = next_turn
+        self._tool_policy = tool_policy
+        self._systems = SystemTexts()
+        self._started_at = time.monotonic()
+        self._turns = 0
+        self._closed = False
+
+    def resolve(self, alias: str) -> str:
+        """Return the whole text that an alias names; see `Conversation.resolve`."""
+        return read_alias(self.journal.store, self.views, self.id, alias)
+
+    def turn_script(
+        self,
+        run_id: str | None,
+        workflow_id: str | None,
+        tool_policy: ToolPolicy | None = None,
+        actor: str | None = None,
+        message_id: str | None = None,
+    ) -> TurnScript:
+        """Return the script of the next turn."""
+        for name, value in (("actor", actor), ("message_id", message_id)):
+            if len(to_owner(name, value) or "") > LONGEST_NAME:
+                raise InvalidEvent(f"{name} has at most {LONGEST_NAME} characters")
+        ids = None if message_id is None else posted_ids(self.id, message_id)
+        number, self._next_turn = self._next_turn, self._next_turn + 1
+        where = {"turn": number, "run_id": run_id, "workflow_id": workflow_id}
+        if run_id is not None:
+            where["mode"] = "run"
+        meta = self.meta.model_copy(update=where)
+        started = time.monotonic()
+        policy = tool_policy if self._tool_policy is None else self._tool_policy.merge(tool_policy)
+        script = TurnScript(meta, started, policy, systems=self._systems, answers=self.answers)
+        script.actor, script.message_id, script.ids = actor, message_id, ids
+        return script
+
+    def run_script(self, run_id: str, workflow_id: str | None) -> RunScript:
+        """Return the script of a run, to begin it or to go on with it."""
+        return RunScript.of(self.meta, run_id, workflow_id)
+
+    def events(self, *payloads: Payload) -> list[NewEvent]:
+        """Return payloads as events of this session, with ids of their own."""
+        return [NewEvent(payload, new_id(), self.meta) for payload in payloads]
+
+    def switching(self, mode: Mode, reason: str | None) -> list[NewEvent]:
+        """Return the event of a switch of the mode."""
+        switch = ModeSwitch(mode=mode, previous=self.meta.mode, reason=reason)
+        return [NewEvent(switch, new_id(), self.meta.model_copy(update={"mode": mode}))]
+
+    def switched(self, mode: Mode) -> None:
+        """Record what comes from now on in this mode."""
+        self.meta = self.meta.model_copy(update={"mode": mode})
+
+    def turn_ended(self, usage: TokenUsage | None) -> None:
+        """Add a turn's tokens to the session's."""
+        self._turns += 1
+        self.usage = add_usage(self.usage, usage)
+
+    def closing(self, reason: str | None) -> list[NewEvent]:
+        """Return the event of the session's end; none if it has ended."""
+        if self._closed:
+            return []
+        self._closed = True
+        return self.events(
+            SessionEnd(
+                reason=reason,
+                turn_count=self._turns,
+                duration_ms=milliseconds(time.monotonic() - self._started_at),
+                tokens=self.usage,
+            )
+        )
+
+
+JournalT = TypeVar("JournalT", Journal, AsyncJournal)
+
+
+class OpenConversation(Generic[JournalT]):
+    """What may be asked of a conversation that is open, however it is written to."""
+
+    def __init__(self, session: Session, journal: JournalT) -> None:
+        self._session = session
+        self._journal: JournalT = journal
+
+    @property
+    def id(self) -> UUID:
+        """The conversation's id."""
+        return self._session.id
+
+    @property
+    def version(self) -> int:
+        """The version of the last event that this session has written."""
+        return self._journal.version
+
+    @property
+    def mode(self) -> Mode | None:
+        """The mode in which later turns are recorded."""
+        return self._session.meta.mode
+
+    @property
+    def epoch(self) -> int | None:
+        """This writer's epoch; a newer one fences it."""
+        return self._journal.epoch
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._session.meta.session_id or ""
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
+        return self._session.usage
+
+    @property
+    def views(self) -> Views:
+        """The read models; their methods block, so call them in a thread where a loop runs."""
+        return self._session.views
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """What opening has sealed; None in a new conversation."""
+        return self._session.recovery
