@@ -65,7 +65,7 @@ from eventstore.events.bounds import Excess, fitted
 from eventstore.events.codec import encode
 from eventstore.events.records import EventData
 from eventstore.log import get_logger
-from eventstore.redaction import Redactor, hidden, redacted
+from eventstore.redaction import Redactor, hidden, redacted, redacted_meta
 from projections.engine.folding import result_text
 
 __all__ = [
@@ -278,6 +278,12 @@ def _fact(event: NewEvent, redact: Redactor) -> NewEvent:
             cause = type(error.__cause__).__name__
             _log.warning("placeholder: the redactor failed", type=event.data.type, error=cause)
             event = replace(event, data=hidden(event.data, again))
+    try:
+        redacted_meta(event.meta, redact)
+    except RedactionFailed as error:
+        cause = type(error.__cause__).__name__
+        _log.warning("extra left out: the redactor failed", type=event.data.type, error=cause)
+        event = replace(event, meta=event.meta.model_copy(update={"extra": None}))
     return event
 
 

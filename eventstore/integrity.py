@@ -9,8 +9,8 @@ while the text cannot be guessed from it.
 Metadata that identifies somebody, kept with the payload: committed to and erased with it.
 
 What an event's ``meta`` column has stays for ever, since the chain covers it as it is. So who
-caused an event, and the product's own ids of causes, stand in the ``data`` column before the
-payload: ``{"$meta":{"actor":"..."},...payload...}``.
+caused an event, the product's own ids of causes and its ``extra`` stand in the ``data`` column
+before the payload: ``{"$meta":{"actor":"..."},...payload...}``.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def chain_step(
     return sha256(previous + event_id + header.encode() + meta_bytes + data_digest).digest()
 
 
-PRIVATE = {"actor", "causation_id", "correlation_id"}
+PRIVATE = ("actor", "causation_id", "correlation_id", "extra")
 """The fields of metadata that are kept so."""
 
 _START = '{"$meta":'

@@ -28,10 +28,18 @@ from pydantic import BaseModel
 
 from eventstore.errors import RedactionFailed
 from eventstore.events.bounds import Most
-from eventstore.events.records import EventData
+from eventstore.events.records import EventData, Meta
 from eventstore.events.registry import UnknownEvent
 
-__all__ = ["UNREDACTED", "Path", "Redactor", "hidden", "redact_secrets", "redacted"]
+__all__ = [
+    "UNREDACTED",
+    "Path",
+    "Redactor",
+    "hidden",
+    "redact_secrets",
+    "redacted",
+    "redacted_meta",
+]
 
 
 Path = tuple[str | int, ...]
@@ -82,6 +90,24 @@ def redacted(
         # Not the error's text, in which the redactor may quote what it was to take out.
         said = f"the redactor failed at a {payload.type} event ({type(error).__name__})"
         raise RedactionFailed(f"{said}: nothing was stored", index=index) from error
+
+
+def redacted_meta(meta: Meta, redact: Redactor, *, index: int | None = None) -> Meta:
+    """Return metadata as they may be stored: of these the redactor is asked about ``extra``.
+
+    Raises:
+        RedactionFailed: The redactor raised, or returned something that is no object.
+    """
+    if not meta.extra:
+        return meta
+    path: Path = ("meta", "extra")
+    try:
+        kept = _json(meta.extra, path, redact)
+        _check(meta.extra, kept, path)
+    except Exception as error:
+        said = f"the redactor failed at an event's extra metadata ({type(error).__name__})"
+        raise RedactionFailed(f"{said}: nothing was stored", index=index) from error
+    return meta if kept is meta.extra else meta.model_copy(update={"extra": kept})
 
 
 def hidden(payload: EventData, redact: Redactor | None) -> EventData:

@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from eventstore.events import EVENT_TYPES, Meta, Payload
 from eventstore.events.base import Value
-from eventstore.events.bounds import DEEPEST, Most
+from eventstore.events.bounds import DEEPEST, Most, MostJson
 from eventstore.events.registry import UPCASTERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,6 +124,8 @@ def _type(kind: Any) -> str:
     longest = next((mark.max_length for mark in marks if isinstance(mark, MaxLen)), None)
     most = next((mark.limit for mark in marks if isinstance(mark, Most)), longest)
     least = next((mark.ge for mark in marks if isinstance(mark, Ge)), None)
+    if small := next((mark.limit for mark in marks if isinstance(mark, MostJson)), None):
+        return f"object of at most {small:,} bytes of JSON"
     if of is str:
         return "text" if most is None else f"text of at most {most:,} characters"
     if of is int and most is not None:

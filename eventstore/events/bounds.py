@@ -23,7 +23,9 @@ __all__ = [
     "LONGEST_NAME",
     "Count",
     "Excess",
+    "Extra",
     "Handle",
+    "Metadata",
     "Most",
     "Name",
     "Ordinal",
@@ -44,6 +46,13 @@ class Most:
     limit: int
 
 
+@dataclass(frozen=True, slots=True)
+class MostJson:
+    """The most bytes that an object has as JSON text."""
+
+    limit: int
+
+
 LONGEST_NAME = 512
 DEEPEST = 100
 """Levels that the JSON of one field may nest. Readers take 200, and what holds it has some too."""
@@ -60,6 +69,11 @@ Name = Annotated[str, Most(LONGEST_NAME)]
 """An id or a name that a product gives or looks for."""
 Handle = Annotated[str, Most(65_536)]
 """An id of a provider's, which wants it back as it was; some carry a signature in it."""
+
+Metadata = Annotated[dict[str, Any], MostJson(16_384)]
+"""A JSON object of the product's about a conversation, which lists show."""
+Extra = Annotated[dict[str, Any], MostJson(2_048)]
+"""A JSON object of the product's about an event."""
 
 _MOST_DIGITS = 4_000  # of a whole number within JSON; Python reads 4,300
 _MOST_BITS = 13_000
@@ -171,6 +185,8 @@ def _fit_of(kind: Any, numbers_alone: bool) -> _Fit | None:
         # All members of a union are of one sort: values, or a text beside parts of a message.
         return _each(inner[0]) if get_origin(kind) in (tuple, list) else inner[0]
     of, *marks = get_args(kind)
+    if small := next((mark for mark in marks if isinstance(mark, MostJson)), None):
+        return None if numbers_alone else _small(small.limit)
     most = next((mark.limit for mark in marks if isinstance(mark, Most)), None)
     if most is None:
         return _fit_of(of, numbers_alone)
@@ -242,6 +258,18 @@ def _json(value: Any, path: str, told: _Told) -> Any:
         return value
     told(excess)
     return _as_text(value)
+
+
+def _small(most: int) -> _Fit:
+    def fit(value: Any, path: str, told: _Told) -> Any:
+        kept = _json(value, path, told)
+        size = len(_text_of(kept).encode("utf-8", "surrogatepass"))
+        if size <= most:
+            return kept
+        told(Excess(path, f"has {size:,} bytes of JSON", f"{most:,} bytes"))
+        return {}
+
+    return fit
 
 
 def _as_text(value: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from eventstore.events.base import JsonObject, Payload, Value
-from eventstore.events.bounds import Count, Name, Ordinal, Size, Whole
+from eventstore.events.bounds import Count, Metadata, Name, Ordinal, Size, Whole
 from eventstore.events.values import Artifact, ContentPart, Mode, Quoting, RunNode, TokenUsage
 
 __all__ = [
@@ -143,9 +143,11 @@ class ConversationStart(Payload):
         participants: Who takes part, as the product describes them.
         parent_conversation_id: The conversation that it was opened or forked from.
         parent_version: The version of the parent at that moment.
+        metadata: What the product keeps with it for its lists, at most 16 KB of JSON.
     """
 
     type: ClassVar[str] = "conversation_start"
+    schema_version: ClassVar[int] = 2
 
     title: str | None = None
     mode: Mode | None = None
@@ -156,6 +158,7 @@ class ConversationStart(Payload):
     participants: tuple[JsonObject, ...] = ()
     parent_conversation_id: Name | None = None
     parent_version: Count | None = None
+    metadata: Metadata | None = None
     raw: Any = None
 
 
@@ -178,17 +181,20 @@ class ConversationFork(Payload):
 
 
 class ConversationUpdate(Payload):
-    """A conversation is renamed, put away, or taken out again; what is None stays as it is.
+    """A conversation is renamed, described, put away or taken out again; None leaves what was.
 
     Attributes:
         title: What lists show from now on.
         archived: Whether it is put away; lists tell by ``status``.
+        metadata: What stands in the place of all metadata from now on.
     """
 
     type: ClassVar[str] = "conversation_update"
+    schema_version: ClassVar[int] = 2
 
     title: str | None = None
     archived: bool | None = None
+    metadata: Metadata | None = None
 
 
 class ConversationEnd(Payload):

@@ -10,7 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from eventstore.events.base import Payload, UtcDatetime, Value
-from eventstore.events.bounds import Count, Name, Ordinal
+from eventstore.events.bounds import Count, Extra, Name, Ordinal
 from eventstore.events.registry import UnknownEvent
 from eventstore.events.values import Mode
 
@@ -38,6 +38,7 @@ class Meta(Value):
         correlation_id: What it belongs with, by the product's id.
         in_context: Whether messages[] views may show it.
         occurred_at: When it happened by the source's clock, if that is known.
+        extra: What the product keeps with the event, at most 2 KB of JSON; erased with the payload.
     """
 
     session_id: Name | None = None
@@ -52,6 +53,7 @@ class Meta(Value):
     correlation_id: Name | None = None
     in_context: bool = True
     occurred_at: UtcDatetime | None = None
+    extra: Extra | None = None
 
 
 NO_META = Meta()

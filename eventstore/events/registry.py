@@ -95,10 +95,11 @@ def _without_digests(erasure: JsonObject) -> JsonObject:
     }
 
 
+_GOT_METADATA = (ConversationStart, ConversationUpdate)
 _GOT_UI = (UserMessage, AssistantMessage, LlmError, ToolResult, Summary, SystemInstruction)
 
 UPCASTERS: dict[tuple[str, int], Callable[[JsonObject], JsonObject]] = {
-    **{(cls.type, 1): _unchanged for cls in _GOT_UI},
+    **{(cls.type, 1): _unchanged for cls in (*_GOT_UI, *_GOT_METADATA)},
     (Erasure.type, 1): _without_digests,
 }
 """From (type, version) to the function that returns the payload of the version after it."""

@@ -20,7 +20,7 @@ from eventstore.events.records import NO_META, EventData, Meta, NewEvent, Record
 from eventstore.events.registry import REGISTRY, UnknownEvent
 from eventstore.ids import fresh_id
 from eventstore.integrity import PRIVATE, commit_to, wrapped
-from eventstore.redaction import Redactor, redacted
+from eventstore.redaction import Redactor, redacted, redacted_meta
 from eventstore.sealing import DATA, META, Keyring, SealingKey
 from eventstore.sql.types import escape
 
@@ -213,7 +213,8 @@ def prepare(
         raise InvalidEvent("an append needs at least one event")
     salts = os.urandom(_SALT * len(events))
     prepared: list[Prepared] = []
-    before, meta_text, private = NO_META, _NO_META_TEXT, ""
+    before = kept_meta = NO_META
+    meta_text, private = _NO_META_TEXT, ""
     for place, event in enumerate(events):
         if isinstance(event, NewEvent):
             payload, chosen, own_meta = event.data, event.event_id, event.meta
@@ -225,7 +226,8 @@ def prepare(
             raise InvalidEvent(f"{payload!r} is no event: use a class of eventstore.events")
         if own_meta is not before:  # Events of a turn mostly share theirs.
             before = own_meta
-            meta_text, private = _meta_text(own_meta, place), _private_text(own_meta)
+            kept_meta = own_meta if redact is None else redacted_meta(own_meta, redact, index=place)
+            meta_text, private = _meta_text(kept_meta, place), _private_text(kept_meta)
         payload, text = _encoded(payload, place, most, redact)
         data, text, blob = externalise(payload, text, threshold)
         text = wrapped(text, private)
@@ -233,7 +235,9 @@ def prepare(
         salt = salts[_SALT * place : _SALT * (place + 1)]
         digest = commit_to(salt, text)
         prepared.append(
-            Prepared(id_text, id_bytes, chosen, data, text, own_meta, meta_text, salt, digest, blob)
+            Prepared(
+                id_text, id_bytes, chosen, data, text, kept_meta, meta_text, salt, digest, blob
+            )
         )
     chosen_ids = [event.chosen for event in prepared if event.chosen is not None]
     if len(set(chosen_ids)) != len(chosen_ids):
@@ -302,6 +306,8 @@ def check(
     """
     for place, event in enumerate(events):
         _meta_text(event.meta, place)
+        if redact is not None:
+            redacted_meta(event.meta, redact, index=place)
         _encoded(event.data, place, most, redact)
 
 
@@ -334,7 +340,7 @@ def _meta_text(meta: Meta, place: int) -> str:
 def _private_text(meta: Meta) -> str:
     """Return the JSON text of what is kept with the payload; empty if there is nothing."""
     private = {name: value for name in PRIVATE if (value := getattr(meta, name)) is not None}
-    return _json(Meta(**private)) if private else ""
+    return dumps(private) if private else ""
 
 
 def _json(meta: Meta) -> str:

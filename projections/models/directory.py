@@ -92,6 +92,7 @@ class DirectoryEntry(Row):
         last_message_role: ``user`` or ``assistant``.
         last_message_version: Its version: above what somebody has seen, it is unread.
         parent_conversation_id: The conversation that this one was opened or forked from.
+        metadata: What the product keeps with it, a JSON object.
     """
 
     title: str | None = None
@@ -111,6 +112,7 @@ class DirectoryEntry(Row):
     last_message_version: int | None = None
     parent_conversation_id: str | None = None
     parent_version: int | None = None
+    metadata: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class DirectoryProjection:
     """Folds a conversation's events into its row of ``directory``."""
 
     name: str = "directory"
-    version: int = 2
+    version: int = 3
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -194,6 +196,7 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
                 "status": "open",
                 "parent_conversation_id": start.parent_conversation_id,
                 "parent_version": start.parent_version,
+                "metadata": start.metadata,
             }
             if start.title:
                 values["title"], after["titled"] = start.title, _TITLED
@@ -209,6 +212,8 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
         case ConversationUpdate() as update:
             if update.title is not None:
                 values["title"], after["titled"] = update.title, _TITLED
+            if update.metadata is not None:
+                values["metadata"] = update.metadata
             if update.archived is not None:
                 values["status"] = "archived" if update.archived else "open"
         case ConversationEnd() as end:

@@ -109,6 +109,8 @@ def _conversation_fork(draft: Draft, fork: ConversationFork) -> None:
 
 
 def _conversation_update(draft: Draft, update: ConversationUpdate) -> None:
+    if update.title is None and update.archived is None:
+        return  # Metadata are for lists.
     told = {None: None, True: "archived", False: "unarchived"}[update.archived]
     point(draft, "conversation", title=update.title, text=told, collapsed=True)
 
@@ -199,7 +201,7 @@ def _erasure(draft: Draft, erasure: Erasure) -> None:
 
 def _erased(draft: Draft, _: None) -> None:
     if draft.event.type not in _SILENT_WHEN_ERASED:
-        point(draft, "erased", title=draft.event.type, actor=None, collapsed=True)
+        point(draft, "erased", title=draft.event.type, actor=None, extra=None, collapsed=True)
 
 
 def _unknown(draft: Draft, event: UnknownEvent) -> None:

@@ -110,6 +110,7 @@ class TimelineItem(Row):
         name: Of a tool call, the tool; of a user message, the participant.
         arguments: Of a tool call, parsed, or the model's text where it is no JSON object.
         alias: The path under which the whole of a shortened result may be asked for.
+        extra: What the product keeps with the event that began the item.
         message_version: The version that a retraction has to name to withdraw the item.
         end_version: Version of the latest event that changed the item, to ask for news.
     """
@@ -140,6 +141,7 @@ class TimelineItem(Row):
     run_id: str | None = None
     agent_id: str | None = None
     actor: str | None = None
+    extra: Any = None
     message_version: int | None = None
     end_version: int | None = None
 
@@ -153,6 +155,7 @@ def begin(draft: Draft, at: list[int], kind: str, status: str, values: Mapping[s
     row["collapsed"] = False
     row["started_at"] = event.occurred_at
     row["actor"] = event.meta.actor
+    row["extra"] = event.meta.extra
     row["message_version"] = event.version
     row.update(values)
     _put(draft, at, row)

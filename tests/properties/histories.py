@@ -130,7 +130,18 @@ _models: tuple[st.SearchStrategy[e.Payload], ...] = (
     ),
 )
 _frames: tuple[st.SearchStrategy[e.Payload], ...] = (
-    st.builds(e.ConversationStart, title=st.none() | _texts, mode=st.none() | _modes),
+    st.builds(
+        e.ConversationStart,
+        title=st.none() | _texts,
+        mode=st.none() | _modes,
+        metadata=st.none() | _jsons,
+    ),
+    st.builds(
+        e.ConversationUpdate,
+        title=st.none() | _texts,
+        archived=st.none() | st.booleans(),
+        metadata=st.none() | _jsons,
+    ),
     st.builds(e.ConversationEnd, reason=st.sampled_from(["archived", "destroyed"])),
     st.builds(e.SessionStart),
     st.builds(e.SessionEnd, duration_ms=_milliseconds),
@@ -183,6 +194,7 @@ def metas() -> st.SearchStrategy[e.Meta]:
         mode=st.none() | _modes,
         occurred_at=st.none()
         | st.integers(-100, 100).map(lambda seconds: START + timedelta(seconds=seconds)),
+        extra=st.none() | _jsons,
     )
 
 
