@@ -18,6 +18,7 @@ from agent_eventstore.artifacts import AsyncReadOutput, AsyncTools
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.journal_aio import AsyncJournal, finish
+from agent_eventstore.kept_json import kept_json
 from agent_eventstore.opening import IfExists, SessionMode
 from agent_eventstore.recovery import AGAIN_S, WAIT_S, IfBusy
 from agent_eventstore.resuming import ResumedRun, resume
@@ -28,6 +29,7 @@ from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import Appended, AsyncEventStore, new_id
 from eventstore.errors import ConversationInUse
 from eventstore.events import ConversationUpdate, Payload, RunNode, ToolPolicy
+from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import KEEPER, LEASE_S
@@ -61,10 +63,12 @@ class AsyncConversation(OpenConversation[AsyncJournal]):
         base_instructions: str | None = None,
         tool_policy: ToolPolicy | None = None,
         config: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
         session_mode: SessionMode = "interactive",
         session_config: dict[str, Any] | None = None,
         state_directory: str | Path | None = None,
         agent_id: str | None = None,
+        extra: dict[str, Any] | None = None,
         if_busy: IfBusy = "raise",
         lease_s: float = LEASE_S,
     ) -> Self:
@@ -82,10 +86,12 @@ class AsyncConversation(OpenConversation[AsyncJournal]):
             base_instructions=base_instructions,
             tool_policy=tool_policy,
             config=config,
+            metadata=metadata,
             session_mode=session_mode,
             session_config=session_config,
             state_directory=state_directory,
             agent_id=agent_id,
+            extra=extra,
             if_busy=if_busy,
             lease_s=lease_s,
         )
@@ -103,6 +109,7 @@ class AsyncConversation(OpenConversation[AsyncJournal]):
         session_config: dict[str, Any] | None = None,
         state_directory: str | Path | None = None,
         agent_id: str | None = None,
+        extra: dict[str, Any] | None = None,
         if_busy: IfBusy = "raise",
         lease_s: float = LEASE_S,
         wait_s: float = WAIT_S,
@@ -121,6 +128,7 @@ class AsyncConversation(OpenConversation[AsyncJournal]):
             session_config=session_config,
             state_directory=state_directory,
             agent_id=agent_id,
+            extra=extra,
             if_busy="raise" if if_busy == "wait" else if_busy,
             lease_s=lease_s,
         )
@@ -150,6 +158,7 @@ class AsyncConversation(OpenConversation[AsyncJournal]):
         session_config: dict[str, Any] | None = None,
         state_directory: str | Path | None = None,
         agent_id: str | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> Self:
         """Begin a conversation that goes on from another's turn; see `Conversation.fork`."""
         made = await asyncio.to_thread(
@@ -167,6 +176,7 @@ class AsyncConversation(OpenConversation[AsyncJournal]):
             session_config=session_config,
             state_directory=state_directory,
             agent_id=agent_id,
+            extra=extra,
         )
         return cls(store, made._session)
 
@@ -185,10 +195,13 @@ class AsyncConversation(OpenConversation[AsyncJournal]):
         run_id: str | None = None,
         workflow_id: str | None = None,
         tool_policy: ToolPolicy | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> AsyncTurn:
         """Return a turn to be entered around all that one input sets off."""
         message = message_of(said)
-        script = self._session.turn_script(run_id, workflow_id, tool_policy, actor, message_id)
+        script = self._session.turn_script(
+            run_id, workflow_id, tool_policy, actor, message_id, extra
+        )
         return AsyncTurn(self._journal, self._session, script, message)
 
     async def start_run(
@@ -224,6 +237,11 @@ class AsyncConversation(OpenConversation[AsyncJournal]):
     async def rename(self, title: str) -> None:
         """Change what lists of conversations show."""
         await self.append(ConversationUpdate(title=title))
+
+    async def set_metadata(self, metadata: dict[str, Any]) -> None:
+        """Set what lists show as ``metadata``; see `Conversation.set_metadata`."""
+        kept = kept_json(Metadata, "metadata", metadata)
+        await self.append(ConversationUpdate(metadata=kept))
 
     async def archive(self) -> None:
         """Put the conversation away; see `Conversation.archive`."""

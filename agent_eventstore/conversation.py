@@ -15,6 +15,7 @@ from typing import Any, Self
 from agent_eventstore.artifacts import ReadOutput, Tools
 from agent_eventstore.inputs import Said, message_of
 from agent_eventstore.journal import Journal
+from agent_eventstore.kept_json import kept_json
 from agent_eventstore.opening import (
     IfExists,
     Named,
@@ -32,6 +33,7 @@ from agent_eventstore.stops import left
 from agent_eventstore.turn import Turn
 from eventstore import Appended, EventStore, new_id
 from eventstore.events import ConversationUpdate, Payload, RunNode, ToolPolicy
+from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import KEEPER, LEASE_S
@@ -66,10 +68,12 @@ class Conversation(OpenConversation[Journal]):
         base_instructions: str | None = None,
         tool_policy: ToolPolicy | None = None,
         config: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
         session_mode: SessionMode = "interactive",
         session_config: dict[str, Any] | None = None,
         state_directory: str | Path | None = None,
         agent_id: str | None = None,
+        extra: dict[str, Any] | None = None,
         if_busy: IfBusy = "raise",
         lease_s: float = LEASE_S,
     ) -> Self:
@@ -89,24 +93,29 @@ class Conversation(OpenConversation[Journal]):
             base_instructions: The system part of later requests.
             tool_policy: Which tools it may use: requests declare no others, and no other runs.
             config: Whatever else the product wants to keep with it.
+            metadata: A JSON object that lists of conversations show, at most 16 KB.
             session_mode: ``once`` for a process that runs a single turn.
             session_config: Model, temperature, working directory, tools, tokenizer.
             state_directory: Where tool outputs that are not shown whole are written as files, in a
                 folder of the conversation's id.
             agent_id: Who writes, when several agents do.
+            extra: A JSON object that all events of the session keep, at most 2 KB, such as the
+                request's id; that of a turn adds to it.
             if_busy: As of `open`, where that is what it comes to.
             lease_s: As of `open`.
 
         Raises:
             ConversationExists: There is a conversation of this id or key already.
             OwnerMismatch: There is one, which belongs to another tenant or user.
-            InvalidEvent: The key is a UUID, or stands beside an id; or a name cannot be kept.
+            InvalidEvent: The key is a UUID, or stands beside an id; or a name, the metadata or
+                ``extra`` cannot be kept.
         """
         writing = Writing(
             mode=session_mode,
             config=session_config,
             state_directory=state_directory,
             agent_id=agent_id,
+            extra=extra,
             if_busy=if_busy,
             lease_s=lease_s,
         )
@@ -120,6 +129,7 @@ class Conversation(OpenConversation[Journal]):
             base_instructions=base_instructions,
             tool_policy=tool_policy,
             config=config,
+            metadata=metadata,
         )
         return cls(session)
 
@@ -135,6 +145,7 @@ class Conversation(OpenConversation[Journal]):
         session_config: dict[str, Any] | None = None,
         state_directory: str | Path | None = None,
         agent_id: str | None = None,
+        extra: dict[str, Any] | None = None,
         if_busy: IfBusy = "raise",
         lease_s: float = LEASE_S,
         wait_s: float = WAIT_S,
@@ -153,6 +164,7 @@ class Conversation(OpenConversation[Journal]):
             session_config: As of `start`.
             state_directory: As of `start`.
             agent_id: As of `start`.
+            extra: As of `start`.
             if_busy: What to do while another session has it open and its process lives: ``raise``,
                 ``wait`` until it is closed, or ``take_over``: fence it, and seal what it has open.
             lease_s: For how many seconds this session counts as alive without a sign of life; a
@@ -170,6 +182,7 @@ class Conversation(OpenConversation[Journal]):
             config=session_config,
             state_directory=state_directory,
             agent_id=agent_id,
+            extra=extra,
             if_busy=if_busy,
             lease_s=lease_s,
             wait_s=wait_s,
@@ -193,6 +206,7 @@ class Conversation(OpenConversation[Journal]):
         session_config: dict[str, Any] | None = None,
         state_directory: str | Path | None = None,
         agent_id: str | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> Self:
         """Begin a conversation that goes on from another's turn, and its first session.
 
@@ -215,6 +229,7 @@ class Conversation(OpenConversation[Journal]):
             session_config: Model, temperature, working directory, tools, tokenizer.
             state_directory: Where its own tool outputs are written as files.
             agent_id: Who writes, when several agents do.
+            extra: As of `start`.
 
         Raises:
             ConversationNotFound: There is no such source.
@@ -231,6 +246,7 @@ class Conversation(OpenConversation[Journal]):
                 config=session_config,
                 state_directory=state_directory,
                 agent_id=agent_id,
+                extra=extra,
             ),
             before=before,
             title=title,
@@ -252,6 +268,7 @@ class Conversation(OpenConversation[Journal]):
         run_id: str | None = None,
         workflow_id: str | None = None,
         tool_policy: ToolPolicy | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> Turn:
         """Return a turn to be entered around all that one input sets off.
 
@@ -265,13 +282,17 @@ class Conversation(OpenConversation[Journal]):
             workflow_id: The workflow of that run.
             tool_policy: Which tools it may use, for instance those of its agent: merged with the
                 conversation's policy, so that it can only take away.
+            extra: A JSON object that all events of the turn keep beside the session's, both
+                together at most 2 KB.
 
         Raises:
             InvalidEvent: The input is none, or one of its parts is of no known shape; or actor or
-                message id is no text, is empty or too long.
+                message id is no text, is empty or too long; or ``extra`` is.
         """
         message = message_of(said)  # ahead of the number: a refused input uses up none
-        script = self._session.turn_script(run_id, workflow_id, tool_policy, actor, message_id)
+        script = self._session.turn_script(
+            run_id, workflow_id, tool_policy, actor, message_id, extra
+        )
         return Turn(self._journal, self._session, script, message)
 
     def start_run(
@@ -323,6 +344,15 @@ class Conversation(OpenConversation[Journal]):
     def rename(self, title: str) -> None:
         """Change what lists of conversations show."""
         self.append(ConversationUpdate(title=title))
+
+    def set_metadata(self, metadata: dict[str, Any]) -> None:
+        """Set what lists of conversations show as ``metadata``, in the place of what was there.
+
+        Raises:
+            InvalidEvent: It is no JSON object of at most 16 KB.
+        """
+        kept = kept_json(Metadata, "metadata", metadata)
+        self.append(ConversationUpdate(metadata=kept))
 
     def archive(self) -> None:
         """Put the conversation away: lists show it as ``archived``; it can be gone on with."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from agent_eventstore.fork_point import fork_point
 from agent_eventstore.journal import Journal
+from agent_eventstore.kept_json import with_extra
 from agent_eventstore.recovery import (
     WAIT_S,
     IfBusy,
@@ -77,6 +78,7 @@ class Writing:
     config: dict[str, Any] | None = None
     state_directory: str | Path | None = None
     agent_id: str | None = None
+    extra: dict[str, Any] | None = None
     if_busy: IfBusy = "raise"
     lease_s: float = LEASE_S
     wait_s: float = WAIT_S
@@ -88,7 +90,8 @@ class Writing:
 
     def meta(self, mode: Mode | None, session_id: str | None = None) -> Meta:
         """Return the metadata of the session's events, in a mode of the conversation."""
-        return Meta(session_id=session_id or str(new_id()), mode=mode, agent_id=self.agent_id)
+        own = Meta(session_id=session_id or str(new_id()), mode=mode, agent_id=self.agent_id)
+        return with_extra(own, self.extra)
 
     def first(self, meta: Meta) -> NewEvent:
         """Return the event with which the session begins."""
@@ -106,6 +109,7 @@ def started(
     base_instructions: str | None,
     tool_policy: ToolPolicy | None,
     config: dict[str, Any] | None,
+    metadata: dict[str, Any] | None,
 ) -> Session:
     """Begin a conversation and its first session; see `Conversation.start`."""
     owner = named.owner
@@ -119,6 +123,7 @@ def started(
         base_instructions=base_instructions,
         tool_policy=tool_policy,
         config=config or {},
+        metadata=metadata,
     )
     events.append(writing.first(meta))
     try:
@@ -153,6 +158,7 @@ def opened(
     """Open a conversation for writing; see `Conversation.open`."""
     stream = store.stream(conversation_id, tenant_id=tenant_id, user_id=user_id)
     session_id, state = str(new_id()), writing.files
+    writing.meta(None)  # refuses what cannot be kept, ahead of any change
     epoch = claimed(store, stream, session_id, writing.if_busy, writing.lease_s, writing.wait_s)
     try:
         views = Views(store)

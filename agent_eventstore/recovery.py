@@ -66,6 +66,7 @@ def first_events(
     base_instructions: str | None,
     tool_policy: ToolPolicy | None,
     config: dict[str, Any],
+    metadata: dict[str, Any] | None,
 ) -> list[NewEvent]:
     """Return the events with which a conversation begins."""
     start = ConversationStart(
@@ -74,6 +75,7 @@ def first_events(
         base_instructions=base_instructions,
         tool_policy=tool_policy,
         config=config,
+        metadata=metadata,
     )
     return [NewEvent(start, new_id(), meta)]
 

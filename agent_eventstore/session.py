@@ -10,13 +10,14 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from agent_eventstore.artifacts import ToolOutputs, read_alias
 from agent_eventstore.errors import TurnStillOpen
 from agent_eventstore.journal import Journal
 from agent_eventstore.journal_aio import AsyncJournal
+from agent_eventstore.kept_json import with_extra
 from agent_eventstore.machines import Answers, TurnScript, add_usage
 from agent_eventstore.machines.answers import milliseconds
 from agent_eventstore.machines.runs import RunScript
@@ -114,8 +115,10 @@ class Session:
         tool_policy: ToolPolicy | None = None,
         actor: str | None = None,
         message_id: str | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> TurnScript:
         """Return the script of the next turn."""
+        own = with_extra(self.meta, extra)
         for name, value in (("actor", actor), ("message_id", message_id)):
             if len(to_owner(name, value) or "") > LONGEST_NAME:
                 raise InvalidEvent(f"{name} has at most {LONGEST_NAME} characters")
@@ -124,7 +127,7 @@ class Session:
         where = {"turn": number, "run_id": run_id, "workflow_id": workflow_id}
         if run_id is not None:
             where["mode"] = "run"
-        meta = self.meta.model_copy(update=where)
+        meta = own.model_copy(update=where)
         started = time.monotonic()
         policy = tool_policy if self._tool_policy is None else self._tool_policy.merge(tool_policy)
         script = TurnScript(meta, started, policy, systems=self._systems, answers=self.answers)

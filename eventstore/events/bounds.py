@@ -267,7 +267,7 @@ def _small(most: int) -> _Fit:
         if size <= most:
             return kept
         told(Excess(path, f"has {size:,} bytes of JSON", f"{most:,} bytes"))
-        return {}
+        return None
 
     return fit
 
