@@ -25,7 +25,7 @@ from eventstore.events import BlobRef, ToolResult
 from eventstore.events.codec import dumps, encode
 from eventstore.events.records import EventData
 from eventstore.sealing import SEALED, SealingKey
-from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of, keys_of
+from eventstore.sql.backend import AnyConnection, Backend, Statement, backend_of, cursor, keys_of
 
 __all__ = [
     "MOST_BYTES",
@@ -125,11 +125,11 @@ def externalise(data: EventData, text: str, threshold: int) -> tuple[EventData, 
 
 def store_blob(connection: AnyConnection, conversation_id: UUID, blob: Blob) -> None:
     """Keep a blob, in the caller's transaction; storing the same bytes again changes nothing."""
-    dialect = dialect_of(connection)
+    backend = backend_of(connection)
     cursor(connection).execute(
-        _INSERT.on(dialect),
+        _INSERT.on(backend),
         {
-            "conversation_id": dialect.from_id(conversation_id),
+            "conversation_id": backend.from_id(conversation_id),
             "digest": blob.digest,
             "size_bytes": blob.size_bytes,
             "compression": blob.compression,
@@ -158,7 +158,7 @@ def read_blob(
     # A driver raises its own error for text that a column cannot hold.
     if _DIGEST.fullmatch(digest):
         key = key or _current_key(connection, conversation_id)
-        found = _fetch(cursor(connection), dialect_of(connection), conversation_id, digest, key)
+        found = _fetch(cursor(connection), backend_of(connection), conversation_id, digest, key)
     if found is None:
         raise BlobNotFound(conversation_id, digest)
     return found
@@ -168,20 +168,20 @@ def _current_key(connection: AnyConnection, conversation_id: UUID) -> SealingKey
     keys = keys_of(connection)
     if keys is None:
         return None
-    dialect, cur = dialect_of(connection), cursor(connection)
-    cur.execute(_KEY_ID.on(dialect), {"conversation_id": dialect.from_id(conversation_id)})
+    backend, cur = backend_of(connection), cursor(connection)
+    cur.execute(_KEY_ID.on(backend), {"conversation_id": backend.from_id(conversation_id)})
     row = cur.fetchone()
     return None if row is None or row[0] is None else keys.find(conversation_id, row[0])
 
 
 def resolve(
-    cur: Any, dialect: Dialect, conversation_id: UUID, text: str, key: SealingKey | None = None
+    cur: Any, backend: Backend, conversation_id: UUID, text: str, key: SealingKey | None = None
 ) -> str:
     """Return a payload's JSON text, fetched from its blob if the row holds a stub."""
     stub = stub_of(text)
     if stub is None:
         return text
-    found = _fetch(cur, dialect, conversation_id, stub.digest, key)
+    found = _fetch(cur, backend, conversation_id, stub.digest, key)
     if found is None:
         raise BlobNotFound(conversation_id, stub.digest)
     return found.decode()
@@ -195,13 +195,13 @@ def stub_of(text: str) -> BlobRef | None:
 
 
 def _fetch(
-    cur: Any, dialect: Dialect, conversation_id: UUID, digest: str, key: SealingKey | None
+    cur: Any, backend: Backend, conversation_id: UUID, digest: str, key: SealingKey | None
 ) -> bytes | None:
     row = None
     # Under its own digest it stands if it was kept before the conversation had a key.
     for name in (digest,) if key is None else (key.name_of(digest), digest):
-        wanted = {"conversation_id": dialect.from_id(conversation_id), "digest": name}
-        cur.execute(_SELECT.on(dialect), wanted)
+        wanted = {"conversation_id": backend.from_id(conversation_id), "digest": name}
+        cur.execute(_SELECT.on(backend), wanted)
         row = cur.fetchone()
         if row is not None:
             break

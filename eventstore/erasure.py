@@ -31,7 +31,7 @@ from eventstore.quoting import Outdated, Survey, copies_in, ranges, survey, told
 from eventstore.retired_keys import retire
 from eventstore.sealing import DATA, SEALED, Keyring, key_of, opened
 from eventstore.sql.append import append
-from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of, keys_of
+from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor, keys_of
 from eventstore.sql.lineage import descendants, fork_point
 from eventstore.sql.migrate import schema_stays
 from eventstore.sql.requests import ANY, Append, prepare
@@ -52,10 +52,7 @@ __all__ = [
 
 _ATTEMPTS = 3  # in which others may come between looking and erasing
 _DIGEST = re.compile("[0-9a-f]{64}")
-_ERASURES = Statement(
-    "SELECT count(*) FROM erasures WHERE conversation_id IN (SELECT value FROM json_each(:ids))",
-    "SELECT count(*) FROM erasures WHERE conversation_id = ANY(:ids)",
-)
+_ERASURES = Statement("SELECT count(*) FROM erasures WHERE conversation_id = ANY(:ids)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +84,15 @@ def erasure_lock(connection: AnyConnection, *conversations: UUID, exclusive: boo
     Without it a projection could write, after the erasure, what it had read before. SQLite needs
     none: it has one writer at a time.
     """
-    if dialect_of(connection).is_sqlite:
-        return
-    function = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
-    run = cursor(connection)
-    run.execute(
-        # By the table's own number too: stores in two schemas do not wait for each other.
-        f"SELECT {function}(hashtextextended(key, 'erasures'::regclass::oid::bigint)) "  # noqa: S608 - one of two names
-        "FROM unnest(%s::text[]) AS key",
-        [[str(conversation_id) for conversation_id in conversations]],
-    )
-    run.close()
+    keys = [str(conversation_id) for conversation_id in conversations]
+    backend_of(connection).lock(connection, "erasures", keys, exclusive=exclusive)
 
 
 def erasure_count(connection: AnyConnection, conversations: Sequence[UUID]) -> int:
     """Return how often any of these was erased: the same as before, if nothing is gone since."""
-    dialect, run = dialect_of(connection), cursor(connection)
-    ids = [dialect.from_id(conversation_id) for conversation_id in conversations]
-    run.execute(_ERASURES.on(dialect), {"ids": dialect.array(ids)})
+    backend, run = backend_of(connection), cursor(connection)
+    ids = [backend.from_id(conversation_id) for conversation_id in conversations]
+    run.execute(_ERASURES.on(backend), {"ids": backend.array(ids)})
     [(found,)] = run.fetchall()
     run.close()
     return int(found)

@@ -20,7 +20,6 @@ from eventstore.ids import StreamId
 from eventstore.integrity import Verification
 from eventstore.owners import Owned, Owner, Owners
 from eventstore.sql import feed, streams
-from eventstore.sql.driver import transaction
 from eventstore.sql.failures import translated
 from eventstore.sql.lineage import lineage
 from eventstore.sql.read import END, read_page
@@ -91,7 +90,7 @@ class EventReader(Transactions):
         upper, left = END if before is None else before, limit
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
-            with translated(self.url), transaction(self._at_hand, write=False) as connection:
+            with translated(self.url), self._at_hand.transaction() as connection:
                 page = read_page(
                     connection, stream, after=after, before=upper, backward=backward, limit=size
                 )
@@ -119,7 +118,7 @@ class EventReader(Transactions):
             OwnerMismatch: The store is bound to one owner.
         """
         self._owners.everything("read_all")
-        with translated(self.url), transaction(self._at_hand, write=False) as connection:
+        with translated(self.url), self._at_hand.transaction() as connection:
             return feed.read_feed(connection, after, limit)
 
     def get(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> StreamInfo:

@@ -19,7 +19,6 @@ from eventstore.redaction import Redactor
 from eventstore.sealing import Keyring
 from eventstore.sql.appending import Appending
 from eventstore.sql.conversation_fork import fork, locate
-from eventstore.sql.driver import transaction
 from eventstore.sql.failures import translated
 from eventstore.sql.requests import (
     ANY,
@@ -149,7 +148,7 @@ class EventWriter(EventReader):
         parent = self.stream(source, tenant_id=tenant_id, user_id=user_id)
         named_as = new_id() if conversation_id is None else conversation_id
         whose = self.whose(tenant_id, user_id)
-        begun = transaction(self._at_hand, write=True)
+        begun = self._at_hand.transaction(write=True)
         with translated(self.url), begun as connection:
             point = locate(connection, parent, before, whose.tenant_id, whose.user_id)
             stream, _ = named(named_as, point.tenant_id)

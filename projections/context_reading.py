@@ -28,7 +28,7 @@ from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.events import ToolPolicy
 from eventstore.events.values import Mode
-from eventstore.sql.dialect import AnyConnection
+from eventstore.sql.backend import AnyConnection
 from projections.context import (
     CONTEXT,
     ContextSettings,

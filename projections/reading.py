@@ -23,7 +23,7 @@ from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import ConversationNotFound, DatabaseBusy
 from eventstore.log import get_logger
 from eventstore.owners import ANYBODY, Owner
-from eventstore.sql.dialect import AnyConnection, DriverConnection
+from eventstore.sql.backend import AnyConnection, DriverConnection
 from eventstore.sql.failures import lacks_connection
 from eventstore.sql.streams import get_stream
 from projections.engine import heads

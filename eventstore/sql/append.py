@@ -1,17 +1,8 @@
-"""Appending to one stream, the plain way, or on from a head that the store remembers.
-
-The short way to append: from the heads that a store remembers, many streams at once.
-
-What the database would be asked first is taken from memory: an append that would go on from the
-remembered head is written at once, and the database refuses it if the stream has moved. Everything
-else comes back undone: unknown streams, conflicts, fenced writers, retries, large payloads. Those
-go the plain way (`eventstore.sql.append`), which finds out what is the matter.
-
-Append, the plain way: lock the stream's row, check what the writer expects, insert.
+"""Append, the plain way: lock the stream's row, check what the writer expects, insert.
 
 Everything happens in the caller's transaction. An error is raised before anything is written, so
-a failed append leaves nothing behind, whoever owns the transaction. `eventstore.sql.append` is the
-short way for streams whose heads are remembered; what it cannot do is done here.
+a failed append leaves nothing behind, whoever owns the transaction. `eventstore.sql.appending` has
+the short way for streams whose heads are remembered; what it cannot do is done here.
 """
 
 from __future__ import annotations
@@ -34,120 +25,27 @@ from eventstore.errors import (
 from eventstore.events import Erasure
 from eventstore.integrity import chain_start
 from eventstore.sealing import SealingKey
-from eventstore.sql.advance import Head, Step, advance
-from eventstore.sql.dialect import (
+from eventstore.sql.backend import (
     AnyConnection,
-    Dialect,
+    Backend,
     Statement,
+    backend_of,
     cursor,
-    dialect_of,
-    for_psycopg,
     text_in,
     text_out,
 )
 from eventstore.sql.read import chain_at, read_page
 from eventstore.sql.requests import ANY, NO_STREAM, Anchor, Append, Appended
+from eventstore.sql.steps import Head, Heads, Step
 
-__all__ = ["Group", "Heads", "append", "is_locked", "remember"]
-
-
-Heads = dict[int, Head]
-"""Heads as a store saw them last, by the number that a stream's UUID is; guesses, all of them."""
-
-_MOST_HEADS = 8192
-
-
-class Group:
-    """Appends, chained to remembered heads where that is possible.
-
-    Appends to one stream keep their order: once one of them has to go the plain way, those after
-    it do as well.
-    """
-
-    def __init__(self, requests: Sequence[Append], heads: Heads, now: datetime) -> None:
-        self._heads = heads
-        self._steps: dict[int, Step] = {}
-        self._places: list[tuple[Step, slice] | None] = []
-        plain: set[int] = set()
-        for request in requests:
-            stream = request.conversation_id.int
-            step = self._steps.get(stream)
-            if step is None and (known := heads.get(stream)) is not None:
-                step = Step(request.conversation_id, known, now)
-            if step is None or stream in plain or not _may_follow(request, step.head):
-                plain.add(stream)
-                self._places.append(None)
-                continue
-            self._steps[stream] = step
-            self._places.append((step, step.add(request)))
-
-    def __bool__(self) -> bool:
-        """Whether any append can go the short way."""
-        return bool(self._steps)
-
-    def write(self, connection: AnyConnection, *, wait: bool = True) -> list[Appended | None]:
-        """Write what can be written, and return None in the place of all else.
-
-        On PostgreSQL it is one statement, so that it needs no transaction around it. An event id
-        that is already in its stream shows as the driver's integrity error. Of several streams
-        those that somebody has locked are left out; a single one is waited for, if ``wait``.
-        """
-        steps = list(self._steps.values())
-        advance(cursor(connection), dialect_of(connection), steps, wait=wait)
-        for stream, step in self._steps.items():
-            if step.positions is None:
-                self._heads.pop(stream, None)
-            else:
-                remember(self._heads, step)
-        return [
-            None if place is None or place[0].positions is None else place[0].appended(place[1])
-            for place in self._places
-        ]
-
-
-def remember(heads: Heads, step: Step) -> None:
-    """Keep the head that a step has reached."""
-    if len(heads) >= _MOST_HEADS:
-        heads.clear()
-    heads[step.conversation_id.int] = step.head
-
-
-def _may_follow(request: Append, head: Head) -> bool:
-    return (
-        (request.expected is ANY or request.expected == head.version)
-        and (request.writer_epoch is None or request.writer_epoch == head.epoch)
-        and (request.tenant_id is None or request.tenant_id == head.tenant_id)
-        and (request.user_id is None or request.user_id == head.user_id)
-        and not request.has_blobs
-        and request.key is head.key
-        and (request.anchor is None or _descends(head, request.anchor))
-    )
-
-
-def _descends(head: Head, anchor: Anchor) -> bool:
-    # The database compares the head's chain, which covers all that came before it.
-    return anchor.line is head.line or anchor.chain == head.chain
+__all__ = ["append"]
 
 
 # `FOR UPDATE` serialises the writers of one stream; SQLite's writer holds the only lock there is.
 _LOCK = Statement(
     """
     SELECT version, chain, writer_epoch, tenant_id, user_id, key_id FROM conversations
-    WHERE conversation_id = :conversation_id
-    """,
-    """
-    SELECT version, chain, writer_epoch, tenant_id, user_id, key_id FROM conversations
     WHERE conversation_id = :conversation_id FOR UPDATE
-    """,
-)
-_TAKE_LOCK = for_psycopg(
-    """
-    WITH taken AS (
-        SELECT 1 FROM conversations WHERE conversation_id = :conversation_id
-        FOR UPDATE SKIP LOCKED
-    )
-    SELECT NOT EXISTS (SELECT FROM taken)
-        AND EXISTS (SELECT FROM conversations WHERE conversation_id = :conversation_id)
     """
 )
 _CREATE = Statement(
@@ -166,7 +64,10 @@ _FIND_IDS = "SELECT event_id, version FROM events WHERE conversation_id = {} AND
 
 
 def append(
-    connection: AnyConnection, request: Append, now: datetime, heads: Heads | None = None
+    connection: AnyConnection,
+    request: Append,
+    now: datetime,
+    heads: Heads | None = None,
 ) -> Appended:
     """Append to one stream, in the caller's transaction; ``heads`` are told where it ended.
 
@@ -179,41 +80,30 @@ def append(
         ConversationDamaged: The stream's row holds what no append has written.
         KeyUnavailable: The stream is sealed, and its key is not to be had.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
+    backend, cur = backend_of(connection), cursor(connection)
     stream = str(request.conversation_id)
-    head, key_id = _lock(cur, dialect, stream)
+    head, key_id = _lock(cur, backend, stream)
     outcome = _check(connection, request, head)
     if outcome is None and head is None:
-        head, key_id = _create(cur, dialect, request, stream, now)
+        head, key_id = _create(cur, backend, request, stream, now)
         # Another writer may have created the stream since we looked; then its head counts.
         outcome = _check(connection, request, head)
     if outcome is not None:
         return outcome
     assert head is not None  # noqa: S101 - created above, by us or by somebody else
-    head.key = _seal(cur, dialect, request, key_id)
+    head.key = _seal(cur, backend, request, key_id)
     for event in request.events:
         if event.blob is not None:
             store_blob(connection, request.conversation_id, event.blob)
     step = Step(request.conversation_id, head, now)
     places = step.add(request)
-    advance(cur, dialect, [step])
+    backend.advance(cur, [step])
     if heads is not None:
-        remember(heads, step)
+        heads.reach(step)
     return step.appended(places)
 
 
-def is_locked(connection: AnyConnection, conversation_id: UUID) -> bool:
-    """Whether somebody else writes to a stream now; if not, its row is locked, without waiting.
-
-    On SQLite nobody else writes while the caller's transaction does.
-    """
-    if dialect_of(connection).is_sqlite:
-        return False
-    run = cursor(connection)
-    return bool(run.execute(_TAKE_LOCK, {"conversation_id": conversation_id}).fetchone()[0])
-
-
-def _seal(cur: Any, dialect: Dialect, request: Append, key_id: str | None) -> SealingKey | None:
+def _seal(cur: Any, backend: Backend, request: Append, key_id: str | None) -> SealingKey | None:
     """Have the events sealed with the key that the stream has now, while its row is locked.
 
     It may have got another one, by an erasure, since the request was made ready.
@@ -229,14 +119,14 @@ def _seal(cur: Any, dialect: Dialect, request: Append, key_id: str | None) -> Se
     if key is None:  # also where it was destroyed since the backup that this database comes from
         key = keys.create(conversation_id)
         changed = {"key_id": key.key_id, "conversation_id": str(conversation_id)}
-        cur.execute(_SET_KEY.on(dialect), changed)
+        cur.execute(_SET_KEY.on(backend), changed)
     if request.key is not key:
         request.seal(key)
     return key
 
 
-def _lock(cur: Any, dialect: Dialect, stream: str) -> tuple[Head | None, str | None]:
-    cur.execute(_LOCK.on(dialect), {"conversation_id": stream})
+def _lock(cur: Any, backend: Backend, stream: str) -> tuple[Head | None, str | None]:
+    cur.execute(_LOCK.on(backend), {"conversation_id": stream})
     row = cur.fetchone()
     if row is None:
         return None, None
@@ -256,11 +146,11 @@ def _lock(cur: Any, dialect: Dialect, stream: str) -> tuple[Head | None, str | N
 
 
 def _create(
-    cur: Any, dialect: Dialect, request: Append, stream: str, now: datetime
+    cur: Any, backend: Backend, request: Append, stream: str, now: datetime
 ) -> tuple[Head | None, str | None]:
     parent_id, parent_version = request.parent or (None, None)
     cur.execute(
-        _CREATE.on(dialect),
+        _CREATE.on(backend),
         {
             "conversation_id": stream,
             "chain": chain_start(
@@ -273,13 +163,13 @@ def _create(
             ),
             "tenant_id": text_in(request.tenant_id),
             "user_id": text_in(request.user_id),
-            "now": dialect.from_time(now),
-            "parent_conversation_id": None if parent_id is None else dialect.from_id(parent_id),
+            "now": backend.from_time(now),
+            "parent_conversation_id": None if parent_id is None else backend.from_id(parent_id),
             "parent_version": parent_version,
             "key": text_in(request.stream_key),
         },
     )
-    return _lock(cur, dialect, stream)
+    return _lock(cur, backend, stream)
 
 
 def _check(connection: AnyConnection, request: Append, head: Head | None) -> Appended | None:
@@ -348,12 +238,12 @@ def _repeated(connection: AnyConnection, request: Append) -> Appended | None:
 
 
 def _find(connection: AnyConnection, conversation_id: UUID, ids: Sequence[UUID]) -> dict[UUID, int]:
-    dialect, cur = dialect_of(connection), cursor(connection)
-    mark = dialect.mark
+    backend, cur = backend_of(connection), cursor(connection)
+    mark = backend.mark
     found: dict[UUID, int] = {}
     for start in range(0, len(ids), 500):
         part = ids[start : start + 500]
         sql = _FIND_IDS.format(mark, ", ".join([mark] * len(part)))
-        cur.execute(sql, [dialect.from_id(key) for key in (conversation_id, *part)])
-        found.update((dialect.to_id(row[0]), row[1]) for row in cur.fetchall())
+        cur.execute(sql, [backend.from_id(key) for key in (conversation_id, *part)])
+        found.update((backend.to_id(row[0]), row[1]) for row in cur.fetchall())
     return found

@@ -1,5 +1,11 @@
 """A store's appends, in transactions of their own: the short way where it can be, else the plain.
 
+The short way goes on from the heads that the store remembers, many streams at once. What the
+database would be asked first is taken from memory: an append that would go on from the remembered
+head is written at once, and the database refuses it if the stream has moved. Everything else comes
+back undone: unknown streams, conflicts, fenced writers, retries, large payloads. Those go the plain
+way (`eventstore.sql.append`), which finds out what is the matter.
+
 Here it is decided what an error means for the other appends of its group: what one of them is
 refused, the others do not notice.
 """
@@ -7,20 +13,21 @@ refused, the others do not notice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
 from eventstore.errors import CannotConnect, DatabaseBusy, EventStoreError, StoreUnavailable
 from eventstore.events.base import Clock
 from eventstore.log import get_logger
 from eventstore.sealing import SealingKey
-from eventstore.sql.append import Group, Heads, append, is_locked
+from eventstore.sql.append import append
 from eventstore.sql.at_hand import AtHand
-from eventstore.sql.dialect import DriverConnection
-from eventstore.sql.driver import statement, transaction
+from eventstore.sql.backend import AnyConnection, DriverConnection, backend_of, cursor
 from eventstore.sql.failures import lacks_connection, translated
-from eventstore.sql.requests import Append, Appended
+from eventstore.sql.requests import ANY, Anchor, Append, Appended
+from eventstore.sql.steps import Head, Heads, Step
 
-__all__ = ["Appending"]
+__all__ = ["Appending", "Group"]
 
 _log = get_logger("eventstore")
 _MOMENT_MS = 100
@@ -36,7 +43,7 @@ class Appending:
         self._url = url
         self._clock = clock
         self._at_hand = at_hand
-        self._heads: Heads = {}
+        self._heads = Heads()
 
     def run(self, requests: Sequence[Append], *, wait: bool = True) -> list[Appended | Exception]:
         """Run appends, and return what came of each at its place, once all of it is durable.
@@ -76,7 +83,7 @@ class Appending:
             group = Group(requests, self._heads, self._clock())
             if group:
                 patience_ms = self._patience_ms(wait)
-                begun = statement(self._at_hand, patience_ms=patience_ms)
+                begun = self._at_hand.statement(patience_ms=patience_ms)
                 with translated(self._url), begun as connection:
                     return [*group.write(connection, wait=wait)]
         except StoreUnavailable as error:
@@ -93,7 +100,7 @@ class Appending:
     ) -> list[Appended | Exception]:
         """Append in one transaction, each stream's row locked first; if that fails, in many."""
         patience_ms = self._patience_ms(wait)
-        begun = transaction(self._at_hand, write=True, patience_ms=patience_ms)
+        begun = self._at_hand.transaction(write=True, patience_ms=patience_ms)
         try:
             with translated(self._url), begun as connection:
                 return [self._append(connection, request, busy, wait) for request in requests]
@@ -104,13 +111,13 @@ class Appending:
 
     def _patience_ms(self, wait: bool) -> int | None:
         """Return how long SQLite's lock is waited for, if less long than usually."""
-        return None if wait or not self._at_hand.dialect.is_sqlite else _MOMENT_MS
+        return None if wait or not self._at_hand.backend.locks_all else _MOMENT_MS
 
     def _concerns_all(self, error: Exception) -> bool:
         """Whether each append of a group would meet the same by itself, having waited as long."""
         if isinstance(error, DatabaseBusy):
             # SQLite's lock is for the whole database; on PostgreSQL one stream may be locked.
-            return self._at_hand.dialect.is_sqlite or lacks_connection(error)
+            return self._at_hand.backend.locks_all or lacks_connection(error)
         return isinstance(error, CannotConnect)
 
     def _append(
@@ -118,10 +125,76 @@ class Appending:
     ) -> Appended | Exception:
         stream = request.conversation_id
         try:
-            if not wait and (stream in busy or is_locked(connection, stream)):
+            locked = connection.backend.is_locked
+            if not wait and (stream in busy or locked(cursor(connection), stream)):
                 busy.add(stream)
                 raise DatabaseBusy(self._url, f"conversation {stream} is being written: try again")
             return append(connection, request, self._clock(), self._heads)
         except EventStoreError as error:
             # Raised before anything was written, so the others of the group are not touched.
             return error
+
+
+class Group:
+    """Appends, chained to remembered heads where that is possible.
+
+    Appends to one stream keep their order: once one of them has to go the plain way, those after
+    it do as well.
+    """
+
+    def __init__(self, requests: Sequence[Append], heads: Heads, now: datetime) -> None:
+        self._heads = heads
+        self._steps: dict[int, Step] = {}
+        self._places: list[tuple[Step, slice] | None] = []
+        plain: set[int] = set()
+        for request in requests:
+            stream = request.conversation_id.int
+            step = self._steps.get(stream)
+            if step is None and (known := heads.get(stream)) is not None:
+                step = Step(request.conversation_id, known, now)
+            if step is None or stream in plain or not _may_follow(request, step.head):
+                plain.add(stream)
+                self._places.append(None)
+                continue
+            self._steps[stream] = step
+            self._places.append((step, step.add(request)))
+
+    def __bool__(self) -> bool:
+        """Whether any append can go the short way."""
+        return bool(self._steps)
+
+    def write(self, connection: AnyConnection, *, wait: bool = True) -> list[Appended | None]:
+        """Write what can be written, and return None in the place of all else.
+
+        On PostgreSQL it is one statement, so that it needs no transaction around it. An event id
+        that is already in its stream shows as the driver's integrity error. Of several streams
+        those that somebody has locked are left out; a single one is waited for, if ``wait``.
+        """
+        steps = list(self._steps.values())
+        backend_of(connection).advance(cursor(connection), steps, wait=wait)
+        for stream, step in self._steps.items():
+            if step.positions is None:
+                self._heads.pop(stream, None)
+            else:
+                self._heads.reach(step)
+        return [
+            None if place is None or place[0].positions is None else place[0].appended(place[1])
+            for place in self._places
+        ]
+
+
+def _may_follow(request: Append, head: Head) -> bool:
+    return (
+        (request.expected is ANY or request.expected == head.version)
+        and (request.writer_epoch is None or request.writer_epoch == head.epoch)
+        and (request.tenant_id is None or request.tenant_id == head.tenant_id)
+        and (request.user_id is None or request.user_id == head.user_id)
+        and not request.has_blobs
+        and request.key is head.key
+        and (request.anchor is None or _descends(head, request.anchor))
+    )
+
+
+def _descends(head: Head, anchor: Anchor) -> bool:
+    # The database compares the head's chain, which covers all that came before it.
+    return anchor.line is head.line or anchor.chain == head.chain

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakSet
 
@@ -17,7 +18,7 @@ from sqlalchemy.pool import QueuePool
 
 from eventstore.forks import at_fork
 from eventstore.sealing import OPTION, Keyring
-from eventstore.sql.dialect import dialect_named
+from eventstore.sql.backend import DriverConnection, backend_named
 from eventstore.sql.sessions import USER, Opened
 
 __all__ = ["TURN_S", "AtHand"]
@@ -25,19 +26,19 @@ __all__ = ["TURN_S", "AtHand"]
 TURN_S = 1.0
 """How long a thread waits for its turn to write to SQLite, in seconds."""
 
-_FRESH_S = 1.0
-
 
 class AtHand:
     """A store's connections for `transaction`: taken from the pool, and kept for a while.
 
     Safe to share between threads. A connection of a server that has rested for longer than a
     second goes back to the pool, which tests it before it hands it out again.
+
+    Same settings and same isolation as SQLAlchemy's, without its connection object.
     """
 
     def __init__(self, engine: Engine, keep: int) -> None:
         self.engine = engine
-        self.dialect = dialect_named(engine.dialect.name)
+        self.backend = backend_named(engine.dialect.name)
         self.keys: Keyring | None = engine.get_execution_options().get(OPTION)
         self._keep = keep
         self._idle: deque[tuple[Any, float]] = deque()
@@ -53,6 +54,31 @@ class AtHand:
         """``inside`` has the transactions that this thread is in, on SQLite."""
         self._held = False
 
+    def transaction(
+        self,
+        *,
+        write: bool = False,
+        durable: bool = True,
+        snapshot: bool = False,
+        pipelined: bool = False,
+        patience_ms: int | None = None,
+    ) -> AbstractContextManager[DriverConnection]:
+        """Return a context manager: a connection in a transaction, see `Backend.transaction`."""
+        return self.backend.transaction(
+            self,
+            write=write,
+            durable=durable,
+            snapshot=snapshot,
+            pipelined=pipelined,
+            patience_ms=patience_ms,
+        )
+
+    def statement(
+        self, *, patience_ms: int | None = None
+    ) -> AbstractContextManager[DriverConnection]:
+        """Return a durable `transaction` for a single statement that writes."""
+        return self.backend.statement(self, patience_ms=patience_ms)
+
     def take(self) -> Any:
         """Return a pooled connection."""
         while self._idle:
@@ -62,7 +88,7 @@ class AtHand:
                 break
             if self._opened.is_parents:
                 self._in_child()
-            elif self.dialect.is_sqlite or time.monotonic() - since < _FRESH_S:
+            elif time.monotonic() - since < self.backend.fresh_s:
                 self._opened.check()
                 pooled.info[USER] = threading.get_ident()
                 return pooled

@@ -26,7 +26,7 @@ from eventstore.sql.engines import (
     renew_epoch,
 )
 from eventstore.sql.failures import translated
-from eventstore.sql.postgresql import EACH
+from eventstore.sql.pipelines import EACH
 from eventstore.sql.sessions import Session
 from eventstore.sql.urls import parse
 

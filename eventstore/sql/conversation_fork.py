@@ -14,16 +14,18 @@ from uuid import UUID
 from eventstore.errors import ConversationNotFound, ForkRefused, OwnerMismatch, WrongExpectedVersion
 from eventstore.integrity import chain_start, fork_start
 from eventstore.sql.append import append
-from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of, text_in, text_out
+from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor, text_in, text_out
 from eventstore.sql.lineage import MOST_ANCESTORS, ancestors
 from eventstore.sql.read import chain_at
 from eventstore.sql.requests import Append, Appended
 
 __all__ = ["ForkPoint", "fork", "locate"]
 
-_SOURCE = "SELECT version, tenant_id, user_id FROM conversations WHERE conversation_id = :source"
 # An erasure of what is shared waits for the fork's commit, and then reaches it.
-_SHARE = Statement(_SOURCE, f"{_SOURCE} FOR SHARE")
+_SHARE = Statement(
+    "SELECT version, tenant_id, user_id FROM conversations WHERE conversation_id = :source "
+    "FOR SHARE"
+)
 _CREATE = Statement(
     """
     INSERT INTO conversations (conversation_id, version, chain, writer_epoch, tenant_id, user_id,
@@ -72,12 +74,12 @@ def locate(
         OwnerMismatch: It belongs to another tenant or user.
         ForkRefused: It has no such version, or its line of parents is too long.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
+    backend, cur = backend_of(connection), cursor(connection)
     line = ancestors(connection, source)
     row = None
     # The eldest first, as an erasure goes from a conversation to its forks.
     for stream in (*(each.conversation_id for each in reversed(line)), source):
-        row = cur.execute(_SHARE.on(dialect), {"source": dialect.from_id(stream)}).fetchone()
+        row = cur.execute(_SHARE.on(backend), {"source": backend.from_id(stream)}).fetchone()
     cur.close()
     if row is None:
         raise ConversationNotFound(source)
@@ -108,8 +110,8 @@ def fork(connection: AnyConnection, point: ForkPoint, request: Append, now: date
         WrongExpectedVersion: There is another conversation of this id.
         EventStoreError: As `append` raises.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
-    stream, source = dialect.from_id(request.conversation_id), dialect.from_id(point.source)
+    backend, cur = backend_of(connection), cursor(connection)
+    stream, source = backend.from_id(request.conversation_id), backend.from_id(point.source)
     start = chain_start(
         request.conversation_id,
         request.tenant_id,
@@ -119,19 +121,19 @@ def fork(connection: AnyConnection, point: ForkPoint, request: Append, now: date
         request.stream_key,
     )
     cur.execute(
-        _CREATE.on(dialect),
+        _CREATE.on(backend),
         {
             "conversation_id": stream,
             "version": point.version,
             "chain": fork_start(start, point.chain),
             "tenant_id": text_in(request.tenant_id),
             "user_id": text_in(request.user_id),
-            "now": dialect.from_time(now),
+            "now": backend.from_time(now),
             "source": source,
             "key": text_in(request.stream_key),
         },
     )
-    made = cur.execute(_MADE.on(dialect), {"conversation_id": stream}).fetchone()
+    made = cur.execute(_MADE.on(backend), {"conversation_id": stream}).fetchone()
     cur.close()
     if (made[1], made[2]) != (source, point.version):
         raise WrongExpectedVersion(request.conversation_id, 0, int(made[0]))

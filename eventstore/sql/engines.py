@@ -31,8 +31,11 @@ from sqlalchemy.pool import QueuePool
 
 from eventstore.errors import InvalidUrl, NotWritable
 from eventstore.log import masked
-from eventstore.sql.postgresql import EACH, settings
+from eventstore.sql.backend import BACKENDS
+from eventstore.sql.pipelines import EACH, settings
+from eventstore.sql.postgresql import POSTGRESQL
 from eventstore.sql.sessions import NAMES, Session
+from eventstore.sql.sqlite import SQLITE
 from eventstore.sql.sqlite import begin as begin_sqlite
 from eventstore.sql.urls import parse
 
@@ -77,6 +80,8 @@ def renew_epoch(connection: psycopg.Connection[Any]) -> None:
         connection.execute(_BEGIN, (*moved, datetime.now(UTC)))
     connection.commit()
 
+
+BACKENDS.update({each.name: each for each in (SQLITE, POSTGRESQL)})
 
 _APPLICATION = "agent-eventstore"
 SYNCHRONOUS = "eventstore_synchronous"

@@ -29,8 +29,15 @@ from uuid import UUID
 
 from eventstore.errors import InvalidCursor
 from eventstore.events.records import RecordedEvent
-from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of, keys_of
-from eventstore.sql.read import COLUMNS, decode_rows
+from eventstore.sql.backend import (
+    EVENT_COLUMNS,
+    AnyConnection,
+    FeedOrder,
+    backend_of,
+    cursor,
+    keys_of,
+)
+from eventstore.sql.read import decode_rows
 
 __all__ = [
     "Behind",
@@ -46,59 +53,11 @@ __all__ = [
 ]
 
 
-_COLUMNS = len(COLUMNS["sqlite"].split(","))
+_COLUMNS = len(EVENT_COLUMNS.split(","))
 _DIGEST_BYTES = 8
 _NOTHING = "00" * _DIGEST_BYTES
-_CURSOR = {
-    "sqlite": re.compile("s2:([0-9]{1,19}):([0-9a-f]{16})"),
-    "postgresql": re.compile("p2:([0-9]{1,19}):([0-9]{1,19}):([0-9]{1,19}):([0-9a-f]{16})"),
-}
-_PREFIX = {"sqlite": "s2", "postgresql": "p2"}
-
-# What an older epoch holds has ended long ago; in the current one xmin is the border.
-_BELOW_XMIN = """
-    (epoch < (SELECT max(epoch) FROM store_epochs)
-     OR tx_id < pg_snapshot_xmin(pg_current_snapshot()))
-"""
-_DIGEST = f"substr(chain, 1, {_DIGEST_BYTES})"
-_AFTER = "(epoch, tx_id, position) > (:epoch, (:tx_id)::text::xid8, :position)"
-# `ORDER BY tx_id` alone would mean the selected text, in which 10 comes before 9.
-# From the cursor's own event on, which shows that it is still there.
-_FEED = Statement(
-    f"SELECT {COLUMNS['sqlite']} FROM events WHERE position >= :position "  # noqa: S608 - likewise
-    "ORDER BY position LIMIT :page_size",
-    f"""
-    SELECT {COLUMNS["postgresql"]}, epoch, tx_id::text FROM events
-    WHERE {_AFTER.replace(">", ">=")} AND {_BELOW_XMIN}
-    ORDER BY epoch, events.tx_id, position LIMIT :page_size
-    """,  # noqa: S608 - constants of this module
-)
-_END = Statement(
-    f"SELECT position, {_DIGEST} FROM events ORDER BY position DESC LIMIT 1",  # noqa: S608
-    f"""
-    SELECT epoch, tx_id::text, position, {_DIGEST} FROM events WHERE {_BELOW_XMIN}
-    ORDER BY epoch DESC, events.tx_id DESC, position DESC LIMIT 1
-    """,  # noqa: S608 - constants of this module
-)
-# Also what is not yet safe to pass: it makes a conversation known as behind.
-_BEHIND = Statement(
-    f"SELECT conversation_id, position, {_DIGEST} FROM events WHERE position > :position "  # noqa: S608
-    "ORDER BY position LIMIT :page_size",
-    f"""
-    SELECT conversation_id, epoch, tx_id::text, position, {_DIGEST}, {_BELOW_XMIN}
-    FROM events WHERE {_AFTER} ORDER BY epoch, events.tx_id, position LIMIT :page_size
-    """,  # noqa: S608 - constants of this module
-)
-
-_AT = Statement(
-    f"SELECT position, {_DIGEST} FROM events WHERE position = :position",  # noqa: S608 - likewise
-    f"SELECT epoch, tx_id::text, position, {_DIGEST} FROM events "  # noqa: S608 - likewise
-    "WHERE (epoch, tx_id, position) = (:epoch, (:tx_id)::text::xid8, :position)",
-)
-_GAINED = Statement(
-    "SELECT DISTINCT conversation_id FROM events WHERE position > :position",
-    f"SELECT DISTINCT conversation_id FROM events WHERE {_AFTER}",  # noqa: S608 - likewise
-)
+_NUMBER = re.compile("[0-9]{1,19}")
+_DIGEST = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +89,9 @@ class _Place:
         digest = chain[:_DIGEST_BYTES].hex() if isinstance(chain, bytes) else ""
         return cls(tuple(int(number) for number in numbers), digest.ljust(len(_NOTHING), "0"))
 
-    @property
-    def parameters(self) -> dict[str, object]:
-        """The numbers as the statements take them."""
-        if len(self.numbers) == 1:
-            return {"position": self.numbers[0]}
-        epoch, tx_id, position = self.numbers
-        return {"epoch": epoch, "tx_id": str(tx_id), "position": position}
-
-
-_START = {"sqlite": _Place((0,)), "postgresql": _Place((0, 0, 0))}
+    def given(self, order: FeedOrder) -> dict[str, int]:
+        """The numbers as the queries take them."""
+        return dict(zip(order.place, self.numbers, strict=True))
 
 
 def read_feed(connection: AnyConnection, after: str | None, limit: int) -> FeedPage:
@@ -149,30 +101,31 @@ def read_feed(connection: AnyConnection, after: str | None, limit: int) -> FeedP
         InvalidCursor: ``after`` did not come from this store's feed, or the log has gone back to
             an older state since.
     """
-    dialect, cur = dialect_of(connection), cursor(connection, binary=True)
-    place = _parse(dialect.name, after)
-    begun = 0 if place == _START[dialect.name] else 1
-    cur.execute(_FEED.on(dialect), {**place.parameters, "page_size": limit + begun})
+    backend = backend_of(connection)
+    order, cur = backend.feed, backend.reading(connection)
+    place = _parse(order, after)
+    begun = 0 if place == _start(order) else 1
+    # From the cursor's own event on, which shows that it is still there.
+    cur.execute(order.page, {**place.given(order), "page_size": limit + begun})
     rows = cur.fetchall()
-    if begun and not (rows and place == _place_of(dialect, rows[0])):
-        if not rows and _is_replica(dialect, cur):
+    if begun and not (rows and place == _place_of(rows[0])):
+        if not rows and cur.execute(order.follows).fetchone()[0]:
             return FeedPage((), str(after))  # It may not have come that far.
         raise InvalidCursor(str(after))
     if rows:
-        place = _place_of(dialect, rows[-1])
+        place = _place_of(rows[-1])
     events = decode_rows(
-        cur, dialect, [row[:_COLUMNS] for row in rows[begun:]], keys_of(connection)
+        cur, backend, [row[:_COLUMNS] for row in rows[begun:]], keys_of(connection)
     )
-    return FeedPage(tuple(events), _render(dialect.name, place))
+    return FeedPage(tuple(events), _render(order, place))
 
 
 def feed_end(connection: AnyConnection) -> str:
     """Return the cursor after all that is safe to pass now."""
-    dialect, cur = dialect_of(connection), cursor(connection)
-    cur.execute(_END.on(dialect))
+    order, cur = backend_of(connection).feed, cursor(connection)
+    cur.execute(order.end)
     row = cur.fetchone()
-    place = _START[dialect.name] if row is None else _Place.of(row[:-1], row[-1])
-    return _render(dialect.name, place)
+    return _render(order, _start(order) if row is None else _Place.of(row[:-1], row[-1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,23 +149,20 @@ def behind(connection: AnyConnection, after: str | None, limit: int) -> Behind:
     Raises:
         InvalidCursor: ``after`` did not come from a feed of this kind of database.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
-    place = _parse(dialect.name, after)
-    cur.execute(_BEHIND.on(dialect), {**place.parameters, "page_size": limit})
+    backend, cur = backend_of(connection), cursor(connection)
+    order = backend.feed
+    place = _parse(order, after)
+    cur.execute(order.behind, {**place.given(order), "page_size": limit})
     rows = cur.fetchall()
     seen = safe = place
-    if dialect.is_sqlite:
-        for row in rows[-1:]:
-            seen = safe = _Place.of(row[1:2], row[2])
-    else:
-        for row in rows[-1:]:
-            seen = _Place.of(row[1:4], row[4])
-        for row in [row for row in rows if row[5]][-1:]:
-            safe = _Place.of(row[1:4], row[4])
+    for row in rows[-1:]:
+        seen = _Place.of(row[1:-2], row[-2])
+    for row in [row for row in rows if row[-1]][-1:]:
+        safe = _Place.of(row[1:-2], row[-2])
     return Behind(
-        tuple(dict.fromkeys(dialect.to_id(row[0]) for row in rows)),
-        _render(dialect.name, seen),
-        _render(dialect.name, safe),
+        tuple(dict.fromkeys(backend.to_id(row[0]) for row in rows)),
+        _render(order, seen),
+        _render(order, safe),
         len(rows) == limit,
     )
 
@@ -223,9 +173,10 @@ def gained(connection: AnyConnection, after: str | None) -> list[UUID]:
     Raises:
         InvalidCursor: ``after`` did not come from a feed of this kind of database.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
-    cur.execute(_GAINED.on(dialect), _parse(dialect.name, after).parameters)
-    return [dialect.to_id(row[0]) for row in cur.fetchall()]
+    backend, cur = backend_of(connection), cursor(connection)
+    order = backend.feed
+    cur.execute(order.gained, _parse(order, after).given(order))
+    return [backend.to_id(row[0]) for row in cur.fetchall()]
 
 
 def holds(connection: AnyConnection, cursor_text: str | None) -> bool:
@@ -234,57 +185,42 @@ def holds(connection: AnyConnection, cursor_text: str | None) -> bool:
     Raises:
         InvalidCursor: It did not come from a feed of this kind of database.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
-    place = _parse(dialect.name, cursor_text)
-    if place == _START[dialect.name]:
+    order, cur = backend_of(connection).feed, cursor(connection)
+    place = _parse(order, cursor_text)
+    if place == _start(order):
         return True
-    cur.execute(_AT.on(dialect), place.parameters)
+    cur.execute(order.at, place.given(order))
     row = cur.fetchone()
     cur.close()
     return row is not None and place == _Place.of(row[:-1], row[-1])
 
 
-def _place_of(dialect: Dialect, row: Sequence[Any]) -> _Place:
-    numbers = row[:1] if dialect.is_sqlite else (*row[_COLUMNS:], row[0])
-    return _Place.of(numbers, row[_COLUMNS - 1])
+def _start(order: FeedOrder) -> _Place:
+    return _Place((0,) * len(order.place))
 
 
-def _is_replica(dialect: Dialect, cur: Any) -> bool:
-    if dialect.is_sqlite:
-        return False
-    return bool(cur.execute("SELECT pg_is_in_recovery()").fetchone()[0])
+def _place_of(row: Sequence[Any]) -> _Place:
+    return _Place.of(row[_COLUMNS:], row[_COLUMNS - 1])
 
 
-def _parse(dialect: str, cursor_text: str | None) -> _Place:
+def _parse(order: FeedOrder, cursor_text: str | None) -> _Place:
     if cursor_text is None:
-        return _START[dialect]
-    found = _CURSOR[dialect].fullmatch(str(cursor_text))
-    if found is None:
+        return _start(order)
+    prefix, _, rest = str(cursor_text).partition(":")
+    numbers, digest = rest.split(":")[:-1], rest.rpartition(":")[2]
+    if (
+        prefix != order.prefix
+        or len(numbers) != len(order.place)
+        or not all(map(_NUMBER.fullmatch, numbers))
+        or not _DIGEST.fullmatch(digest)
+        or max(map(int, numbers)) >= 2**63
+    ):
         raise InvalidCursor(cursor_text)
-    *numbers, digest = found.groups()
-    place = _Place(tuple(int(number) for number in numbers), digest)
-    if max(place.numbers) >= 2**63:
-        raise InvalidCursor(cursor_text)
-    return place
+    return _Place(tuple(map(int, numbers)), digest)
 
 
-def _render(dialect: str, place: _Place) -> str:
-    return ":".join([_PREFIX[dialect], *(str(number) for number in place.numbers), place.digest])
-
-
-_EVENTS = """
-    SELECT count(*), min(recorded_at) FROM events
-    WHERE epoch = (SELECT max(epoch) FROM store_epochs)
-        AND tx_id >= pg_snapshot_xmin(pg_current_snapshot())
-"""
-# The statement that a session runs is left out: it may quote a payload.
-_HOLDER = """
-    SELECT pid, application_name, usename, datname, state, xact_start, NULL
-    FROM pg_stat_activity WHERE backend_xid = pg_snapshot_xmin(pg_current_snapshot())::xid
-    UNION ALL
-    SELECT NULL, NULL, owner, database, 'prepared', prepared, gid
-    FROM pg_prepared_xacts WHERE transaction = pg_snapshot_xmin(pg_current_snapshot())::xid
-"""
+def _render(order: FeedOrder, place: _Place) -> str:
+    return ":".join([order.prefix, *map(str, place.numbers), place.digest])
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,11 +275,9 @@ class HeldBack:
 
 def held_back(connection: AnyConnection) -> HeldBack:
     """Return what the feed holds back now, in the caller's transaction."""
-    if dialect_of(connection).is_sqlite:
-        return HeldBack(0, 0.0, None)
-    now, run = datetime.now(UTC), cursor(connection)
-    [(events, oldest)] = run.execute(_EVENTS).fetchall()
-    found = run.execute(_HOLDER).fetchone()
+    order, now, run = backend_of(connection).feed, datetime.now(UTC), cursor(connection)
+    [(events, oldest)] = run.execute(order.lag).fetchall()
+    found = run.execute(order.holder).fetchone()
     run.close()
     holder = None
     if found is not None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from eventstore.errors import ConversationDamaged
-from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of
+from eventstore.sql.backend import AnyConnection, Backend, Statement, backend_of, cursor
 
 __all__ = ["MOST_ANCESTORS", "Shared", "ancestors", "descendants", "fork_point", "lineage"]
 
@@ -67,12 +67,12 @@ def ancestors(connection: AnyConnection, conversation_id: UUID) -> list[Shared]:
     Raises:
         ConversationDamaged: A row names what cannot be a parent.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
+    backend, cur = backend_of(connection), cursor(connection)
     found: list[Shared] = []
-    parent = _parent(cur, dialect, conversation_id)
+    parent = _parent(cur, backend, conversation_id)
     while parent is not None and len(found) <= MOST_ANCESTORS:
         found.append(parent)
-        parent = _parent(cur, dialect, parent.conversation_id)
+        parent = _parent(cur, backend, parent.conversation_id)
     cur.close()
     if parent is not None:
         raise ConversationDamaged(conversation_id)
@@ -86,7 +86,7 @@ def fork_point(connection: AnyConnection, conversation_id: UUID) -> Shared | Non
         ConversationDamaged: Its row names what cannot be a parent.
     """
     cur = cursor(connection)
-    found = _parent(cur, dialect_of(connection), conversation_id)
+    found = _parent(cur, backend_of(connection), conversation_id)
     cur.close()
     return found
 
@@ -96,15 +96,15 @@ def descendants(connection: AnyConnection, conversation_id: UUID) -> list[Shared
 
     Each with the last version that it shares with the conversation itself.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
+    backend, cur = backend_of(connection), cursor(connection)
     found: dict[UUID, int] = {}
     waiting = [Shared(conversation_id, 2**62)]
     while waiting:
         parent = waiting.pop()
-        wanted = {"conversation_id": dialect.from_id(parent.conversation_id)}
-        cur.execute(_CHILDREN.on(dialect), wanted)
+        wanted = {"conversation_id": backend.from_id(parent.conversation_id)}
+        cur.execute(_CHILDREN.on(backend), wanted)
         for key, version in cur.fetchall():
-            child = Shared(dialect.to_id(key), min(int(version), parent.version))
+            child = Shared(backend.to_id(key), min(int(version), parent.version))
             if child.conversation_id not in found:
                 found[child.conversation_id] = child.version
                 waiting.append(child)
@@ -112,12 +112,12 @@ def descendants(connection: AnyConnection, conversation_id: UUID) -> list[Shared
     return [Shared(*each) for each in sorted(found.items())]
 
 
-def _parent(cur: Any, dialect: Dialect, conversation_id: UUID) -> Shared | None:
-    cur.execute(_PARENT.on(dialect), {"conversation_id": dialect.from_id(conversation_id)})
+def _parent(cur: Any, backend: Backend, conversation_id: UUID) -> Shared | None:
+    cur.execute(_PARENT.on(backend), {"conversation_id": backend.from_id(conversation_id)})
     row = cur.fetchone()
     if row is None:
         return None
     try:
-        return Shared(dialect.to_id(row[0]), int(row[1]))
+        return Shared(backend.to_id(row[0]), int(row[1]))
     except (AttributeError, TypeError, ValueError) as error:
         raise ConversationDamaged(conversation_id) from error

@@ -24,23 +24,21 @@ from eventstore.errors import EventDamaged
 from eventstore.events.bounds import clamped, read_json
 from eventstore.events.codec import decode, dumps
 from eventstore.events.records import EventData, Meta, RecordedEvent
-from eventstore.ids import stored_id
 from eventstore.integrity import unwrapped
 from eventstore.sealing import DATA, META, SEALED, Keyring, SealingKey, key_of, opened
-from eventstore.sql.dialect import AnyConnection, Dialect, Statement, cursor, dialect_of, keys_of
+from eventstore.sql.backend import (
+    EVENT_COLUMNS,
+    AnyConnection,
+    Backend,
+    Statement,
+    backend_of,
+    cursor,
+    keys_of,
+)
 from eventstore.sql.lineage import Shared, lineage
 from eventstore.sql.types import is_plain
 
-__all__ = ["COLUMNS", "END", "chain_at", "chains_stand", "decode_meta", "decode_rows", "read_page"]
-
-
-COLUMNS = {
-    "sqlite": """position, conversation_id, version, event_id, type, schema_version, recorded_at,
-        data, meta, data_digest, chain""",
-    "postgresql": """position, conversation_id, version, event_id, type, schema_version,
-        recorded_at, data::text, meta::text, data_digest, chain""",
-}
-"""The columns of an event row, in the order in which `decode_rows` takes them."""
+__all__ = ["END", "chain_at", "chains_stand", "decode_meta", "decode_rows", "read_page"]
 
 
 class _Unfrozen(RecordedEvent):
@@ -53,12 +51,12 @@ class _Unfrozen(RecordedEvent):
 
 def decode_rows(
     cur: Any,
-    dialect: Dialect,
+    backend: Backend,
     rows: Sequence[Any],
     keys: Keyring | None = None,
     fork: UUID | None = None,
 ) -> list[RecordedEvent]:
-    """Return the events of rows of `COLUMNS`; payloads in blobs are fetched with ``cur``.
+    """Return the events of rows of `EVENT_COLUMNS`; payloads in blobs are fetched with ``cur``.
 
     What was sealed is opened with ``keys``; where its key has been destroyed it reads as erased.
     With ``fork`` they are that conversation's, which shares them.
@@ -68,7 +66,7 @@ def decode_rows(
         BlobNotFound, BlobDamaged: A payload's blob is gone, or cannot be unpacked.
         KeyUnavailable: A row is sealed, and its key is not to be had.
     """
-    to_id = stored_id if dialect.is_sqlite else dialect.to_id
+    to_id = backend.to_event_id
     streams: dict[Any, UUID] = {}
     times: dict[Any, datetime] = {}
     events: list[RecordedEvent] = []
@@ -78,7 +76,7 @@ def decode_rows(
     ) in rows:  # fmt: skip
         conversation_id = streams.get(stream)
         if conversation_id is None:
-            conversation_id = streams[stream] = dialect.to_id(stream)
+            conversation_id = streams[stream] = backend.to_id(stream)
         try:
             payload: EventData | None = None
             quotable = False
@@ -93,13 +91,13 @@ def decode_rows(
             if data is not None:
                 data, private = unwrapped(data)
                 if data.startswith('{"$blob":'):
-                    data = resolve(cur, dialect, conversation_id, data, key)
+                    data = resolve(cur, backend, conversation_id, data, key)
                 else:  # SQL finds nothing in what is sealed, nor a fork's in its parent.
                     quotable = key is None and fork is None and is_plain(data)
                 payload = decode(kind, schema_version, data)
             recorded_at = times.get(at)
             if recorded_at is None:
-                recorded_at = times[at] = dialect.to_time(at)
+                recorded_at = times[at] = backend.to_time(at)
             event: Any = new(_Unfrozen)
             event.conversation_id = fork or conversation_id
             event.version = version
@@ -141,15 +139,13 @@ def decode_meta(text: str) -> Meta:
 
 
 def _page(order: str) -> Statement:
-    sqlite, postgresql = (
+    return Statement(
         f"""
-        SELECT {COLUMNS[name]} FROM events
+        SELECT {EVENT_COLUMNS} FROM events
         WHERE conversation_id = :conversation_id AND version > :after AND version < :before
         ORDER BY version {order} LIMIT :page_size
-        """  # noqa: S608 - built from constants of this module
-        for name in ("sqlite", "postgresql")
+        """  # noqa: S608 - built from constants
     )
-    return Statement(sqlite, postgresql)
 
 
 _FORWARD = _page("ASC")
@@ -162,19 +158,6 @@ _VERSIONS = """
 _CHAIN = Statement(
     "SELECT chain FROM events WHERE conversation_id = :conversation_id AND version = :version"
 )
-_STANDING = {
-    "sqlite": """
-        SELECT count(*) FROM json_each(?) AS wanted JOIN events
-            ON conversation_id = json_extract(wanted.value, '$[0]')
-            AND version = json_extract(wanted.value, '$[1]')
-            AND hex(chain) = json_extract(wanted.value, '$[2]')
-        """,
-    "postgresql": """
-        SELECT count(*) FROM unnest(%s::uuid[], %s::bigint[], %s::bytea[])
-            AS wanted (stream, place, mark)
-        JOIN events ON conversation_id = stream AND version = place AND chain = mark
-        """,
-}
 END = 2**62
 """A version that no stream reaches."""
 
@@ -254,34 +237,35 @@ def _read(
     """Return the events of a stream's own rows."""
     if window.limit <= 0:
         return []
-    dialect, cur = dialect_of(connection), cursor(connection, binary=True)
+    backend = backend_of(connection)
+    cur = backend.reading(connection)
     wanted = {
-        "conversation_id": dialect.from_id(conversation_id),
+        "conversation_id": backend.from_id(conversation_id),
         "after": window.after,
         "before": window.before,
         "page_size": window.limit,
     }
-    cur.execute((_BACKWARD if window.backward else _FORWARD).on(dialect), wanted)
+    cur.execute((_BACKWARD if window.backward else _FORWARD).on(backend), wanted)
     try:
         rows = cur.fetchall()
     except sqlite3.OperationalError as error:
         if hasattr(error, "sqlite_errorcode"):
             raise
         # Bytes that are no text, which is Python's to find: it does not tell in which row.
-        version = _no_text(cur, dialect, wanted)
+        version = _no_text(cur, backend, wanted)
         # Not read to its end, the query would hold on to its snapshot beyond the transaction.
         cur.close()
         raise EventDamaged(conversation_id, version) from error
-    return decode_rows(cur, dialect, rows, keys, fork)
+    return decode_rows(cur, backend, rows, keys, fork)
 
 
 def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> bytes | None:
     """Return the chain of a stream's event, in the caller's transaction; None if there is none."""
-    dialect, cur = dialect_of(connection), cursor(connection)
+    backend, cur = backend_of(connection), cursor(connection)
 
     def own(stream: UUID) -> bytes | None:
-        wanted = {"conversation_id": dialect.from_id(stream), "version": version}
-        row = cur.execute(_CHAIN.on(dialect), wanted).fetchone()
+        wanted = {"conversation_id": backend.from_id(stream), "version": version}
+        row = cur.execute(_CHAIN.on(backend), wanted).fetchone()
         return None if row is None else row[0]
 
     chain = own(conversation_id)
@@ -299,26 +283,20 @@ def chains_stand(
 
     They have them no more where the database has gone back to an older state meanwhile.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
-    wanted = [(dialect.from_id(stream), *place) for stream, place in expected.items()]
-    streams, versions, chains = zip(*wanted, strict=True) if wanted else ((), (), ())
-    if dialect.is_sqlite:
-        hexed = [[*place, (chain or b"").hex().upper()] for *place, chain in wanted]
-        cur.execute(_STANDING["sqlite"], [dumps(hexed)])
-    else:
-        cur.execute(_STANDING["postgresql"], [list(streams), list(versions), list(chains)])
-    [(found,)] = cur.fetchall()
+    backend, cur = backend_of(connection), cursor(connection)
+    wanted = [(backend.from_id(stream), *place) for stream, place in expected.items()]
+    found = backend.count_standing(cur, wanted)
     cur.close()
-    return bool(found == len(wanted))
+    return found == len(wanted)
 
 
-def _no_text(cur: sqlite3.Cursor, dialect: Dialect, wanted: dict[str, Any]) -> int:
+def _no_text(cur: sqlite3.Cursor, backend: Backend, wanted: dict[str, Any]) -> int:
     """Return the first version of those wanted whose row SQLite holds and Python cannot decode."""
     cur.execute(_VERSIONS, wanted)
     for (version,) in cur.fetchall():
         try:
             one = {"after": version - 1, "before": version + 1}
-            cur.execute(_FORWARD.on(dialect), wanted | one).fetchall()
+            cur.execute(_FORWARD.on(backend), wanted | one).fetchall()
         except sqlite3.OperationalError:
             return int(version)
     return int(wanted["after"]) + 1

@@ -1,18 +1,230 @@
-"""Transactions on SQLite: how one begins, at which sync level, and whose turn it is to write."""
+"""SQLite: its SQL, its values, and its transactions: at which sync level, whose turn to write."""
 
 from __future__ import annotations
 
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
+from uuid import UUID
 
-from eventstore.sql.at_hand import TURN_S, AtHand
-from eventstore.sql.dialect import DriverConnection
+from sqlalchemy import Connection
 
-__all__ = ["OnSqlite", "begin"]
+from eventstore.ids import stored_id
+from eventstore.sql.at_hand import TURN_S
+from eventstore.sql.backend import (
+    EVENT_COLUMNS,
+    AnyConnection,
+    Backend,
+    Bound,
+    DriverConnection,
+    FeedOrder,
+    Pooled,
+    cursor,
+)
+from eventstore.sql.steps import Step
+from eventstore.sql.types import text_to_id, text_to_time, time_to_text
+
+__all__ = ["SQLITE", "begin"]
+
+# What PostgreSQL is told and SQLite needs not be: types, and locks beside that of the whole file.
+_CAST = re.compile(r"::[a-z0-9]+(?:\[\])?")
+_ANY = re.compile(r"= ANY\((:[a-z_]+)\)")
+_LOCKS = re.compile(r" FOR (?:UPDATE|SHARE)\b")
 
 
-class OnSqlite:
+def _sql(statement: str) -> str:
+    said = _LOCKS.sub("", _CAST.sub("", statement)).replace("IS NOT DISTINCT FROM", "IS")
+    return _ANY.sub(r"IN (SELECT value FROM json_each(\1))", said)
+
+
+_HEAD = """
+    UPDATE conversations SET version = ?, chain = ?, last_active_at = ?
+    WHERE conversation_id = ? AND version = ? AND chain = ? AND writer_epoch = ?
+    """
+_EVENTS = """
+    INSERT INTO events (conversation_id, version, event_id, type, schema_version, recorded_at,
+        data, meta, salt, data_digest, chain)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    """
+_STANDING = """
+    SELECT count(*) FROM json_each(?) AS wanted JOIN events
+        ON conversation_id = json_extract(wanted.value, '$[0]')
+        AND version = json_extract(wanted.value, '$[1]')
+        AND hex(chain) = json_extract(wanted.value, '$[2]')
+    """
+# One writer at a time: positions are taken in the order of the commits.
+_FEED = FeedOrder(
+    prefix="s2",
+    place=("position",),
+    page=_sql(f"SELECT {EVENT_COLUMNS}, position FROM events WHERE position >= :position ")  # noqa: S608 - constants
+    + "ORDER BY position LIMIT :page_size",
+    end="SELECT position, chain FROM events ORDER BY position DESC LIMIT 1",
+    behind="SELECT conversation_id, position, chain, 1 FROM events WHERE position > :position "
+    "ORDER BY position LIMIT :page_size",
+    at="SELECT position, chain FROM events WHERE position = :position",
+    gained="SELECT DISTINCT conversation_id FROM events WHERE position > :position",
+    newest="SELECT max(position), NULL FROM events",
+    lag="SELECT 0, NULL",
+    holder="SELECT NULL WHERE 0",
+    follows="SELECT 0",
+)
+
+
+class _Sqlite(Backend):
+    name = "sqlite"
+    mark = "?"
+    locks_all = True
+    for_update = ""
+    json_object = "json_object"
+    drop_beside = "DROP TABLE IF EXISTS {}"
+    fresh_s = math.inf
+    feed = _FEED
+    from_id = staticmethod(str)
+    to_id = staticmethod(text_to_id)
+    to_event_id = staticmethod(stored_id)
+    from_time = staticmethod(time_to_text)
+    to_time = staticmethod(text_to_time)
+    from_digest = to_digest = staticmethod(bytes)
+    array = staticmethod(json.dumps)
+
+    def sql(self, statement: str) -> str:
+        return _sql(statement)
+
+    def as_stored(self, column: str) -> str:
+        return f"CAST({column} AS BLOB)"  # What was altered may no longer be text.
+
+    def reading(self, connection: AnyConnection) -> Any:
+        return cursor(connection)
+
+    def transaction(
+        self,
+        at_hand: Pooled,
+        *,
+        write: bool,
+        durable: bool = True,
+        snapshot: bool = False,
+        pipelined: bool = False,
+        patience_ms: int | None = None,
+    ) -> _Transaction:
+        return _Transaction(at_hand, "IMMEDIATE" if write else "DEFERRED", durable, patience_ms)
+
+    def statement(self, at_hand: Pooled, *, patience_ms: int | None = None) -> _Transaction:
+        return _Transaction(at_hand, "IMMEDIATE", True, patience_ms)
+
+    def advance(self, cur: Any, steps: Sequence[Step], *, wait: bool = True) -> None:
+        rows: list[tuple[Any, ...]] = []
+        taken: list[Step] = []
+        now = time_to_text(steps[0].now)
+        for step in steps:
+            known, head = step.known, step.head
+            cur.execute(
+                _HEAD,
+                (
+                    head.version,
+                    head.chain,
+                    now,
+                    head.stream,
+                    known.version,
+                    known.chain,
+                    known.epoch,
+                ),
+            )
+            if cur.rowcount == 1:
+                rows += _rows(step, now)
+                taken.append(step)
+        if not rows:
+            return
+        if len(rows) == 1:
+            cur.execute(_EVENTS, rows[0])
+            last = cur.lastrowid
+        else:
+            cur.executemany(_EVENTS, rows)
+            cur.execute("SELECT last_insert_rowid()")
+            last = cur.fetchone()[0]
+        # The only writer: positions are counted without a gap up to the last row.
+        position = last - len(rows) + 1
+        for step in taken:
+            step.positions = range(position, position + len(step.events))
+            position += len(step.events)
+
+    def is_locked(self, cur: Any, conversation_id: UUID) -> bool:
+        return False
+
+    def lock(
+        self, connection: AnyConnection, table: str, keys: Sequence[str], *, exclusive: bool
+    ) -> None:
+        """Nothing: there is one writer at a time."""
+
+    def count_standing(self, cur: Any, places: Sequence[tuple[Any, int, bytes | None]]) -> int:
+        hexed = [
+            [stream, version, (chain or b"").hex().upper()] for stream, version, chain in places
+        ]
+        return int(cur.execute(_STANDING, [json.dumps(hexed)]).fetchone()[0])
+
+    def insert(
+        self, table: str, columns: Mapping[str, str], rows: Sequence[tuple[Any, ...]]
+    ) -> Bound:
+        return Bound(f"{_insert(table, columns)} ON CONFLICT DO NOTHING", rows)
+
+    def load(
+        self,
+        cur: Any,
+        table: str,
+        columns: Mapping[str, str],
+        rows: Sequence[tuple[Any, ...]],
+    ) -> None:
+        cur.executemany(_insert(table, columns), rows)
+
+    def point_view(self, connection: Connection, name: str, query: str) -> None:
+        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
+        connection.exec_driver_sql(f"CREATE VIEW {name} AS {query}")
+
+    def analysed(self, table: str) -> Sequence[str]:
+        return ()
+
+    def fills(self, table: str, columns: Sequence[str], query: str) -> Sequence[str]:
+        fill = f"UPDATE {table} SET ({', '.join(columns)}) = ({query}) WHERE rowid = new.rowid"  # noqa: S608 - names
+        return (f"CREATE TRIGGER {table}_filled AFTER INSERT ON {table} BEGIN {fill}; END",)
+
+    def table_exists(self) -> str:
+        return "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = :name"
+
+
+def _insert(table: str, columns: Mapping[str, str]) -> str:
+    names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join("?" * len(columns))
+    return f'INSERT INTO "{table}" ({names}) VALUES ({marks})'  # noqa: S608 - names of columns
+
+
+def _rows(step: Step, now: str) -> list[tuple[Any, ...]]:
+    stream = step.known.stream
+    return [
+        (
+            stream,
+            version,
+            event.id_text,
+            event.data.type,
+            event.data.schema_version,
+            now,
+            event.text,
+            event.meta_text,
+            event.salt,
+            event.digest,
+            chain,
+        )
+        for version, (event, chain) in enumerate(
+            zip(step.events, step.chains, strict=True), start=step.known.version + 1
+        )
+    ]
+
+
+SQLITE = _Sqlite()
+
+
+class _Transaction:
     """A transaction on SQLite, where every query sees one state of the database anyway.
 
     Threads of one store that write take turns at a lock of its own: SQLite would have each sleep
@@ -31,7 +243,7 @@ class OnSqlite:
     )
 
     def __init__(
-        self, at_hand: AtHand, mode: str, durable: bool, patience_ms: int | None = None
+        self, at_hand: Pooled, mode: str, durable: bool, patience_ms: int | None = None
     ) -> None:
         self._at_hand = at_hand
         self._mode = mode
@@ -56,7 +268,7 @@ class OnSqlite:
             self._has_turn = at_hand.turn.acquire(timeout=turn_s)
         pooled = self._pooled = at_hand.take()
         begin(pooled, self._mode, durable=self._durable, patience_ms=patience)
-        return DriverConnection(pooled.dbapi_connection, at_hand.dialect, at_hand.keys)
+        return DriverConnection(pooled.dbapi_connection, at_hand.backend, at_hand.keys)
 
     def __exit__(
         self,

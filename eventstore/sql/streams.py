@@ -29,13 +29,12 @@ from sqlalchemy import (
     func,
     insert,
     select,
-    text,
     update,
 )
 
 from eventstore.errors import ConversationDamaged, ConversationNotFound
 from eventstore.integrity import Problem
-from eventstore.sql.dialect import Statement, cursor, dialect_of
+from eventstore.sql.backend import Statement, backend_of, cursor
 from eventstore.sql.schema import metadata_for
 
 __all__ = [
@@ -227,18 +226,10 @@ def find(connection: Connection, source: str) -> UUID | None:
     return connection.execute(query).scalars().first()
 
 
-# By the table's own number too, so that stores in two schemas do not wait for each other.
-_LOCK_SOURCE = text(
-    "SELECT pg_advisory_xact_lock("
-    "hashtextextended(:source, 'import_sources'::regclass::oid::bigint))"
-)
-
-
 def claim(connection: Connection, source: str) -> UUID:
     """Return the conversation of a source, in the caller's transaction; a new id for a new one."""
-    if connection.dialect.name == "postgresql":
-        # A unique index would not hold the conversation's id, by which tables are distributed.
-        connection.execute(_LOCK_SOURCE, {"source": source})
+    # A unique index would not hold the conversation's id, by which tables are distributed.
+    backend_of(connection).lock(connection, "import_sources", [source], exclusive=True)
     found = find(connection, source)
     if found is None:
         # Not one of `new_id`: those of one import begin alike, and people name ids by beginnings.
@@ -293,14 +284,14 @@ def next_marks(connection: Connection, after: UUID | None, limit: int) -> list[M
     Raises:
         ConversationDamaged: A row holds what no append has written.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
+    backend, cur = backend_of(connection), cursor(connection)
     if after is None:
-        cur.execute(_FIRST.on(dialect), {"page_size": limit})
+        cur.execute(_FIRST.on(backend), {"page_size": limit})
     else:
-        cur.execute(_NEXT.on(dialect), {"page_size": limit, "after": dialect.from_id(after)})
+        cur.execute(_NEXT.on(backend), {"page_size": limit, "after": backend.from_id(after)})
     found: list[Mark] = []
     for key, version, chain in cur.fetchall():
-        conversation_id = dialect.to_id(key)
+        conversation_id = backend.to_id(key)
         if not isinstance(version, int) or not isinstance(chain, bytes):
             raise ConversationDamaged(conversation_id)
         found.append(Mark(conversation_id, version, chain))
@@ -309,10 +300,10 @@ def next_marks(connection: Connection, after: UUID | None, limit: int) -> list[M
 
 def differences(connection: Connection, marks: Iterable[Mark]) -> Iterator[Problem]:
     """Yield what is no longer there of what was marked."""
-    dialect, cur = dialect_of(connection), cursor(connection)
+    backend, cur = backend_of(connection), cursor(connection)
     for conversation_id, version, chain in marks:
-        key = dialect.from_id(conversation_id)
-        cur.execute(_COMPARED.on(dialect), {"conversation_id": key, "version": version})
+        key = backend.from_id(conversation_id)
+        cur.execute(_COMPARED.on(backend), {"conversation_id": key, "version": version})
         found, last = cur.fetchone()
         if found == chain or version == 0:
             continue

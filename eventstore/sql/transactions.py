@@ -1,6 +1,6 @@
 """A database's transactions, each of which ends with its block: what a store runs its functions in.
 
-SQLAlchemy's connections are for queries of any kind; the driver's own (`eventstore.sql.driver`)
+SQLAlchemy's connections are for queries of any kind; the driver's own (`eventstore.sql.at_hand`)
 for the paths that every turn takes.
 
 Appending in a transaction of the caller's, which has to be one, and durable once committed.
@@ -26,8 +26,7 @@ from eventstore.errors import UnsafeTransaction
 from eventstore.log import masked
 from eventstore.sql.append import append
 from eventstore.sql.at_hand import AtHand
-from eventstore.sql.dialect import DriverConnection, cursor
-from eventstore.sql.driver import transaction
+from eventstore.sql.backend import DriverConnection, cursor
 from eventstore.sql.engines import SYNCHRONOUS, begin_write, snapshot_of
 from eventstore.sql.failures import translated
 from eventstore.sql.requests import Append, Appended
@@ -130,8 +129,7 @@ class Transactions:
 
         On PostgreSQL those that write are pipelined: one that fails may raise at a later one.
         """
-        begun = transaction(
-            self._at_hand,
+        begun = self._at_hand.transaction(
             write=write,
             durable=durable,
             snapshot=snapshot,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,12 +29,11 @@ from eventstore.integrity import (
     unwrapped,
 )
 from eventstore.sealing import DATA, SEALED, SealingKey, key_of, opened
-from eventstore.sql.dialect import (
+from eventstore.sql.backend import (
     AnyConnection,
-    Dialect,
-    Statement,
+    Backend,
+    backend_of,
     cursor,
-    dialect_of,
     keys_of,
     text_out,
 )
@@ -46,51 +46,22 @@ __all__ = ["Progress", "verify", "verify_stream"]
 
 _PAGE = 500
 _IDS = 1_000
-# What was altered may no longer be text, so SQLite is asked for bytes.
 _COLUMNS = (
+    "version, {event_id}, {type}, schema_version, {recorded_at}, {data}, {meta}, salt, "
+    "data_digest, chain"
+)
+_ROWS = (
+    f"SELECT {_COLUMNS} FROM events "  # noqa: S608 - a constant of this module
+    "WHERE conversation_id = :conversation_id AND version > :after "
+    "ORDER BY version LIMIT :page_size"
+)
+_HEAD = """
+    SELECT version, chain, {tenant_id}, {user_id}, {parent_conversation_id}, parent_version, {key}
+    FROM conversations WHERE conversation_id = :conversation_id
     """
-    version, CAST(event_id AS BLOB), CAST(type AS BLOB), schema_version,
-    CAST(recorded_at AS BLOB), CAST(data AS BLOB), CAST(meta AS BLOB), salt, data_digest, chain
-    """,
-    """
-    version, event_id, type, schema_version, recorded_at, data::text, meta::text, salt,
-    data_digest, chain
-    """,
-)
-_ROWS = Statement(
-    *(
-        f"""
-        SELECT {columns} FROM events
-        WHERE conversation_id = :conversation_id AND version > :after
-        ORDER BY version LIMIT :page_size
-        """  # noqa: S608 - built from constants of this module
-        for columns in _COLUMNS
-    )
-)
-_OWNERS = (
-    """
-    CAST(tenant_id AS BLOB), CAST(user_id AS BLOB), CAST(parent_conversation_id AS BLOB),
-    parent_version, CAST(key AS BLOB)
-    """,
-    "tenant_id, user_id, parent_conversation_id, parent_version, key",
-)
-_HEAD = Statement(
-    *(
-        f"""
-        SELECT version, chain, {columns}
-        FROM conversations WHERE conversation_id = :conversation_id
-        """  # noqa: S608 - built from constants of this module
-        for columns in _OWNERS
-    )
-)
-_RECEIPTS = Statement(
-    *(
-        f"""
-        SELECT {columns} FROM events
-        WHERE conversation_id = :conversation_id AND type = 'erasure' AND data IS NOT NULL
-        """  # noqa: S608 - built from constants of this module
-        for columns in _COLUMNS
-    )
+_RECEIPTS = (
+    f"SELECT {_COLUMNS} FROM events WHERE conversation_id = :conversation_id "  # noqa: S608 - likewise
+    "AND type = 'erasure' AND data IS NOT NULL"
 )
 
 _FORKED_OTHERWISE = (
@@ -197,18 +168,18 @@ def verify_stream(
     Reading stops at the first break of the chain: what follows it cannot be judged. Run it in one
     transaction with a snapshot, so that an append meanwhile does not look like a difference.
     """
-    dialect, cur = dialect_of(connection), cursor(connection)
-    cur.execute(_HEAD.on(dialect), {"conversation_id": dialect.from_id(conversation_id)})
+    backend, cur = backend_of(connection), cursor(connection)
+    cur.execute(_as_stored(_HEAD, backend), {"conversation_id": backend.from_id(conversation_id)})
     head = cur.fetchone()
     problems: list[Problem] = []
-    first, chain = _begin(connection, conversation_id, _start(dialect, conversation_id, head))
+    first, chain = _begin(connection, conversation_id, _start(backend, conversation_id, head))
     version = first
     erased = cache(partial(_erased, connection, conversation_id))
 
     def found(at: int, kind: ProblemKind, detail: str) -> None:
         problems.append(Problem(conversation_id, at, kind, detail))
 
-    for row in _rows(cur, dialect, conversation_id, first):
+    for row in _rows(cur, backend, conversation_id, first):
         version += 1
         if row[0] != version:
             found(version, "gap", f"version {version} is missing, the next one is {row[0]}")
@@ -216,7 +187,7 @@ def verify_stream(
         types[row[2]] += 1
         for kind, detail in _row_problems(connection, conversation_id, row, erased):
             found(version, kind, detail)
-        link = _step(dialect, chain, row)
+        link = _step(backend, chain, row)
         if link is None or (link != row[9] and version > first + 1):
             found(version, "header_altered", "the chain value does not follow from the event")
             return version - first, problems
@@ -244,7 +215,7 @@ def _begin(connection: AnyConnection, conversation_id: UUID, start: bytes) -> tu
     return parent.version, fork_start(start, b"" if shared is None else bytes(memoryview(shared)))
 
 
-def _start(dialect: Dialect, conversation_id: UUID, head: Any) -> bytes:
+def _start(backend: Backend, conversation_id: UUID, head: Any) -> bytes:
     """Return where the chain begins by a row of `conversations`; nothing, if that does not tell."""
     if head is None:
         return b""
@@ -254,7 +225,7 @@ def _start(dialect: Dialect, conversation_id: UUID, head: Any) -> bytes:
             conversation_id,
             text_out(_text(tenant_id)),
             text_out(_text(user_id)),
-            None if parent is None else dialect.to_id(_text(parent)),
+            None if parent is None else backend.to_id(_text(parent)),
             parent_version,
             text_out(_text(key)),
         )
@@ -274,12 +245,19 @@ def _head_problems(head: Any, version: int, chain: bytes) -> Iterator[tuple[int,
         yield version, "the conversation's chain value is not its last event's"
 
 
-def _rows(cur: Any, dialect: Dialect, conversation_id: UUID, after: int) -> Iterator[Any]:
+@cache
+def _as_stored(query: str, backend: Backend) -> str:
+    """Return a query whose columns in braces are read whatever was put into them."""
+    columns = {name: backend.as_stored(name) for name in re.findall("{([a-z_]+)}", query)}
+    return backend.sql(query.format(**columns))
+
+
+def _rows(cur: Any, backend: Backend, conversation_id: UUID, after: int) -> Iterator[Any]:
     while True:
         cur.execute(
-            _ROWS.on(dialect),
+            _as_stored(_ROWS, backend),
             {
-                "conversation_id": dialect.from_id(conversation_id),
+                "conversation_id": backend.from_id(conversation_id),
                 "after": after,
                 "page_size": _PAGE,
             },
@@ -291,17 +269,17 @@ def _rows(cur: Any, dialect: Dialect, conversation_id: UUID, after: int) -> Iter
         after = rows[-1][0]
 
 
-def _step(dialect: Dialect, chain: bytes, row: Any) -> bytes | None:
+def _step(backend: Backend, chain: bytes, row: Any) -> bytes | None:
     """Return the chain value that follows from a row, or None if no event can look like it."""
     version, event_id, kind, schema_version, at, _data, meta, _salt, digest, _chain = row
     try:
         return chain_step(
             chain,
             version,
-            dialect.to_id(_text(event_id)).bytes,
+            backend.to_id(_text(event_id)).bytes,
             _text(kind),
             schema_version,
-            microseconds_of(dialect.to_time(_text(at))),
+            microseconds_of(backend.to_time(_text(at))),
             _text(meta),
             bytes(memoryview(digest)),
         )
@@ -322,8 +300,10 @@ def _commits(salt: Any, data: Any, digest: Any) -> bool:
 
 def _erased(connection: AnyConnection, conversation_id: UUID) -> Mapping[int, int]:
     """Return the versions that receipts name, each with that of the last receipt to do so."""
-    dialect, cur = dialect_of(connection), cursor(connection)
-    cur.execute(_RECEIPTS.on(dialect), {"conversation_id": dialect.from_id(conversation_id)})
+    backend, cur = backend_of(connection), cursor(connection)
+    cur.execute(
+        _as_stored(_RECEIPTS, backend), {"conversation_id": backend.from_id(conversation_id)}
+    )
     named: dict[int, int] = {}
     for row in cur.fetchall():
         if _commits(row[7], row[5], row[8]):

@@ -12,24 +12,11 @@ from typing import Any, Self
 from sqlalchemy import Engine
 
 from eventstore.log import masked
-from eventstore.sql.dialect import Statement, dialect_named
+from eventstore.sql.backend import backend_named
 from eventstore.sql.failures import translated
-from eventstore.sql.postgresql import EACH
+from eventstore.sql.pipelines import EACH
 
 __all__ = ["Watch"]
-
-# The newest event says everything once all transactions below it have ended. Until then one of
-# them may still commit events that come before it, and every end of a transaction counts.
-_NEWEST = Statement(
-    "SELECT max(position), NULL FROM events",
-    """
-    SELECT (epoch, tx_id, position)::text,
-        CASE WHEN epoch = (SELECT max(epoch) FROM store_epochs)
-            AND tx_id >= pg_snapshot_xmin(pg_current_snapshot())
-        THEN pg_current_snapshot()::text END
-    FROM events ORDER BY epoch DESC, events.tx_id DESC, position DESC LIMIT 1
-    """,
-)
 
 
 class Watch:
@@ -37,7 +24,7 @@ class Watch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._dialect = dialect_named(engine.dialect.name)
+        self._backend = backend_named(engine.dialect.name)
         self._url = masked(engine.url)
         self._kept: Any = None
         self._seen: Any = ()
@@ -71,14 +58,14 @@ class Watch:
         connection, first = pooled.dbapi_connection, pooled.info.get(EACH)
         if first is not None:
             connection.execute(first)
-        found = connection.execute(_NEWEST.on(self._dialect)).fetchone()
+        found = connection.execute(self._backend.feed.newest).fetchone()
         if first is not None:
             connection.rollback()
         return found
 
     def _connect(self) -> Any:
         pooled: Any = self._engine.raw_connection()
-        if not self._dialect.is_sqlite:
+        if not self._backend.locks_all:
             # SQLite's file is at hand, and an in-memory database has no second connection.
             pooled.dbapi_connection.autocommit = pooled.info.get(EACH) is None
             self._kept = pooled

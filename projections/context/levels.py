@@ -27,7 +27,7 @@ from eventstore.blobs import alias_of
 from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.ids import call_id
-from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
+from eventstore.sql.backend import AnyConnection, backend_of, cursor, has_table
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.rights import share_rights
 from eventstore.sql.traces import without_statistics
@@ -63,10 +63,6 @@ _TOKENIZER = tokenizer_for(ENCODING)
 _LETTERS: dict[FactKind, str] = {"identifier": "i", "name": "n", "phrase": "p", "term": "t"}
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
 
-_IS_THERE = Statement(
-    "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'lower_levels'",
-    "SELECT count(to_regclass('lower_levels'))",
-)
 _WRITE = """
     INSERT INTO lower_levels (conversation_id, digest, held) VALUES ({}, {}, {})
     ON CONFLICT (conversation_id, digest) DO UPDATE SET held = excluded.held
@@ -136,7 +132,7 @@ class KeptLevels:
         found: dict[bytes, str] = {}
         if len(lacking) >= _LEAST_KEPT:
             self._erasures = erasure_count(connection, [self._conversation_id])
-            self._there = _is_there(connection)
+            self._there = has_table(connection, _TABLE.name)
             found = self._read(connection, list(lacking)) if self._there else {}
         new: dict[bytes, tuple[ContextRow, dict[str, Any] | None]] = {}
         for digest, equal in lacking.items():
@@ -165,14 +161,14 @@ class KeptLevels:
                     self._write(connection)
 
     def _write(self, connection: AnyConnection) -> None:
-        dialect, run = dialect_of(connection), cursor(connection)
-        owner = dialect.from_id(self._conversation_id)
+        backend, run = backend_of(connection), cursor(connection)
+        owner = backend.from_id(self._conversation_id)
         # In one order everywhere, so that two writers cannot wait for each other.
         rows = [
-            (owner, digest if dialect.is_sqlite else UUID(bytes=digest), _dumped(made))
+            (owner, backend.from_digest(digest), _dumped(made))
             for digest, made in sorted(self._new.items(), key=itemgetter(0))
         ]
-        run.executemany(_WRITE.replace("{}", "?" if dialect.is_sqlite else "%s"), rows)
+        run.executemany(_WRITE.replace("{}", backend.mark), rows)
         run.close()
 
     def _digest(self, row: ContextRow) -> bytes:
@@ -183,17 +179,16 @@ class KeptLevels:
         return digest.digest()
 
     def _read(self, connection: AnyConnection, digests: list[bytes]) -> dict[bytes, str]:
-        dialect, run = dialect_of(connection), cursor(connection)
-        owner = dialect.from_id(self._conversation_id)
+        backend, run = backend_of(connection), cursor(connection)
+        owner = backend.from_id(self._conversation_id)
         found: dict[bytes, str] = {}
         for start in range(0, len(digests), _MOST_AT_ONCE):
             some = digests[start : start + _MOST_AT_ONCE]
             query = f"{_READ} ({', '.join(['{}'] * len(some))})"
-            bound = some if dialect.is_sqlite else [UUID(bytes=each) for each in some]
-            mark = "?" if dialect.is_sqlite else "%s"
-            run.execute(query.replace("{}", mark), [owner, *bound])
+            bound = map(backend.from_digest, some)
+            run.execute(query.replace("{}", backend.mark), [owner, *bound])
             for digest, held in run.fetchall():
-                found[digest if dialect.is_sqlite else digest.bytes] = held
+                found[backend.to_digest(digest)] = held
         run.close()
         return found
 
@@ -201,15 +196,6 @@ class KeptLevels:
 def _note(rows: Iterable[ContextRow], made: Lower) -> None:
     for row in rows:
         row.note(made)
-
-
-def _is_there(connection: AnyConnection) -> bool:
-    """Whether the table exists."""
-    run = cursor(connection)
-    run.execute(_IS_THERE.on(dialect_of(connection)))
-    found = bool(run.fetchone()[0])
-    run.close()
-    return found
 
 
 def _has_levels(row: ContextRow) -> bool:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventstore.events import RecordedEvent, ToolPolicy
+from eventstore.sql.backend import backend_named
 from projections.engine import quoting
 
 __all__ = [
@@ -218,10 +219,7 @@ def file_mention(*names: str | None) -> str:
 
 _SHORT = 500  # characters; a request holds many short messages, and few long ones
 
-_MADE = {
-    "sqlite": "json_object('role', {table}.role, 'content', {said})",
-    "postgresql": "json_build_object('role', {table}.role, 'content', {said})",
-}
+_MADE = "{json_object}('role', {table}.role, 'content', {said})"
 _MESSAGE = "CASE WHEN {table}.text_version IS NULL THEN {table}.message ELSE {made} END"
 
 
@@ -237,7 +235,8 @@ class QuotedMessages:
 
     def shown(self, table: str, dialect: str) -> Mapping[str, str]:
         """Return the SQL of the message."""
-        made = _MADE[dialect].format(table=table, said=quoting.said(table, dialect))
+        json_object, said = backend_named(dialect).json_object, quoting.said(table)
+        made = _MADE.format(json_object=json_object, table=table, said=said)
         return {"message": _MESSAGE.format(table=table, made=made)}
 
 

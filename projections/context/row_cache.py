@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from uuid import UUID
 
-from eventstore.sql.dialect import AnyConnection
+from eventstore.sql.backend import AnyConnection
 from eventstore.sql.read import chain_at
 from projections.context.compression.search import Embedding
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent

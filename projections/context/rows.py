@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 from eventstore.errors import RowDamaged
-from eventstore.sql.dialect import text_out
+from eventstore.sql.backend import text_out
 from eventstore.sql.types import json_out
 from projections.context.counting import ENCODING, CountedMessages
 from projections.context.prompts import QuotedMessages, message_of

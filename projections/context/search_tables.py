@@ -30,7 +30,7 @@ from uuid import UUID
 from sqlalchemy import Connection, inspect
 
 from eventstore import EventStore
-from eventstore.sql.dialect import Statement, cursor, dialect_of
+from eventstore.sql.backend import has_table
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.rights import share_rights
 from eventstore.sql.traces import without_statistics
@@ -147,11 +147,6 @@ def indexed_terms(text: str) -> Iterator[str]:
 # What terms are made of beside letters and digits; see `projections.context.search_tables`.
 _TOKEN_CHARACTERS = "_.:/@+-~="  # noqa: S105 - of a tokenizer
 
-_ARE_THERE = Statement(
-    "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'search_heads'",
-    "SELECT count(to_regclass('search_heads'))",
-)
-
 
 def _prefixed(row: str) -> str:
     prefix = f"substr({row}.conversation_id, -8) || '_'"
@@ -262,11 +257,7 @@ _VECTOR = """
 
 def are_there(connection: Connection) -> bool:
     """Whether the tables exist on the connection's database."""
-    run = cursor(connection)
-    run.execute(_ARE_THERE.on(dialect_of(connection)))
-    found = bool(run.fetchone()[0])
-    run.close()
-    return found
+    return has_table(connection, "search_heads")
 
 
 def create(store: EventStore, *, patience_ms: int | None = None) -> None:

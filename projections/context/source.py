@@ -19,7 +19,7 @@ from uuid import UUID
 from sqlalchemy import Table
 
 from eventstore.errors import RowDamaged
-from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
+from eventstore.sql.backend import AnyConnection, Backend, backend_of, cursor
 from projections.context.compression.search import Embedding
 from projections.context.rows import COLUMNS, CONTEXT_MESSAGES, ContextRow, StoredRow
 from projections.context.search_tables import search_in_memory
@@ -192,10 +192,10 @@ class SqlRowSource:
             conversation_id: The conversation.
             excluded: Whether rows that were kept out of the context count as shown.
         """
-        self._dialect = dialect_of(connection)
+        self._backend = backend_of(connection)
         self._cursor = cursor(connection)
-        self._queries = _queries(table, excluded)
-        self._conversation_id = self._dialect.from_id(conversation_id)
+        self._queries = _queries(table, excluded, self._backend)
+        self._conversation_id = self._backend.from_id(conversation_id)
 
     def head(self) -> ContextHead:
         """Return the system part, the summaries, and the oldest user row that is not hidden."""
@@ -260,7 +260,7 @@ class SqlRowSource:
     def rows_at(self, versions: Sequence[int]) -> list[ContextRow]:
         """Return the visible rows at these versions, in descending order."""
         listed = list(versions)
-        some = self._dialect.array(listed)
+        some = self._backend.array(listed)
         return self._rows(self._queries.at, versions=some)
 
     def search(
@@ -275,9 +275,9 @@ class SqlRowSource:
         rows = self.newest(_SEARCHED)
         return search_in_memory(rows, intent, limit, until=until, embedding=embedding)
 
-    def _rows(self, query: Statement, **parameters: Any) -> list[ContextRow]:
+    def _rows(self, query: str, **parameters: Any) -> list[ContextRow]:
         bound = {"conversation_id": self._conversation_id, **parameters}
-        self._cursor.execute(query.on(self._dialect), bound)
+        self._cursor.execute(query, bound)
         rows = self._cursor.fetchall()
         # SQLite takes any value in any column.
         if not {type(row[place]) for row in rows for place in _NUMBERS} <= {int}:
@@ -290,23 +290,25 @@ _NUMBERS = [COLUMNS.index(name) for name in ("version", "part", "tokens")]
 
 @dataclass(frozen=True, slots=True)
 class _Queries:
-    newest: Statement
-    older: Statement
-    since: Statement
-    shown_since: Statement
-    at: Statement
-    apart: Statement
-    oldest_user: Statement
-    newest_users: Statement
-    newest_error: Statement
+    newest: str
+    older: str
+    since: str
+    shown_since: str
+    at: str
+    apart: str
+    oldest_user: str
+    newest_users: str
+    newest_error: str
 
 
 @lru_cache(maxsize=64)
-def _queries(table: Table, excluded: bool) -> _Queries:
-    def select(rest: str, postgresql: str | None = None) -> Statement:
-        return Statement(
-            _select(table, "sqlite", rest), _select(table, "postgresql", postgresql or rest)
-        )
+def _queries(table: Table, excluded: bool, backend: Backend) -> _Queries:
+    def select(rest: str) -> str:
+        return backend.sql(f"SELECT {', '.join(columns)}, {_quoted(table)} {rest}")
+
+    # As text, which keeps PostgreSQL's driver from parsing what may not be looked at.
+    types = {column.name: column.type for column in CONTEXT_MESSAGES.columns}
+    columns = [f"{name}::text" if types[name] == "json" else name for name in COLUMNS]
 
     hidden = "(hidden IS NULL OR hidden = 'excluded')" if excluded else "hidden IS NULL"
     shown = f"FROM {table.name} WHERE conversation_id = :conversation_id AND {hidden}"
@@ -322,16 +324,12 @@ def _queries(table: Table, excluded: bool) -> _Queries:
         "kind IN ('system', 'notebook', 'summary') AND (kind <> 'summary' OR summarised_by IS NULL)"
     )
     some = f"{window} AND version"
-    listed = "(SELECT value FROM json_each(:versions))"
     return _Queries(
         newest=select(f"{window} {backwards}"),
         older=select(f"{window} AND (version, part) < (:version, :part) {backwards}"),
         since=select(f"{some} > :version {down}"),
         shown_since=select(f"{shown} AND version > :version {down} LIMIT :page"),
-        at=select(
-            f"{some} IN {listed} {down}",
-            f"{some} = ANY(:versions) {down}",
-        ),
+        at=select(f"{some} = ANY(:versions) {down}"),
         # In no order: for its sake, SQLite would go through the whole conversation.
         apart=select(f"{shown} AND {apart}"),
         oldest_user=select(f"{shown} AND kind = 'user' {first} LIMIT 1"),
@@ -340,21 +338,12 @@ def _queries(table: Table, excluded: bool) -> _Queries:
     )
 
 
-def _select(table: Table, dialect: str, rest: str) -> str:
-    columns: Iterable[str] = COLUMNS
-    if dialect == "postgresql":
-        # As text, which keeps PostgreSQL's driver from parsing what may not be looked at.
-        types = {column.name: column.type for column in CONTEXT_MESSAGES.columns}
-        columns = (f"{name}::text" if types[name] == "json" else name for name in COLUMNS)
-    return f"SELECT {', '.join(columns)}, {_quoted(table, dialect)} {rest}"
-
-
-def _quoted(table: Table, dialect: str) -> str:
+def _quoted(table: Table) -> str:
     """Return the SQL of the text that a row quotes, NULL if it quotes none."""
     storage = storage_of(table)
     if storage is None:
         return "NULL"
     owned = f"events.conversation_id = {table.name}.conversation_id"
     named = f"events.version = {table.name}.{storage.event}"
-    text = said(table.name, dialect)
+    text = said(table.name)
     return f"(SELECT {text} FROM events WHERE {owned} AND {named})"  # noqa: S608 - names of columns

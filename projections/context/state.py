@@ -33,7 +33,7 @@ from eventstore.errors import RowDamaged
 from eventstore.events import ConversationStart, RecordedEvent, ToolPolicy, VersionRange
 from eventstore.events.values import Mode
 from eventstore.ids import call_id
-from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of, text_out
+from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor, text_out
 from eventstore.sql.types import json_out
 from projections.engine.folding import mode_marks
 from projections.engine.projection import Change, Column, Put, ReadTable, State
@@ -99,8 +99,8 @@ def read_active(connection: AnyConnection, table: Table, conversation_id: UUID) 
     Raises:
         RowDamaged: Its row was altered.
     """
-    dialect, run = dialect_of(connection), cursor(connection)
-    run.execute(_query(table).on(dialect), {"conversation_id": dialect.from_id(conversation_id)})
+    backend, run = backend_of(connection), cursor(connection)
+    run.execute(_query(table).on(backend), {"conversation_id": backend.from_id(conversation_id)})
     row = run.fetchone()
     run.close()
     if row is None:
@@ -123,10 +123,7 @@ def _policy(text: str) -> ToolPolicy:
 def _query(table: Table) -> Statement:
     # As text, which keeps PostgreSQL's driver from parsing what json_out does.
     return Statement(
-        *(
-            f"SELECT mode, {policy} FROM {table.name} WHERE conversation_id = :conversation_id"  # noqa: S608 - names of the table
-            for policy in ("tool_policy", "tool_policy::text")
-        )
+        f"SELECT mode, tool_policy::text FROM {table.name} WHERE conversation_id = :conversation_id"  # noqa: S608 - names of the table
     )
 
 

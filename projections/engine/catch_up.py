@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import BlobDamaged, StatementRefused
 from eventstore.events import RecordedEvent
-from eventstore.sql.dialect import AnyConnection, DriverConnection, dialect_of
+from eventstore.sql.backend import AnyConnection, DriverConnection, backend_of
 from eventstore.sql.read import END, chain_at, read_page
 from eventstore.telemetry import operation
 from projections.engine import heads
@@ -136,7 +136,7 @@ class CatchUp:
                     fold.feed(page)
                     fold.fill(self._counts, stream)
                 bound = BoundFolds.of(connection, self._folds, stream)
-                self._bound = [bound, self._counts.bind(dialect_of(connection))]
+                self._bound = [bound, self._counts.bind(backend_of(connection))]
             self._most, self._count, self.done = most, len(page), not page
             caught_up.note(version=self.version, events=len(page))
         return len(page)

@@ -30,7 +30,7 @@ from sqlalchemy import Table
 
 from eventstore.errors import KeyUnavailable
 from eventstore.events import RecordedEvent
-from eventstore.sql.dialect import AnyConnection, Bound, Dialect, dialect_of
+from eventstore.sql.backend import AnyConnection, Backend, Bound, backend_of
 from eventstore.sql.failures import is_away
 from projections.engine import heads
 from projections.engine import rows as row_statements
@@ -171,7 +171,7 @@ class RowBuffer:
         Reads alone, in the caller's transaction: what the rows hold that many patches may match.
         The statements are good as long as nobody else has written rows of the conversation.
         """
-        dialect = dialect_of(connection)
+        backend = backend_of(connection)
         bound: list[Bound] = []
         if self._fresh:
             for name, rows in self._rows.items():
@@ -180,7 +180,7 @@ class RowBuffer:
                         {"conversation_id": conversation_id, **stored(tables[name], row)}
                         for row in self.complete_rows(name)
                     ]
-                    bound.append(row_statements.insert(dialect, tables[name], complete))
+                    bound.append(row_statements.insert(backend, tables[name], complete))
         else:
             steps: Sequence[_Rows | Patch] = (*self._earlier, self._rows)
             if len(self._earlier) > 2 * _FEW:
@@ -188,10 +188,10 @@ class RowBuffer:
             for step in steps:
                 if isinstance(step, Patch):
                     within = (step.column, step.first, step.last)
-                    made = (dialect, tables[step.table], conversation_id, within, step.values)
+                    made = (backend, tables[step.table], conversation_id, within, step.values)
                     bound.append(row_statements.patch(*made))
                 else:
-                    bound += self._upserts(dialect, tables, conversation_id, step)
+                    bound += self._upserts(backend, tables, conversation_id, step)
         self._earlier = []
         self._begin()
         self._fresh = False
@@ -239,7 +239,7 @@ class RowBuffer:
 
     def _upserts(
         self,
-        dialect: Dialect,
+        backend: Backend,
         tables: Mapping[str, Table],
         conversation_id: UUID,
         batch: _Rows,
@@ -253,7 +253,7 @@ class RowBuffer:
                 row |= stored(tables[name], values)
                 groups.setdefault(tuple(sorted(values)), []).append(row)
             for columns, group in groups.items():
-                yield row_statements.upsert(dialect, tables[name], columns, group)
+                yield row_statements.upsert(backend, tables[name], columns, group)
 
 
 @dataclass(slots=True)
@@ -347,7 +347,7 @@ class BoundFolds:
         first = folds[0]
         with blamed(first.generation, conversation_id, first.version):
             reached = [Head(each.generation, each.version, each.state) for each in folds]
-            saved = heads.save(dialect_of(connection), conversation_id, reached)
+            saved = heads.save(backend_of(connection), conversation_id, reached)
         return cls(conversation_id, [*steps, (first.generation, first.version, [saved])])
 
     def write(self, connection: AnyConnection) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, and_, exists, not_, select
 from eventstore import EventStore
 from eventstore.owners import ANYBODY, Owner
 from eventstore.sql import feed
-from eventstore.sql.dialect import DriverConnection, Statement, run_each
+from eventstore.sql.backend import DriverConnection, Statement, run_each
 from eventstore.sql.schema import metadata_for
 from projections.engine import heads
 from projections.engine.catch_up import Begin, CatchUp, Pause, at_once, in_pieces
@@ -34,13 +34,10 @@ _Part = Sequence[tuple[UUID, list[Generation]]]
 _LOOK = 2_000
 _TOGETHER = 20  # conversations; fewer where they have gained more than a piece of events
 _MOVE = Statement(
-    *(
-        f"""
-        UPDATE projections SET cursor = :after
-        WHERE name = :name AND generation = :generation AND cursor {same} :before
-        """  # noqa: S608 - one of two operators
-        for same in ("IS", "IS NOT DISTINCT FROM")
-    )
+    """
+    UPDATE projections SET cursor = :after
+    WHERE name = :name AND generation = :generation AND cursor IS NOT DISTINCT FROM :before
+    """
 )
 
 
@@ -196,7 +193,7 @@ def _advance(way: _Way, generations: Sequence[Generation], before: str | None, a
             return
         run_each(
             connection,
-            _MOVE.on(connection.dialect),
+            _MOVE.on(connection.backend),
             [
                 {
                     "name": generation.projection.name,

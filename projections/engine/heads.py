@@ -13,7 +13,7 @@ from uuid import UUID
 
 from eventstore.errors import InvalidEvent
 from eventstore.events.codec import dumps_json, loads_json
-from eventstore.sql.dialect import AnyConnection, Bound, Dialect, Statement, cursor, dialect_of
+from eventstore.sql.backend import AnyConnection, Backend, Bound, Statement, backend_of, cursor
 from projections.engine.generations import Generation, LiveRow, newest
 from projections.engine.projection import Projection, State
 from projections.errors import ProjectionFailed
@@ -38,28 +38,24 @@ BoundHead = tuple[Any, str, int, int, str]
 
 _Key = tuple[str, int]
 
-_VERSIONS = """
+_CURRENT = Statement(
+    """
     SELECT stream.conversation_id, head.projection, head.generation
     FROM conversations AS stream
     JOIN projection_heads AS head ON head.conversation_id = stream.conversation_id
         AND head.version = stream.version
-    WHERE stream.conversation_id {named}
+    WHERE stream.conversation_id = ANY(:ids)
     """
-_CURRENT = Statement(
-    _VERSIONS.format(named="IN (SELECT value FROM json_each(:ids))"),
-    _VERSIONS.format(named="= ANY(:ids)"),
 )
-_LIVE = """
+_STANDING = Statement(
+    """
     SELECT live.name, live.version, live.generation, live.cursor, stream.version, head.version
     FROM conversations AS stream
-    LEFT JOIN projections AS live ON live.status = 'live' AND live.name {named}
+    LEFT JOIN projections AS live ON live.status = 'live' AND live.name = ANY(:names)
     LEFT JOIN projection_heads AS head ON head.conversation_id = stream.conversation_id
         AND head.projection = live.name AND head.generation = live.generation
     WHERE stream.conversation_id = :conversation_id
     """
-_STANDING = Statement(
-    _LIVE.format(named="IN (SELECT value FROM json_each(:names))"),
-    _LIVE.format(named="= ANY(:names)"),
 )
 _SAVE = Statement(
     """
@@ -69,16 +65,12 @@ _SAVE = Statement(
     DO UPDATE SET version = excluded.version, state = excluded.state
     """
 )
-_NEW = """
-    INSERT INTO projection_heads (conversation_id, projection, generation, version, state)
-    {rows} ON CONFLICT DO NOTHING
-    """
-_INSERT = {
-    "sqlite": _NEW.format(rows="VALUES (?, ?, ?, ?, ?)"),
-    # One statement for all: they are locked in the order given.
-    "postgresql": _NEW.format(
-        rows="SELECT * FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::bigint[], %s::text[])"
-    ),
+_COLUMNS = {
+    "conversation_id": "uuid",
+    "projection": "text",
+    "generation": "int",
+    "version": "bigint",
+    "state": "text",
 }
 _REACHED = Statement(
     """
@@ -129,13 +121,13 @@ def standing(
 
     One query for all of them.
     """
-    dialect, run = dialect_of(connection), cursor(connection)
+    backend, run = backend_of(connection), cursor(connection)
     names = [projection.name for projection in projections]
     run.execute(
-        _STANDING.on(dialect),
+        _STANDING.on(backend),
         {
-            "conversation_id": dialect.from_id(conversation_id),
-            "names": dialect.array(names),
+            "conversation_id": backend.from_id(conversation_id),
+            "names": backend.array(names),
         },
     )
     rows = run.fetchall()
@@ -159,10 +151,10 @@ def behind(
     """
     if not conversations:
         return {}
-    dialect, run = dialect_of(connection), cursor(connection)
-    ids = [dialect.from_id(each) for each in conversations]
-    run.execute(_CURRENT.on(dialect), {"ids": dialect.array(ids)})
-    current = {(dialect.to_id(owner), name, number) for owner, name, number in run.fetchall()}
+    backend, run = backend_of(connection), cursor(connection)
+    ids = [backend.from_id(each) for each in conversations]
+    run.execute(_CURRENT.on(backend), {"ids": backend.array(ids)})
+    current = {(backend.to_id(owner), name, number) for owner, name, number in run.fetchall()}
     run.close()
     lacking = (
         (stream, [each for each in generations if (stream, *_key(each)) not in current])
@@ -188,10 +180,10 @@ def read(
 def reached(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> int:
     """Return the version that a generation has folded, whatever its state holds; 0 for none."""
     run = cursor(connection)
-    dialect = dialect_of(connection)
-    owner = {"conversation_id": dialect.from_id(conversation_id)}
+    backend = backend_of(connection)
+    owner = {"conversation_id": backend.from_id(conversation_id)}
     key = dict(zip(("projection", "generation"), _key(generation), strict=True))
-    run.execute(_REACHED.on(dialect), owner | key)
+    run.execute(_REACHED.on(backend), owner | key)
     row = run.fetchone()
     run.close()
     return 0 if row is None else int(row[0])
@@ -205,23 +197,23 @@ def lock(
     One that has folded nothing has the version 0.
     """
     found = _select(connection, generations, conversation_id, locked=True)
-    if len(found) < len(generations) and not dialect_of(connection).is_sqlite:
+    if len(found) < len(generations) and not backend_of(connection).locks_all:
         # A row that does not exist cannot be locked: make it, and wait for who made it first.
         ordered = sorted(generations, key=_key)
         made = [Head(each, 0, {}) for each in ordered]
-        _bound(dialect_of(connection), _MAKE, conversation_id, made).run(connection)
+        _bound(backend_of(connection), _MAKE, conversation_id, made).run(connection)
         found = _select(connection, generations, conversation_id, locked=True)
     return _each(generations, found)
 
 
-def save(dialect: Dialect, conversation_id: UUID, heads: Iterable[Head]) -> Bound:
+def save(backend: Backend, conversation_id: UUID, heads: Iterable[Head]) -> Bound:
     """Return the statement that writes heads, for a transaction that has locked them."""
-    return _bound(dialect, _SAVE, conversation_id, heads)
+    return _bound(backend, _SAVE, conversation_id, heads)
 
 
-def bind(dialect: Dialect, conversation_id: UUID, heads: Iterable[Head]) -> list[BoundHead]:
+def bind(backend: Backend, conversation_id: UUID, heads: Iterable[Head]) -> list[BoundHead]:
     """Return a conversation's heads for `insert`."""
-    owner = dialect.from_id(conversation_id)
+    owner = backend.from_id(conversation_id)
     return [
         (owner, each.generation.projection.name, each.generation.number, each.version, state)
         for each in heads
@@ -236,22 +228,17 @@ def insert(connection: AnyConnection, heads: Sequence[BoundHead]) -> bool:
     """
     if not heads:
         return True
-    run = cursor(connection)
-    if dialect_of(connection).is_sqlite:
-        run.executemany(_INSERT["sqlite"], heads)
-    else:
-        run.execute(_INSERT["postgresql"], [list(column) for column in zip(*heads, strict=True)])
-    written = run.rowcount
-    run.close()
-    return bool(written == len(heads))
+    return backend_of(connection).insert("projection_heads", _COLUMNS, heads).run(
+        connection
+    ) == len(heads)
 
 
 def _bound(
-    dialect: Dialect, statement: Statement, conversation_id: UUID, heads: Iterable[Head]
+    backend: Backend, statement: Statement, conversation_id: UUID, heads: Iterable[Head]
 ) -> Bound:
-    owner = dialect.from_id(conversation_id)
+    owner = backend.from_id(conversation_id)
     return Bound(
-        statement.on(dialect),
+        statement.on(backend),
         [
             {
                 "conversation_id": owner,
@@ -272,11 +259,11 @@ def _select(
     *,
     locked: bool,
 ) -> dict[_Key, Head]:
-    dialect, run = dialect_of(connection), cursor(connection)
+    backend, run = backend_of(connection), cursor(connection)
     by_key = {_key(each): each for each in generations}
     wanted = [part for key in by_key for part in key]
     run.execute(
-        _heads_query(dialect, len(by_key), locked), [dialect.from_id(conversation_id), *wanted]
+        _heads_query(backend, len(by_key), locked), [backend.from_id(conversation_id), *wanted]
     )
     rows = run.fetchall()
     run.close()
@@ -292,18 +279,18 @@ def _select(
 
 
 @lru_cache(maxsize=128)
-def _heads_query(dialect: Dialect, count: int, locked: bool) -> str:
-    mark = dialect.mark
+def _heads_query(backend: Backend, count: int, locked: bool) -> str:
+    mark = backend.mark
     wanted = " OR ".join([f"projection = {mark} AND generation = {mark}"] * count)
     # In one order everywhere, so that two that lock cannot wait for each other.
-    return f"""
+    query = f"""
         SELECT projection, generation, version, state, (
             SELECT chain FROM events WHERE conversation_id = projection_heads.conversation_id
             AND version = projection_heads.version)
         FROM projection_heads
         WHERE conversation_id = {mark} AND ({wanted}) ORDER BY projection, generation
-        {"FOR UPDATE" if locked and not dialect.is_sqlite else ""}
         """  # noqa: S608 - marks alone
+    return query + backend.for_update if locked else query
 
 
 def _each(generations: Sequence[Generation], found: dict[_Key, Head]) -> list[Head]:

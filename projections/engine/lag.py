@@ -19,7 +19,7 @@ from eventstore import EventStore
 from eventstore.errors import StatementRefused, StoreUnavailable
 from eventstore.gauges import Measurement
 from eventstore.sql import feed
-from eventstore.sql.dialect import AnyConnection, Statement, cursor, dialect_of
+from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
 from eventstore.sql.feed import held_back
 from eventstore.sql.schema import metadata_for
 from projections.engine import generations
@@ -30,18 +30,16 @@ from projections.engine.set_aside import Failure, noted
 __all__ = ["Lag", "ProjectionStatus", "lags", "measure", "status"]
 
 
-_UNFOLDED = """
+_LAG = Statement(
+    """
     SELECT count(*), min(event.recorded_at)
     FROM conversations AS stream
     LEFT JOIN projection_heads AS head ON head.conversation_id = stream.conversation_id
         AND head.projection = :projection AND head.generation = :generation
     JOIN events AS event ON event.conversation_id = stream.conversation_id
         AND event.version > coalesce(head.version, 0)
-    WHERE stream.conversation_id {named}
+    WHERE stream.conversation_id = ANY(:ids)
     """
-_LAG = Statement(
-    _UNFOLDED.format(named="IN (SELECT value FROM json_each(:ids))"),
-    _UNFOLDED.format(named="= ANY(:ids)"),
 )
 
 
@@ -94,12 +92,12 @@ def _lag(
 ) -> Lag:
     if not conversations:
         return Lag(0, 0.0)
-    dialect, run = dialect_of(connection), cursor(connection)
-    ids = [dialect.from_id(each) for each in conversations]
+    backend, run = backend_of(connection), cursor(connection)
+    ids = [backend.from_id(each) for each in conversations]
     run.execute(
-        _LAG.on(dialect),
+        _LAG.on(backend),
         {
-            "ids": dialect.array(ids),
+            "ids": backend.array(ids),
             "projection": generation.projection.name if generation else "",
             "generation": generation.number if generation else 0,
         },
@@ -108,7 +106,7 @@ def _lag(
     run.close()
     if oldest is None:
         return Lag(0, 0.0)
-    age = datetime.now(UTC) - dialect.to_time(oldest)
+    age = datetime.now(UTC) - backend.to_time(oldest)
     return Lag(events, max(0.0, round(age.total_seconds(), 3)))
 
 

@@ -32,26 +32,19 @@ PLACE = (Column(EVENT, "integer"), Column("text_part", "integer"))
 # A tuple, since a union would be made anew for every part.
 _WITH_TEXT = (TextPart, ReasoningPart, RefusalPart)
 
-_SAID = {
-    "sqlite": """
-        CASE WHEN {table}.text_part IS NULL THEN coalesce(
-                json_extract(events.data, '$.content'), json_extract(events.data, '$.text'))
-            ELSE json_extract(events.data, '$.parts[' || {table}.text_part || '].text') END""",
-    "postgresql": """
-        CASE WHEN {table}.text_part IS NULL
-            THEN coalesce(events.data ->> 'content', events.data ->> 'text')
-            ELSE events.data #>> ARRAY['parts', CAST({table}.text_part AS text), 'text'] END""",
-}
+_SAID = """
+    CASE WHEN {table}.text_part IS NULL
+        THEN coalesce(events.data ->> 'content', events.data ->> 'text')
+        ELSE events.data -> 'parts' -> CAST({table}.text_part AS int) ->> 'text' END"""
 
 
-def said(table: str, dialect: str) -> str:
+def said(table: str) -> str:
     """Return the SQL of the text that a row quotes, with its event at hand.
 
     Args:
         table: What the row's columns are qualified with; those of the event with ``events``.
-        dialect: ``sqlite`` or ``postgresql``.
     """
-    return _SAID[dialect].format(table=table)
+    return _SAID.format(table=table)
 
 
 def place_of(event: RecordedEvent, text: str | None, *, longer_than: int) -> dict[str, int | None]:

@@ -24,7 +24,7 @@ from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import ConversationDamaged, DatabaseBusy
 from eventstore.log import get_logger
 from eventstore.sql import feed
-from eventstore.sql.dialect import dialect_of
+from eventstore.sql.backend import backend_of
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.read import chains_stand
 from eventstore.sql.schema import metadata_for
@@ -283,7 +283,7 @@ def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequen
             conversation_id: fold_anew(connection, targets, conversation_id, counts=known)
             for conversation_id, known in counts.items()
         }
-        together = FoldedPage.of(dialect_of(connection), folded)
+        together = FoldedPage.of(backend_of(connection), folded)
         reached = {
             conversation_id: (folds[0].version, folds[0].chain)
             for conversation_id, folds in folded.items()

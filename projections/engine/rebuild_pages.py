@@ -26,7 +26,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Table
 
 from eventstore import EventStore, KeyProvider
-from eventstore.sql.dialect import Dialect
+from eventstore.sql.backend import Backend
 from eventstore.sql.engines import open_engine
 from projections.engine import heads
 from projections.engine import rows as row_statements
@@ -51,12 +51,12 @@ class FoldedPage:
     _rows: Mapping[Table, row_statements.NewRows]
 
     @classmethod
-    def of(cls, dialect: Dialect, folded: Mapping[UUID, Sequence[Fold]]) -> FoldedPage:
+    def of(cls, backend: Backend, folded: Mapping[UUID, Sequence[Fold]]) -> FoldedPage:
         """Bind folds that began with the first event; by conversation, in order of id."""
         reached: list[BoundHead] = []
         for owner, folds in folded.items():
             standing = [Head(fold.generation, fold.version, fold.state) for fold in folds]
-            reached += heads.bind(dialect, owner, standing)
+            reached += heads.bind(backend, owner, standing)
         bound = {}
         for of_generation in zip(*folded.values(), strict=True):
             for name, table in of_generation[0].generation.tables.items():
@@ -64,7 +64,7 @@ class FoldedPage:
                     owner: fold.buffer.new_rows(name)
                     for owner, fold in zip(folded, of_generation, strict=True)
                 }
-                bound[table] = row_statements.bind_new(table, dialect, made)
+                bound[table] = row_statements.bind_new(table, backend, made)
         return cls(reached, bound)
 
     def write(self, connection: Connection) -> None:

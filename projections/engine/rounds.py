@@ -28,6 +28,7 @@ from eventstore import EventStore
 from eventstore.errors import CannotConnect, DatabaseBusy, KeyUnavailable
 from eventstore.gauges import observing
 from eventstore.log import get_logger
+from eventstore.sql.backend import backend_named
 from eventstore.sql.watch import Watch
 from projections.engine.follower import catch_up_behind, retry_set_aside
 from projections.engine.generations import gone
@@ -102,7 +103,7 @@ class _Rounds:
         self._watch = watch
         self._on_round = on_round
         self._stop = stop
-        self._yields = store.engine.dialect.name == "sqlite" and not in_haste
+        self._yields = backend_named(store.engine.dialect.name).locks_all and not in_haste
         self._due_at = 0.0
         self._retried = False
         self.took_s = 0.0

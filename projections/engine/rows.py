@@ -17,7 +17,7 @@ from uuid import UUID
 from sqlalchemy import BigInteger, Boolean, Double, Table
 from sqlalchemy.types import TypeEngine
 
-from eventstore.sql.dialect import AnyConnection, Bound, Dialect, cursor, dialect_of
+from eventstore.sql.backend import AnyConnection, Backend, Bound, backend_of, cursor
 from eventstore.sql.types import (
     Id,
     IndexedText,
@@ -42,12 +42,12 @@ _OWNER = "conversation_id"
 _MADE = 512  # statements that are kept: of each table there are a few
 
 # A type that is not listed is taken by both drivers as it is.
-_CONVERTERS: dict[type[TypeEngine[Any]], Callable[[Dialect], Convert]] = {
-    SafeText: lambda dialect: escape,
-    IndexedText: lambda dialect: indexed,
-    SafeJson: lambda dialect: json_in,
-    Timestamp: lambda dialect: dialect.from_time,
-    Id: lambda dialect: dialect.from_id,
+_CONVERTERS: dict[type[TypeEngine[Any]], Callable[[Backend], Convert]] = {
+    SafeText: lambda backend: escape,
+    IndexedText: lambda backend: indexed,
+    SafeJson: lambda backend: json_in,
+    Timestamp: lambda backend: backend.from_time,
+    Id: lambda backend: backend.from_id,
 }
 
 
@@ -93,14 +93,14 @@ class _Prepared:
         return Bound(self.sql, [self.bind(row) for row in rows])
 
 
-def bind_new(table: Table, dialect: Dialect, rows: Mapping[UUID, Mapping[Key, Row]]) -> NewRows:
+def bind_new(table: Table, backend: Backend, rows: Mapping[UUID, Mapping[Key, Row]]) -> NewRows:
     """Return new rows for `load`, which leaves the columns that none of them sets at NULL.
 
     A column at a time, since most columns have nothing to convert, or the same value many times.
 
     Args:
         table: The generation's table.
-        dialect: Of the database that they are for.
+        backend: Of the database that they are for.
         rows: Whole ones, by conversation, and by the values of their key without its id.
 
     Raises:
@@ -122,7 +122,7 @@ def bind_new(table: Table, dialect: Dialect, rows: Mapping[UUID, Mapping[Key, Ro
         column = [row.get(name) for row in values]
         if any(column) or column.count(None) < len(column):
             columns[name] = column
-    for name, convert in _converted(table, tuple(columns), dialect):
+    for name, convert in _converted(table, tuple(columns), backend):
         if convert is not None:
             columns[name] = _CONVERT_ALL[type(table.c[name].type)](convert, columns[name])
     return NewRows(tuple(columns), list(zip(*columns.values(), strict=True)))
@@ -132,52 +132,43 @@ def load(connection: AnyConnection, table: Table, rows: NewRows) -> None:
     """Insert many new rows at once, in the caller's transaction: on PostgreSQL by ``COPY``."""
     if not rows.bound:
         return
-    dialect = dialect_of(connection)
+    columns = {table.c[name].name: _COPIED_AS[type(table.c[name].type)] for name in rows.columns}
     run = cursor(connection)
-    if dialect.is_sqlite:
-        run.executemany(_insert(table, rows.columns, dialect).sql, rows.bound)
-    else:
-        names = ", ".join(_quoted(table, rows.columns))
-        copied = f'COPY "{table.name}" ({names}) FROM STDIN (FORMAT BINARY)'
-        with run.copy(copied) as copy:
-            # Half the time of text, in which the driver would look for the type of each value.
-            copy.set_types([_COPIED_AS[type(table.c[name].type)] for name in rows.columns])
-            for row in rows.bound:
-                copy.write_row(row)
+    backend_of(connection).load(run, table.name, columns, rows.bound)
     run.close()
 
 
-def insert(dialect: Dialect, table: Table, rows: Sequence[Row]) -> Bound:
+def insert(backend: Backend, table: Table, rows: Sequence[Row]) -> Bound:
     """Return the statement that inserts rows with every column of the table."""
-    return _insert(table, tuple(table.columns.keys()), dialect).of(rows)
+    return _insert(table, tuple(table.columns.keys()), backend).of(rows)
 
 
-def upsert(dialect: Dialect, table: Table, columns: tuple[str, ...], rows: Sequence[Row]) -> Bound:
+def upsert(backend: Backend, table: Table, columns: tuple[str, ...], rows: Sequence[Row]) -> Bound:
     """Return the statement that inserts rows, or sets ``columns`` of those whose key is there.
 
     Args:
-        dialect: Of the database that it is for.
+        backend: Of the database that it is for.
         table: The generation's table.
         columns: What every row holds beside the key; nothing is changed if there are none.
         rows: By column, the key's included.
     """
-    return _upsert(table, columns, dialect).of(rows)
+    return _upsert(table, columns, backend).of(rows)
 
 
 def patch(
-    dialect: Dialect, table: Table, owner: Any, within: tuple[str, int, int], values: Row
+    backend: Backend, table: Table, owner: Any, within: tuple[str, int, int], values: Row
 ) -> Bound:
     """Return the statement that sets columns of a conversation's rows.
 
     Args:
-        dialect: Of the database that it is for.
+        backend: Of the database that it is for.
         table: The generation's table.
         owner: The conversation's id.
         within: The column that decides which rows, and its lowest and highest value.
         values: What to set, by column.
     """
     column, first, last = within
-    made = _patch(table, column, tuple(sorted(values)), dialect)
+    made = _patch(table, column, tuple(sorted(values)), backend)
     return Bound(made.sql, [[*made.bind({**values, _OWNER: owner}), first, last]])
 
 
@@ -185,10 +176,10 @@ def columns_of(
     connection: AnyConnection, table: Table, owner: Any, columns: Sequence[str]
 ) -> list[tuple[Any, ...]]:
     """Return some columns of all rows of a conversation, in the caller's transaction."""
-    dialect, run = dialect_of(connection), cursor(connection)
+    backend, run = backend_of(connection), cursor(connection)
     names = ", ".join(_quoted(table, columns))
-    chosen = f'SELECT {names} FROM "{table.name}" WHERE {_OWNER} = {_mark(dialect)}'  # noqa: S608
-    run.execute(chosen, [dialect.from_id(owner)])
+    chosen = f'SELECT {names} FROM "{table.name}" WHERE {_OWNER} = {backend.mark}'  # noqa: S608
+    run.execute(chosen, [backend.from_id(owner)])
     texts = [isinstance(table.c[name].type, SafeText) for name in columns]
     rows = [
         tuple(
@@ -234,19 +225,19 @@ def _key_and_others(table: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 @lru_cache(maxsize=_MADE)
-def _insert(table: Table, columns: tuple[str, ...], dialect: Dialect) -> _Prepared:
+def _insert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepared:
     names = ", ".join(_quoted(table, columns))
-    marks = ", ".join([_mark(dialect)] * len(columns))
+    marks = ", ".join([backend.mark] * len(columns))
     return _Prepared(
         f'INSERT INTO "{table.name}" ({names}) VALUES ({marks})',  # noqa: S608 - names of columns
-        _converted(table, columns, dialect),
+        _converted(table, columns, backend),
     )
 
 
 @lru_cache(maxsize=_MADE)
-def _upsert(table: Table, columns: tuple[str, ...], dialect: Dialect) -> _Prepared:
+def _upsert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepared:
     key = tuple(column.name for column in table.primary_key)
-    plain = _insert(table, (*key, *columns), dialect)
+    plain = _insert(table, (*key, *columns), backend)
     changed = ", ".join(f"{name} = excluded.{name}" for name in _quoted(table, columns))
     action = f"UPDATE SET {changed}" if changed else "NOTHING"
     conflict = f"ON CONFLICT ({', '.join(_quoted(table, key))}) DO {action}"
@@ -254,19 +245,15 @@ def _upsert(table: Table, columns: tuple[str, ...], dialect: Dialect) -> _Prepar
 
 
 @lru_cache(maxsize=_MADE)
-def _patch(table: Table, within: str, columns: tuple[str, ...], dialect: Dialect) -> _Prepared:
-    mark = _mark(dialect)
+def _patch(table: Table, within: str, columns: tuple[str, ...], backend: Backend) -> _Prepared:
+    mark = backend.mark
     [column] = _quoted(table, (within,))
     changed = ", ".join(f"{name} = {mark}" for name in _quoted(table, columns))
     chosen = f"{_OWNER} = {mark} AND {column} BETWEEN {mark} AND {mark}"
     return _Prepared(
         f'UPDATE "{table.name}" SET {changed} WHERE {chosen}',  # noqa: S608 - names of columns
-        _converted(table, (*columns, _OWNER), dialect),
+        _converted(table, (*columns, _OWNER), backend),
     )
-
-
-def _mark(dialect: Dialect) -> str:
-    return dialect.mark
 
 
 def _quoted(table: Table, columns: Sequence[str]) -> list[str]:
@@ -274,7 +261,7 @@ def _quoted(table: Table, columns: Sequence[str]) -> list[str]:
 
 
 def _converted(
-    table: Table, columns: Sequence[str], dialect: Dialect
+    table: Table, columns: Sequence[str], backend: Backend
 ) -> tuple[tuple[str, Convert | None], ...]:
     made = [(name, _CONVERTERS.get(type(table.c[name].type))) for name in columns]
-    return tuple((name, None if convert is None else convert(dialect)) for name, convert in made)
+    return tuple((name, None if convert is None else convert(backend)) for name, convert in made)

@@ -8,7 +8,6 @@ without the tables of the store beside it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -29,9 +28,9 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.types import TypeEngine
 
+from eventstore.sql.backend import backend_of
 from eventstore.sql.rights import share_rights
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.traces import without_statistics
@@ -172,10 +171,10 @@ def analyse(connection: Connection, projection: Projection, generation: int) -> 
 
     Until its own daemon comes by, it would plan for tables that are nearly empty.
     """
-    if connection.dialect.name == "postgresql":
-        for table in tables_of(projection, generation).values():
-            name = connection.dialect.identifier_preparer.quote_identifier(table.name)
-            connection.exec_driver_sql(f"ANALYZE {name}")
+    for table in tables_of(projection, generation).values():
+        name = connection.dialect.identifier_preparer.quote_identifier(table.name)
+        for statement in backend_of(connection).analysed(name):
+            connection.exec_driver_sql(statement)
 
 
 def drop(connection: Connection, name: str) -> None:
@@ -186,27 +185,19 @@ def drop(connection: Connection, name: str) -> None:
     quote = connection.dialect.identifier_preparer.quote_identifier
     beside = quote(f"{name}_beside")
     connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quote(name)}")
-    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {beside}")
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"DROP FUNCTION IF EXISTS {beside}()")
+    connection.exec_driver_sql(backend_of(connection).drop_beside.format(beside))
 
 
 def point_views(connection: Connection, projection: Projection, generation: int) -> None:
     """Make the stable views show a generation, in the caller's transaction.
 
     On PostgreSQL a view keeps its grants, and what others have built on it, unless its columns
-    have changed; then it is dropped and made anew, which fails while others build on it.
+    have changed.
     """
     quote = connection.dialect.identifier_preparer.quote_identifier
     views = tables_of(projection, generation)
     for name, table in views.items():
-        view = f"VIEW {quote(name)} AS {_query(connection, table)}"
-        if connection.dialect.name == "postgresql":
-            with suppress(ProgrammingError), connection.begin_nested():
-                connection.exec_driver_sql(f"CREATE OR REPLACE {view}")
-                continue
-        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quote(name)}")
-        connection.exec_driver_sql(f"CREATE {view}")
+        backend_of(connection).point_view(connection, quote(name), _query(connection, table))
     share_rights(connection, views)
 
 

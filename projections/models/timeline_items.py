@@ -74,7 +74,7 @@ class QuotedTexts:
 
     def shown(self, table: str, dialect: str) -> Mapping[str, str]:
         """Return the SQL of text and preview."""
-        text = _TEXT.format(table=table, said=said(table, dialect))
+        text = _TEXT.format(table=table, said=said(table))
         return {
             "text": text,
             "preview": _PREVIEW.format(table=table, text=text, limit=PREVIEW_CHARS),

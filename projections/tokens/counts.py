@@ -33,8 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from eventstore.sql.dialect import AnyConnection, Bound, Statement, cursor, dialect_of
-from eventstore.sql.dialect import Dialect as SqlDialect
+from eventstore.sql.backend import AnyConnection, Backend, Bound, backend_of, cursor, has_table
 from eventstore.sql.types import Id
 from projections.tokens import Count, Tokenizer, count_message
 
@@ -95,17 +94,7 @@ _MOST_LOADED = 50_000  # counts that are read ahead; beyond, each is looked up: 
 _MOST_AT_ONCE = 500  # digests in one query
 _MOST_KEPT = 20_000  # new counts that wait for being written: about 4 MB
 
-_IS_THERE = Statement(
-    "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'token_counts'",
-    "SELECT count(to_regclass('token_counts'))",
-)
-_INSERT_SQLITE = "INSERT INTO token_counts VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
-# Texts of arrays, which the driver takes ten times as fast as lists.
-_INSERT_POSTGRESQL = """
-    INSERT INTO token_counts (conversation_id, digest, tokens, margin)
-    SELECT * FROM unnest(%s::uuid[], %s::uuid[], %s::int[], %s::float8[])
-    ON CONFLICT DO NOTHING
-    """
+_COLUMNS = {"conversation_id": "uuid", "digest": "uuid", "tokens": "int", "margin": "float8"}
 
 _sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 _ACTIVE: ContextVar[TokenCounts | None] = ContextVar("token_counts", default=None)
@@ -188,9 +177,9 @@ class TokenCounts:
         """
         write_all(connection, [self])
 
-    def bind(self, dialect: SqlDialect) -> BoundCounts:
+    def bind(self, backend: Backend) -> BoundCounts:
         """Return what is new as it is written, before the transaction that writes."""
-        return BoundCounts.of(dialect, [self])
+        return BoundCounts.of(backend, [self])
 
     def _written(self) -> None:
         if len(self._known) + len(self._new) <= _MOST_LOADED:
@@ -237,8 +226,8 @@ class TokenCounts:
                 return
         lacking = list({digest for digest in digests if self._find(digest) is None})
         for start in range(0, len(lacking), _MOST_AT_ONCE):
-            sqlite = dialect_of(self._connection).is_sqlite
-            some = [_stored(each, sqlite) for each in lacking[start : start + _MOST_AT_ONCE]]
+            stored = backend_of(self._connection).from_digest
+            some = [stored(each) for each in lacking[start : start + _MOST_AT_ONCE]]
             marks = ", ".join(["{}"] * len(some))
             self._read(self._connection, f"AND digest IN ({marks})", some)
 
@@ -246,23 +235,18 @@ class TokenCounts:
         """Read counts into what is known; in ``rest`` a pair of braces stands for each value."""
         if self._conversation_id is None:
             return 0
-        dialect, run = dialect_of(connection), cursor(connection)
-        query = (_OF_ONE + rest).replace("{}", dialect.mark)
-        run.execute(query, [dialect.from_id(self._conversation_id), *values])
+        backend, run = backend_of(connection), cursor(connection)
+        query = (_OF_ONE + rest).replace("{}", backend.mark)
+        run.execute(query, [backend.from_id(self._conversation_id), *values])
         rows = run.fetchall()
         run.close()
         for digest, tokens, margin in rows:
             exact = margin is None
-            known = digest if dialect.is_sqlite else digest.bytes
-            self._known[known] = Count(tokens, exact, 0.0 if exact else margin)
+            self._known[backend.to_digest(digest)] = Count(tokens, exact, 0.0 if exact else margin)
         return len(rows)
 
 
 _OF_ONE = "SELECT digest, tokens, margin FROM token_counts WHERE conversation_id = {} "
-
-
-def _stored(digest: bytes, sqlite: bool) -> bytes | UUID:
-    return digest if sqlite else UUID(bytes=digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +257,7 @@ class BoundCounts:
     _statement: Bound | None
 
     @classmethod
-    def of(cls, dialect: SqlDialect, several: Sequence[TokenCounts]) -> BoundCounts:
+    def of(cls, backend: Backend, several: Sequence[TokenCounts]) -> BoundCounts:
         """Bind what is new."""
         rows = [
             (owner, digest, count.tokens, None if count.exact else count.margin)
@@ -286,9 +270,7 @@ class BoundCounts:
             return cls(several, None)
         # In one order everywhere, so that two writers cannot wait for each other.
         rows.sort()
-        if dialect.is_sqlite:
-            return cls(several, Bound(_INSERT_SQLITE, rows))
-        return cls(several, Bound(_INSERT_POSTGRESQL, [_arrays(rows)]))
+        return cls(several, backend.insert(TABLE.name, _COLUMNS, rows))
 
     def write(self, connection: AnyConnection) -> None:
         """Write them, as `TokenCounts.write` does."""
@@ -300,17 +282,7 @@ class BoundCounts:
 
 def write_all(connection: AnyConnection, several: Sequence[TokenCounts]) -> None:
     """Write what is new of several conversations at once; see `TokenCounts.write`."""
-    BoundCounts.of(dialect_of(connection), several).write(connection)
-
-
-def _arrays(rows: Sequence[tuple[str, bytes, int, float | None]]) -> list[str]:
-    columns = (
-        [owner for owner, _, _, _ in rows],
-        [digest.hex() for _, digest, _, _ in rows],
-        [str(tokens) for _, _, tokens, _ in rows],
-        ["NULL" if margin is None else repr(margin) for _, _, _, margin in rows],
-    )
-    return ["{" + ",".join(column) + "}" for column in columns]
+    BoundCounts.of(backend_of(connection), several).write(connection)
 
 
 def count(message: Message, tokenizer: Tokenizer) -> Count:
@@ -346,11 +318,7 @@ def create(connection: Connection) -> None:
 
 def is_there(connection: AnyConnection) -> bool:
     """Whether the table exists: a replica may follow a primary that has not made it."""
-    run = cursor(connection)
-    run.execute(_IS_THERE.on(dialect_of(connection)))
-    found = bool(run.fetchone()[0])
-    run.close()
-    return found
+    return has_table(connection, TABLE.name)
 
 
 def canonical(content: Any) -> bytes:

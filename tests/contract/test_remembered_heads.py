@@ -19,8 +19,10 @@ from eventstore import ANY, NO_STREAM, AsyncEventStore, EventStore, NewEvent, ne
 from eventstore.errors import EventStoreError
 from eventstore.events import Meta, RecordedEvent, UnknownEvent, UserMessage
 from eventstore.events.base import utc_now
-from eventstore.sql.append import Group, Heads, append
+from eventstore.sql.append import append
+from eventstore.sql.appending import Group
 from eventstore.sql.requests import Append, Appended
+from eventstore.sql.steps import Heads
 from tests.contract.facade import say, texts
 
 THRESHOLD = 400
@@ -160,7 +162,7 @@ def requested(store: EventStore, conversation_id: UUID, *words: str, **asked: An
 
 def remembered(store: EventStore, *streams: UUID) -> Heads:
     """Return the heads of streams that get their first event now."""
-    heads: Heads = {}
+    heads = Heads()
     for stream in streams:
         with store.writing() as connection:
             append(connection, requested(store, stream, "first"), utc_now(), heads)

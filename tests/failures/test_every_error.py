@@ -16,7 +16,7 @@ import pytest
 
 from eventstore import ANY, AsyncEventStore, EventStore, NewEvent, new_id
 from eventstore import events as e
-from eventstore.sql.dialect import cursor
+from eventstore.sql.backend import cursor
 from eventstore.sql.requests import Append
 from tests.contract.facade import say
 from tests.failures.injected import ERRORS, Faults

@@ -17,7 +17,7 @@ from agent_eventstore import batching, journal
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore import events as e
-from eventstore.sql.append import Group
+from eventstore.sql.appending import Group
 from tests.crash.stand_in import answer
 
 

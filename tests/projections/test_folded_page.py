@@ -10,7 +10,7 @@ import pytest
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
-from eventstore.sql.dialect import dialect_of
+from eventstore.sql.backend import backend_of
 from projections import Views, upkeep
 from projections.catalogue import PROJECTIONS
 from projections.engine import catch_up as engine
@@ -113,9 +113,9 @@ def test_a_column_that_is_not_there_is_refused(store: EventStore) -> None:
     """A fold that names a column which its table lacks fails, as when it is caught up."""
     table = tables.tables_of(Notes(), 1)["notes"]
     with store.reading() as connection:
-        dialect = dialect_of(connection)
+        backend = backend_of(connection)
     with pytest.raises(KeyError, match="nonsense"):
-        rows.bind_new(table, dialect, {new_id(): {(1, 0): {"nonsense": 1}}})
+        rows.bind_new(table, backend, {new_id(): {(1, 0): {"nonsense": 1}}})
 
 
 def test_rebuilds_of_several_machines_share_the_work(

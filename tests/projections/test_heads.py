@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from eventstore import EventStore, events, new_id
-from eventstore.sql.dialect import dialect_of
+from eventstore.sql.backend import backend_of
 from projections import Views
 from projections.catalogue import PROJECTIONS
 from projections.engine import generations, heads
@@ -101,7 +101,7 @@ def test_saved_heads_are_read_back(views: Views) -> None:
     with views.store.writing() as connection:
         heads.lock(connection, [timeline, usage], cid)
         both = [heads.Head(timeline, 3, {}), saved]
-        heads.save(dialect_of(connection), cid, both).run(connection)
+        heads.save(backend_of(connection), cid, both).run(connection)
         found = heads.read(connection, [timeline], cid)
     assert {("timeline", timeline.number): saved} == found
 

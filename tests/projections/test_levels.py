@@ -10,6 +10,7 @@ import pytest
 
 from eventstore import EventStore
 from eventstore import events as e
+from eventstore.sql.backend import has_table
 from eventstore.sql.types import json_out
 from projections import Views
 from projections.context import ContextSettings, ContextView, levels
@@ -37,7 +38,7 @@ def trimmed(store: EventStore, cid: UUID) -> ContextView:
 def kept(store: EventStore) -> int:
     """Return how many rows have their lower levels kept."""
     with store.reading() as connection:
-        if not levels._is_there(connection):
+        if not has_table(connection, levels._TABLE.name):
             return 0
         query = "SELECT count(*) FROM lower_levels"
         return int(connection.exec_driver_sql(query).scalar_one())

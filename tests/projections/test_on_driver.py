@@ -9,7 +9,7 @@ import pytest
 
 from eventstore import EventStore
 from eventstore.errors import StatementRefused
-from eventstore.sql.dialect import cursor
+from eventstore.sql.backend import cursor
 
 
 def one(store: EventStore, sql: str, **options: bool) -> object:

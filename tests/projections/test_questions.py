@@ -119,10 +119,9 @@ def explained(store: EventStore, views: Views, cid: UUID) -> list[tuple[str, str
             made.newest_users,
             made.newest_error,
         ):
-            sql = each.on(source._dialect)
-            source._cursor.execute(prefix + sql, bound)
+            source._cursor.execute(prefix + each, bound)
             rows = source._cursor.fetchall()
-            found.append((sql, "\n".join(str(row[-1]) for row in rows)))
+            found.append((each, "\n".join(str(row[-1]) for row in rows)))
     return found
 
 

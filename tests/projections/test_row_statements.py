@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, Table
 
 from eventstore import EventStore, new_id
-from eventstore.sql.dialect import dialect_of
+from eventstore.sql.backend import backend_of
 from projections.engine import rows as row_statements
 from projections.engine import tables
 from projections.engine.projection import Column, ReadTable
@@ -66,14 +66,14 @@ def plainly(connection: Connection, table: Table, owner: UUID, values: Row) -> N
 def by_insert(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
     """Write a row at once."""
     row = {**BLANK, "conversation_id": owner, "number": 1, **values}
-    row_statements.insert(dialect_of(connection), table, [row]).run(connection)
+    row_statements.insert(backend_of(connection), table, [row]).run(connection)
 
 
 def by_upsert(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
     """Write a row where there is none."""
     row = {"conversation_id": owner, "number": 1, **values}
-    dialect = dialect_of(connection)
-    row_statements.upsert(dialect, table, tuple(values), [row]).run(connection)
+    backend = backend_of(connection)
+    row_statements.upsert(backend, table, tuple(values), [row]).run(connection)
 
 
 def by_upsert_over(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
@@ -87,8 +87,8 @@ def by_patch(connection: Connection, table: Table, owner: UUID, values: Row) -> 
     by_insert(connection, table, owner, {})
     if values:
         within = ("number", 1, 1)
-        dialect = dialect_of(connection)
-        row_statements.patch(dialect, table, owner, within, values).run(connection)
+        backend = backend_of(connection)
+        row_statements.patch(backend, table, owner, within, values).run(connection)
 
 
 def by_load(connection: Connection, table: Table, owner: UUID, values: Row) -> None:
@@ -100,7 +100,7 @@ def bound(
     connection: Connection, table: Table, rows: dict[UUID, dict[tuple[int], Row]]
 ) -> row_statements.NewRows:
     """Return rows as the driver of the connection takes them."""
-    return row_statements.bind_new(table, dialect_of(connection), rows)
+    return row_statements.bind_new(table, backend_of(connection), rows)
 
 
 Write = Callable[[Connection, Table, UUID, Row], None]
@@ -147,7 +147,7 @@ def test_many_rows_are_kept_as_one_by_one(store: EventStore, table: Table) -> No
         for row in rows:
             plainly(connection, table, single, row)
         owned = [{"conversation_id": together, **row} for row in rows]
-        bound = row_statements.upsert(dialect_of(connection), table, ("order", "data"), owned)
+        bound = row_statements.upsert(backend_of(connection), table, ("order", "data"), owned)
         bound.run(connection)
         assert kept(connection, table, single) == kept(connection, table, together)
 
@@ -194,8 +194,8 @@ def test_a_patch_keeps_to_its_conversation_and_range(store: EventStore, table: T
         for owner, number in ((own, 1), (own, 2), (own, 3), (own, 4), (other, 2)):
             plainly(connection, table, owner, {"number": number})
         within, patched = ("number", 2, 3), {"order": "patched"}
-        dialect = dialect_of(connection)
-        row_statements.patch(dialect, table, own, within, patched).run(connection)
+        backend = backend_of(connection)
+        row_statements.patch(backend, table, own, within, patched).run(connection)
         found = connection.execute(table.select().order_by(table.c.number)).all()
     changed = {(row.conversation_id, row.number) for row in found if row.order == "patched"}
     assert {(own, 2), (own, 3)} == changed

@@ -1,0 +1,142 @@
+"""Steps of streams from known heads, each event chained to the one before it: what is written.
+
+The one way in which events come to be written. Whoever holds a stream's lock knows its head; a
+store also remembers the heads that it saw last, and then the database confirms or refuses them: a
+stream that has moved meanwhile is left as it is. `Backend.advance` writes all streams of a call by
+a few statements, however many events they get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from uuid import UUID
+
+from eventstore.events.records import RecordedEvent
+from eventstore.integrity import chain_step, microseconds_of
+from eventstore.sealing import SealingKey
+from eventstore.sql.requests import Anchor, Append, Appended, Prepared
+
+__all__ = ["Head", "Heads", "Step"]
+
+_MOST_HEADS = 8192
+
+
+@dataclass(slots=True)
+class Head:
+    """What `conversations` says of a stream."""
+
+    version: int
+    chain: bytes
+    epoch: int
+    tenant_id: str | None
+    user_id: str | None
+    stream: str
+    """The conversation's id as text, which both databases take."""
+    key: SealingKey | None = None
+    """What its events are sealed with, as far as that is known."""
+    line: object = field(default_factory=object)
+    """The same for all heads that a store has appended from one to the next."""
+
+
+class Step:
+    """One stream's way from a head, by one append or by several."""
+
+    __slots__ = (
+        "chains",
+        "conversation_id",
+        "events",
+        "head",
+        "known",
+        "microseconds",
+        "now",
+        "positions",
+    )
+
+    def __init__(self, conversation_id: UUID, known: Head, now: datetime) -> None:
+        self.conversation_id = conversation_id
+        self.known = self.head = known
+        self.now, self.microseconds = now, microseconds_of(now)
+        self.events: list[Prepared] = []
+        self.chains: list[bytes] = []
+        self.positions: Sequence[int] | None = None
+        """Those of the events once they are written; None if the stream has moved."""
+
+    def add(self, request: Append) -> slice:
+        """Chain an append's events to the head, and return their places within the step."""
+        head, chains, microseconds = self.head, self.chains, self.microseconds
+        version, chain = head.version, head.chain
+        for event in request.events:
+            version += 1
+            data = event.data
+            chain = chain_step(
+                chain,
+                version,
+                event.id_bytes,
+                data.type,
+                data.schema_version,
+                microseconds,
+                event.meta_text,
+                event.digest,
+            )
+            chains.append(chain)
+        self.head = Head(
+            version,
+            chain,
+            head.epoch,
+            head.tenant_id,
+            head.user_id,
+            head.stream,
+            head.key,
+            head.line,
+        )
+        start = len(self.events)
+        self.events.extend(request.events)
+        return slice(start, len(self.events))
+
+    def appended(self, places: slice) -> Appended:
+        """Return the result of the append at these places, once it is written."""
+        recorded = partial(self._recorded, places)
+        version = self.known.version + places.stop
+        anchor = Anchor(version, self.chains[places.stop - 1], self.known.line)
+        size = 0
+        for event in self.events[places]:
+            size += len(event.text) if event.blob is None else event.blob.size_bytes
+        return Appended(self.conversation_id, version, recorded, anchor, size)
+
+    def _recorded(self, places: slice) -> tuple[RecordedEvent, ...]:
+        assert self.positions is not None  # noqa: S101 - it is written
+        return tuple(
+            RecordedEvent(
+                self.conversation_id,
+                version,
+                event.event_id,
+                position,
+                event.data.type,
+                event.data.schema_version,
+                self.now,
+                event.data,
+                event.meta,
+                event.digest,
+                chain,
+            )
+            for version, (event, position, chain) in enumerate(
+                zip(self.events[places], self.positions[places], self.chains[places], strict=True),
+                start=self.known.version + places.start + 1,
+            )
+        )
+
+
+class Heads(dict[int, Head]):
+    """Heads as a store saw them last, by the number that a stream's UUID is; guesses, all of them.
+
+    Up to 8,192; then it begins anew.
+    """
+
+    def reach(self, step: Step) -> None:
+        """Keep the head that a step has reached."""
+        if len(self) >= _MOST_HEADS:
+            self.clear()
+        self[step.conversation_id.int] = step.head
