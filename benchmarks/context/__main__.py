@@ -26,7 +26,9 @@ from benchmarks.context.report import (
     machine,
     markdown,
     print_sheet,
+    retrieval_sheet,
 )
+from benchmarks.context.retrieval import RECALL_SHARES, recalled
 from benchmarks.context.transcripts import TAU_BENCH, Transcript, read_tau_bench, tool_uses
 from eventstore import EventStore
 from projections.context.settings import ContextSettings
@@ -58,6 +60,7 @@ def main() -> None:
         if TAU_BENCH.exists():
             transcripts = read_tau_bench(_QUICK_CONVERSATIONS if options.quick else None)
             sheets += _kept(console, transcripts)
+            sheets.append(_recalled(console, options.quick))
         else:
             console.print(f"There is no {TAU_BENCH.name}: grounding and cache are left out.")
         sheets.append(_latency(console, url, waiting, rounds))
@@ -95,6 +98,17 @@ def _kept(console: Console, transcripts: Sequence[Transcript]) -> list[Sheet]:
     for sheet in sheets:
         print_sheet(console, sheet)
     return sheets
+
+
+def _recalled(console: Console, quick: bool) -> Sheet:
+    """Measure retrieval: questions about what was said hundreds of messages ago."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/recalled.db"))
+        found = recalled(store, *((8, 1) if quick else (40, None)))
+    sheet = retrieval_sheet(RECALL_SHARES, found)
+    print_sheet(console, sheet)
+    return sheet
 
 
 def _latency(console: Console, url: str, prepared: Future[list[Prepared]], rounds: int) -> Sheet:

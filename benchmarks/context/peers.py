@@ -21,6 +21,7 @@ __all__ = [
     "LANGCHAIN",
     "clear_old_tool_results",
     "first_user_and_newest",
+    "groups",
     "peers",
     "trim_messages",
 ]
@@ -96,19 +97,19 @@ def first_user_and_newest(messages: Sequence[Message], budget: int) -> list[Mess
     Raises:
         BudgetInfeasible: The system messages and the first user message are over the budget.
     """
-    groups = list(_groups(messages))
-    first = next((place for place, group in enumerate(groups) if _is(group, "user")), None)
-    kept = {place for place, group in enumerate(groups) if place == first or _is(group, "system")}
-    tokens = request_tokens(message for place in kept for message in groups[place])
+    listed = list(groups(messages))
+    first = next((place for place, group in enumerate(listed) if _is(group, "user")), None)
+    kept = {place for place, group in enumerate(listed) if place == first or _is(group, "system")}
+    tokens = request_tokens(message for place in kept for message in listed[place])
     if tokens > budget:
         raise BudgetInfeasible(budget, {"system messages and first user message": tokens})
-    for place in range(len(groups) - 1, -1, -1):
+    for place in range(len(listed) - 1, -1, -1):
         if place not in kept:
-            tokens += sum(map(message_tokens, groups[place]))
+            tokens += sum(map(message_tokens, listed[place]))
             if tokens > budget:
                 break
             kept.add(place)
-    return [message for place in sorted(kept) for message in groups[place]]
+    return [message for place in sorted(kept) for message in listed[place]]
 
 
 _Group = list[Message]
@@ -118,7 +119,7 @@ def _is(group: _Group, role: str) -> bool:
     return bool(group[0]["role"] == role)
 
 
-def _groups(messages: Sequence[Message]) -> Iterator[_Group]:
+def groups(messages: Sequence[Message]) -> Iterator[_Group]:
     """Yield an assistant's message with the results after it, and every other message alone."""
     group: _Group = []
     for message in messages:

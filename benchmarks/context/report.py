@@ -14,6 +14,7 @@ from rich.table import Table
 
 from benchmarks.context.latency import BUDGET, LongRead
 from benchmarks.context.measures import Cache, Grounding
+from benchmarks.context.retrieval import Found
 
 __all__ = [
     "Sheet",
@@ -23,6 +24,7 @@ __all__ = [
     "machine",
     "markdown",
     "print_sheet",
+    "retrieval_sheet",
 ]
 
 
@@ -71,6 +73,19 @@ def cache_sheet(found: Sequence[tuple[str, Cache] | None]) -> Sheet:
         "calls whose whole history is over the budget, without the system message in front.",
         ("context", "shared %", "under pressure %", "calls", "over", "refused"),
         tuple(() if each is None else (each[0], *_cached(each[1])) for each in found),
+    )
+
+
+def retrieval_sheet(shares: Sequence[float], found: Sequence[tuple[str, Sequence[Found]]]) -> Sheet:
+    """Return the table of retrieval: a row each reader, a column each budget."""
+    return Sheet(
+        "Retrieval: is what a question is about in the request?",
+        f"{found[0][1][0].asked} questions, asked at the end of conversations of some 600 messages "
+        "each, about sentences said at least 100 messages before. Percent of the questions all of "
+        "whose sentences are in the request, by budget as a share of the history; then requests "
+        "that were over the budget or refused (o).",
+        ("context", *(f"{share:.0%}" for share in shares)),
+        tuple((name, *(_answered(result) for result in results)) for name, results in found),
     )
 
 
@@ -151,6 +166,10 @@ def _grounded(found: Grounding) -> str:
     ]
     shares = f"{found.values_share:.1%} / {found.calls_share:.1%}".replace("%", "")
     return f"{shares} ({' '.join(notes)})" if notes else shares
+
+
+def _answered(found: Found) -> str:
+    return f"{100 * found.share:.1f}" + (f" ({found.failed}o)" if found.failed else "")
 
 
 def _cached(found: Cache) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from operator import is_not
 from typing import Any
 
@@ -20,13 +19,13 @@ from projections.context.compression.strategy import Strategy, options_of, strat
 from projections.context.counting import ENCODING
 from projections.context.detail import shortened, without_result
 from projections.context.formats import Wire, writer_of
-from projections.context.formats.base import compacted_for, native_for
-from projections.context.levels import lower
+from projections.context.grouping import Grouping, tokens_of
 from projections.context.limits import chars_of, within
 from projections.context.plan_cache import PlanMemo
 from projections.context.planning import LookForLevels, Plan, Planned, plan
 from projections.context.plans import COMPACTED, ERROR, Budget, Group, groups_of, without_path
 from projections.context.recall import recall_for
+from projections.context.recalled import Block, block_of, reserve
 from projections.context.rows import ContextRow
 from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import ContextHead, RowSource
@@ -125,7 +124,7 @@ class _Builder:
         memo: PlanMemo | None,
         look_for_levels: LookForLevels,
     ) -> None:
-        self._compacted, self._holds_compaction = False, True
+        self._compacted = False
         self._paths = paths
         self._pathless = False  # whether that has left one out
         self._memo = memo if isinstance(strategy, Hashable) else None
@@ -138,14 +137,13 @@ class _Builder:
         self._with_results = with_results
         self._format, self._provider = format, provider
         self._write, added = writer_of(format, provider, system_notes)
-        self._noted = added.notes
-        self._note = _tokens_of(added.note, tokenizer.name)
-        self._reserved = sum(_tokens_of(text, tokenizer.name) for text in added.once)
+        self._grouping = Grouping(tokenizer, format, provider, noted=added.notes, note=added.note)
+        self._reserved = sum(tokens_of(text, tokenizer.name) for text in added.once)
         # With the limits, all that a plan of the same rows depends on.
         self._memo_key = (
             *(strategy, tokenizer.name, with_results, format, provider, system_notes),
         )
-        self._recall = recall_for(strategy, source, self._group)
+        self._recall = recall_for(strategy, source, self._recalled)
 
     def view(
         self,
@@ -154,9 +152,9 @@ class _Builder:
         settings: ContextSettings,
     ) -> ContextView:
         head = self._source.head()
-        front = self._front(head, injections)
+        front = self._grouping.front(head, injections)
         mandatory = self._user_messages(head)
-        summaries = [self._group((row,)) for row in head.summaries]
+        summaries = [self._grouping.group((row,)) for row in head.summaries]
         declared = count_tools(tools, self._tokenizer) if tools else Count(0)
         overhead = count_messages((), self._tokenizer) + declared
         standing = (*front, *mandatory[:1], *summaries)
@@ -165,8 +163,10 @@ class _Builder:
         # planned again with that much less.
         extra, limit = self._reserved, self._budget.max_tokens
         while True:
-            chosen, ended = self._plan(front, mandatory, summaries, overhead.tokens + extra)
-            rows = self._rows(front, chosen)
+            chosen, ended, block = self._plan_with_block(
+                front, mandatory, summaries, overhead.tokens + extra
+            )
+            rows = self._rows(front, chosen, block)
             wire = self._write(rows, provider=self._provider)
             tokens = self._count(rows, wire, overhead)
             if limit is None or tokens.tokens <= limit:
@@ -180,7 +180,7 @@ class _Builder:
             encoding=self._tokenizer.name,
             complete=not chosen.trimmed and not ended,
             versions=tuple(sorted({v for row in rows for v in row.source_versions})),
-            account=Account(tuple(front), chosen, tuple(ended)),
+            account=Account(tuple(front), chosen, tuple(ended), block),
             policy=self._policy(settings, injections),
             format=self._format,
             tools=tuple(tools),
@@ -216,50 +216,99 @@ class _Builder:
         }
         return policy | {name: value for name, value in optional.items() if value}
 
+    def _plan_with_block(
+        self,
+        front: Sequence[Group],
+        mandatory: Sequence[Group],
+        summaries: Sequence[Group],
+        overhead: int,
+    ) -> tuple[Plan, list[str], Block | None]:
+        """Return the plan, with a block of what is recalled where the strategy retrieves in steps.
+
+        There is none while everything fits, nor once the turn itself takes the room of the rest.
+        """
+        budget, recall = self._budget, self._recall
+        limit, limited = budget.max_tokens, budget.max_messages or budget.max_chars
+        if recall is None or limit is None or limited or not budget.thresholds or not mandatory[1:]:
+            return (*self._plan(front, mandatory, summaries, overhead, budget), None)
+        latest = mandatory[1]
+        fixed = overhead + sum(group.tokens for group in (*front, mandatory[0]))
+        kept = reserve(limit, fixed)
+        if not kept or not self._is_divided(latest, limit - fixed, limit - fixed - kept):
+            return (*self._plan(front, mandatory, summaries, overhead, budget), None)
+        less = replace(budget, max_tokens=limit - kept)
+        try:
+            chosen, ended = self._plan(front, mandatory, summaries, overhead, less)
+            then = chosen
+            if chosen.groups[-1].group.key != latest.key:
+                then, _ = self._plan(front, mandatory, summaries, overhead, less, latest.key)
+        except BudgetInfeasible:
+            return (*self._plan(front, mandatory, summaries, overhead, budget), None)
+        block = block_of(recall, latest, then, kept, self._tokenizer, paths=self._paths)
+        return chosen, ended, block
+
+    def _is_divided(self, latest: Group, room: int, rest: int) -> bool:
+        """Whether the history is over its room, and the turn is not over what a block leaves it."""
+        size = 0
+        for rows in groups_of(self._source.newest(_PAGE)):
+            size += self._grouping.group(rows).tokens
+            if size > rest and rows[0].key >= latest.key:
+                return False
+            if size > room:
+                return True
+        return False
+
     def _plan(
         self,
         front: Sequence[Group],
         mandatory: Sequence[Group],
         summaries: Sequence[Group],
         overhead: int,
+        budget: Budget,
+        until: tuple[int, int] | None = None,
     ) -> tuple[Plan, list[str]]:
+        """Return the plan within a budget, with ``until`` as if nothing stood after that place."""
         self._compacted = False
+        error = self._error()
         rows = self._since_compaction(self._source.newest(_PAGE))
+        if until is not None:
+            rows = (row for row in rows if row.key <= until)
+            error = None if error is None or error.key > until else error
         if not self._with_results:
             rows = map(without_result, rows)
         if self._tokenizer.name != ENCODING:
             rows = detail.ahead(rows, self._tokenizer, _PAGE)
         fixed = overhead + sum(group.tokens for group in front)
         window = within(
-            (self._group(each) for each in groups_of(rows)),
+            (self._grouping.group(each) for each in groups_of(rows)),
             front,
             mandatory,
-            self._budget,
+            budget,
             fixed=fixed,
-            shorten=self._shorter,
+            shorten=self._grouping.shorter,
             summaries=summaries,
-            error=self._error(),
+            error=error,
         )
         try:
             chosen = plan(
                 window.groups,
                 mandatory,
-                self._budget,
+                budget,
                 fixed=fixed,
                 strategy=self._strategy,
                 tokenizer=self._tokenizer,
                 summaries=window.summaries,
                 error=window.error,
                 form=window.form,
-                recall=self._recall,
+                recall=None if budget is not self._budget else self._recall,
                 memo=self._memo,
-                memo_key=self._memo_key,
+                memo_key=(*self._memo_key, until),
                 look_for_levels=self._look_for_levels,
             )
         except BudgetInfeasible as error:
             if any(label.startswith(COMPACTED) for label in error.mandatory):
-                self._holds_compaction = False  # sooner without it than not at all
-                return self._plan(front, mandatory, summaries, overhead)
+                self._grouping.holds_compaction = False  # sooner without it than not at all
+                return self._plan(front, mandatory, summaries, overhead, budget, until)
             sizes = {f"{group.label} (version {group.key[0]})": group.tokens for group in front}
             held = {name: size for name, size in error.mandatory.items() if name != "fixed part"}
             sizes |= held | {"tools and request overhead": overhead}
@@ -271,7 +320,7 @@ class _Builder:
         """Yield rows, newest first, down to the answer in which their maker compacted the rest."""
         for row in rows:
             yield row
-            if self._compacts(row):
+            if self._grouping.compacts(row):
                 self._compacted = next(rows, None) is not None
                 return
 
@@ -289,10 +338,14 @@ class _Builder:
         )
         return replace(chosen, groups=tuple(groups))
 
-    def _rows(self, front: Sequence[Group], chosen: Plan) -> list[ContextRow]:
+    def _rows(
+        self, front: Sequence[Group], chosen: Plan, block: Block | None = None
+    ) -> list[ContextRow]:
         rows = [row for group in front for row in group.rows]
         digest = told = digest_row(chosen, self._tokenizer, paths=self._paths)
         for planned in chosen.groups:
+            if block is not None and planned.group.key == block.before:
+                rows += block.group.rows
             if planned.level == "facts" and digest is not None:
                 rows.append(digest)
                 digest = None
@@ -303,12 +356,12 @@ class _Builder:
         if self._paths:
             return rows
         bare = [without_path(row, self._tokenizer) for row in rows]
-        self._pathless = told is not None or any(map(is_not, bare, rows))
+        self._pathless = bool(told or block) or any(map(is_not, bare, rows))
         return bare
 
     def _count(self, rows: Sequence[ContextRow], wire: Wire, overhead: Count) -> Count:
         total = detail.added(rows, self._tokenizer, overhead)
-        if native := sum(self._native(rows)):
+        if native := sum(self._grouping.native(rows)):
             total += Count(native, exact=False, margin=_NATIVE_MARGIN)
         added = (token_counts.count_text(text, self._tokenizer) for text in wire.added)
         return sum(added, total)
@@ -327,76 +380,17 @@ class _Builder:
             compressed=chosen.trimmed,
         )
 
-    def _front(self, head: ContextHead, injections: Sequence[Injection]) -> list[Group]:
-        own = [self._group((row,), "system part") for row in head.system]
-        if head.notebook:
-            own.append(self._group((head.notebook,), "notebook"))
-        composed = [self._injected(n, each) for n, each in enumerate(injections)]
-        before = [group for group in composed if not group.source_versions]
-        return [*before, *own, *(group for group in composed if group.source_versions)]
-
-    def _injected(self, place: int, injection: Injection) -> Group:
-        message = {"role": "system", "content": injection.text}
-        count = detail.composed(injection.text, self._tokenizer)
-        row = ContextRow(
-            version=0,
-            part=place,
-            role="system",
-            kind="system",
-            message=message,
-            tokens=count.tokens,
-            tokens_exact=count.exact,
-            tokens_margin=count.margin,
-            encoding=self._tokenizer.name,
-            source_versions=list(injection.versions),
-        )
-        return Group((row,), count.tokens, injection.label)
-
     def _user_messages(self, head: ContextHead) -> list[Group]:
         first, latest = head.first_user, self._source.latest_user()
-        groups = [] if first is None else [self._group((first,), "first user message")]
+        groups = [] if first is None else [self._grouping.group((first,), "first user message")]
         if latest and (first is None or latest.key != first.key):
-            groups.append(self._group((latest,), "latest user message"))
+            groups.append(self._grouping.group((latest,), "latest user message"))
         return groups
+
+    def _recalled(self, rows: tuple[ContextRow, ...]) -> Group:
+        bare = rows if self._with_results else tuple(map(without_result, rows))
+        return self._grouping.group(bare)
 
     def _error(self) -> Group | None:
         row = self._source.latest_error()
-        return None if row is None else replace(self._group((row,), ERROR), yields=True)
-
-    def _shorter(self, group: Group) -> Group | None:
-        if all(lower(row).shortened is None for row in group.rows):
-            return None
-        return self._group(tuple(map(shortened, group.rows)))
-
-    def _group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
-        tokens = detail.total(rows, self._tokenizer)
-        if self._noted:
-            tokens += sum(self._note for row in rows if row.kind in self._noted)
-        native = self._native(rows)
-        if not label and self._holds_compaction and self._compacts(rows[0]):
-            label = COMPACTED
-        return Group(rows, tokens + sum(native), label, native)
-
-    def _native(self, rows: Sequence[ContextRow]) -> tuple[int, ...]:
-        """Return what each row's ``native`` adds; nothing if none does, as in most requests."""
-        for row in rows:  # A loop, since every group that is looked at comes through.
-            if row.native_tokens:
-                break
-        else:
-            return ()
-        return tuple(row.native_tokens if self._carries(row) else 0 for row in rows)
-
-    def _compacts(self, row: ContextRow) -> bool:
-        return compacted_for(row, self._format, self._provider)
-
-    def _carries(self, row: ContextRow) -> bool:
-        if row.native is None:
-            return False
-        if "specification" not in row.native:
-            return self._format != "openai_chat"
-        return native_for(row, self._format, self._provider) is not None
-
-
-@lru_cache(maxsize=64)
-def _tokens_of(text: str, encoding: str) -> int:
-    return tokenizer_for(encoding).count(text).tokens
+        return None if row is None else replace(self._grouping.group((row,), ERROR), yields=True)

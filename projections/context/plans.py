@@ -329,14 +329,16 @@ READ_OUTPUT = "read_output"
 _PLACE = "@state/logs/tool-results/"
 
 
-def in_part(plan: Plan) -> Iterator[tuple[str, int, bool]]:
+def in_part(plan: Plan, recalled: Sequence[Group] = ()) -> Iterator[tuple[str, int, bool]]:
     """Yield call id and version of the tool results that a request holds, but does not hold whole.
 
     The third value says whether the digest tells of it, by a path that ends in ``.txt``.
 
-    What was dropped is not told of, unless it stands in the digest.
+    What was dropped is not told of, unless it stands in the digest, or is recalled.
     """
-    for planned in plan.groups:
+    again = {group.key for group in recalled}
+    there = (each for each in plan.groups if each.group.key not in again)
+    for planned in (*there, *map(Planned.whole, recalled)):
         for row in planned.group.rows if planned.level != "dropped" else ():
             if row.kind != "tool" or row.result_version is None:
                 continue

@@ -7,7 +7,7 @@ the budget, so that a larger one never keeps less.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from projections.context.compression.search import Embedding
@@ -54,31 +54,50 @@ class Recall:
     ) -> None:
         self._source = source
         self._embedding = embedding
-        self._grouped = grouped
-        self._scores: dict[tuple[str, Key | None], Mapping[Key, float]] = {}
+        self.grouped = grouped
+        self._scores: dict[tuple[str, Key | None, int], Mapping[Key, float]] = {}
         self._groups: dict[Key, Group] = {}
         self._reach: Mapping[Key, Group] | None = None
 
     def within(self, groups: Iterable[Group]) -> Recall:
         """Return what recalls these groups, and nothing besides."""
-        bounded = Recall(self._source, self._embedding, self._grouped)
+        bounded = Recall(self._source, self._embedding, self.grouped)
         bounded._reach = {group.key: group for group in groups}
         return bounded
 
-    def scores(self, said: Sequence[ContextRow], until: Key | None) -> Mapping[Key, float]:
-        """Return the places of the hits for a message with their scores.
+    def scores(
+        self, said: Sequence[ContextRow], until: Key | None, most: int = HITS
+    ) -> Mapping[Key, float]:
+        """Return the places of the hits for a message with their scores, best first.
 
         Args:
             said: The rows of the message.
             until: As if nothing stood after this place.
+            most: How many hits there are at most.
         """
         intent = item_to_search(said).text
-        asked = (intent, until)
+        asked = (intent, until, most)
         if asked not in self._scores:
             self._scores[asked] = self._source.search(
-                intent, HITS, until=until, embedding=self._embedding
+                intent, most, until=until, embedding=self._embedding
             )
         return self._scores[asked]
+
+    def around(self, keys: Sequence[Key]) -> Iterator[Group]:
+        """Yield the groups at these places, each with the one before and the one behind it.
+
+        In the order of the places, what was yielded already left out.
+        """
+        rows = self._source.rows_around([version for version, _ in keys])
+        groups = [self.grouped(each) for each in groups_of(rows)][::-1]
+        places = {group.key: place for place, group in enumerate(groups)}
+        seen: set[int] = set()
+        for key in keys:
+            place = places.get(key)
+            for each in () if place is None else (place, place - 1, place + 1):
+                if 0 <= each < len(groups) and each not in seen:
+                    seen.add(each)
+                    yield groups[each]
 
     def groups(self, keys: Iterable[Key]) -> list[Group]:
         """Return the groups at these places, in any order."""
@@ -88,7 +107,7 @@ class Recall:
         versions = sorted({version for version, _ in wanted - self._groups.keys()})
         if versions:
             for rows in groups_of(self._source.rows_at(versions)):
-                group = self._grouped(rows)
+                group = self.grouped(rows)
                 self._groups[group.key] = group
         return [self._groups[key] for key in wanted if key in self._groups]
 

@@ -100,6 +100,10 @@ class RecentRows:
         """Return the visible rows at these versions, in descending order."""
         return self._source.rows_at(versions)
 
+    def rows_around(self, versions: Sequence[int]) -> Sequence[ContextRow]:
+        """Return the visible rows at these versions and next to them, in descending order."""
+        return self._source.rows_around(versions)
+
     def search(
         self,
         intent: str,

@@ -92,7 +92,7 @@ def search_in_memory(
     return search.scores(intent, limit)
 
 
-VERSION = 1
+VERSION = 2
 """Raised when terms change, so that every conversation is indexed anew."""
 
 _LONGEST = 128  # bytes of a term; PostgreSQL refuses those above 2046

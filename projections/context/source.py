@@ -10,6 +10,7 @@ The rows of one conversation in a generation's table: what the builder reads, an
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -99,6 +100,12 @@ class RowSource(Protocol):
     def rows_at(self, versions: Sequence[int]) -> Sequence[ContextRow]:
         """Return the rows at these versions that `newest` yields, in the same order."""
 
+    def rows_around(self, versions: Sequence[int]) -> Sequence[ContextRow]:
+        """Return the rows at these versions, and those of the versions next to each, both sides.
+
+        Of the rows that `newest` yields, in the same order.
+        """
+
     def search(
         self,
         intent: str,
@@ -153,6 +160,17 @@ class ListRowSource:
         """Return the rows at these versions that `newest` yields, in the same order."""
         wanted = set(versions)
         return [row for row in self.newest(len(self._rows)) if row.version in wanted]
+
+    def rows_around(self, versions: Sequence[int]) -> list[ContextRow]:
+        """Return the rows at these versions, and those of the versions next to each, both sides."""
+        rows = list(self.newest(len(self._rows)))
+        places = sorted({row.version for row in rows})
+        wanted = {
+            places[each]
+            for place in (bisect_left(places, version) for version in versions)
+            for each in range(max(place - 1, 0), min(place + 2, len(places)))
+        }
+        return [row for row in rows if row.version in wanted]
 
     def search(
         self,
@@ -263,6 +281,10 @@ class SqlRowSource:
         some = self._backend.array(listed)
         return self._rows(self._queries.at, versions=some)
 
+    def rows_around(self, versions: Sequence[int]) -> list[ContextRow]:
+        """Return the rows at these versions, and those of the versions next to each, both sides."""
+        return self._rows(self._queries.around, versions=self._backend.array(list(versions)))
+
     def search(
         self,
         intent: str,
@@ -295,6 +317,7 @@ class _Queries:
     since: str
     shown_since: str
     at: str
+    around: str
     apart: str
     oldest_user: str
     newest_users: str
@@ -324,12 +347,19 @@ def _queries(table: Table, excluded: bool, backend: Backend) -> _Queries:
         "kind IN ('system', 'notebook', 'summary') AND (kind <> 'summary' OR summarised_by IS NULL)"
     )
     some = f"{window} AND version"
+    found = f"(SELECT DISTINCT version {some} = ANY(:versions)) e"
+    beside = (
+        f"SELECT version FROM {found} "  # noqa: S608
+        f"UNION SELECT (SELECT max(version) {some} < e.version) FROM {found} "
+        f"UNION SELECT (SELECT min(version) {some} > e.version) FROM {found}"
+    )
     return _Queries(
         newest=select(f"{window} {backwards}"),
         older=select(f"{window} AND (version, part) < (:version, :part) {backwards}"),
         since=select(f"{some} > :version {down}"),
         shown_since=select(f"{shown} AND version > :version {down} LIMIT :page"),
         at=select(f"{some} = ANY(:versions) {down}"),
+        around=select(f"{some} IN ({beside}) {down}"),
         # In no order: for its sake, SQLite would go through the whole conversation.
         apart=select(f"{shown} AND {apart}"),
         oldest_user=select(f"{shown} AND kind = 'user' {first} LIMIT 1"),

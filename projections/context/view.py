@@ -24,6 +24,7 @@ from projections.context.compression.reduction import digest_line
 from projections.context.planning import Plan, Planned
 from projections.context.plans import COMPACTED, Group, in_part
 from projections.context.prompts import DIGEST_HEADER, DIGEST_TITLE
+from projections.context.recalled import Block
 from projections.context.rows import ContextRow
 from projections.tokens import Count, Tokenizer
 
@@ -61,8 +62,10 @@ class LedgerEntry:
     """What became of one group of messages, or of all that nobody has looked at.
 
     Attributes:
-        version: The version that the group stands at; None for all that is older.
-        kind: Kind of the group's first message; ``older`` for all that is older.
+        version: The version that the group stands at; None for all that is older; of what is
+            recalled, that of the message that it is recalled for.
+        kind: Kind of the group's first message; ``older`` for all that is older; ``recalled`` for
+            the block of what is recalled.
         level: The level of detail: ``full``, ``shortened``, its ``facts`` in the digest, or
             ``dropped``.
         tokens_before: In full; None where nobody has looked.
@@ -91,11 +94,13 @@ class Account:
         history: What became of the history.
         ended: The limits on messages and characters that nothing older has passed, or that the
             provider has compacted it.
+        block: What is recalled besides, word for word.
     """
 
     front: tuple[Group, ...]
     history: Plan
     ended: tuple[str, ...]
+    block: Block | None = None
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Return the account in words.
@@ -105,7 +110,10 @@ class Account:
         """
         account = [_entry(Planned.whole(group)) for group in self.front]
         recalled = self.history.recalled
-        account += [_entry(each, each.group.key in recalled) for each in self.history.groups]
+        for each in self.history.groups:
+            if self.block is not None and each.group.key == self.block.before:
+                account.append(_recalled(self.block))
+            account.append(_entry(each, each.group.key in recalled))
         if self.history.all_read and not self.ended:
             return tuple(account)
         groups = (each.group for each in self.history.groups)
@@ -135,6 +143,19 @@ def _entry(planned: Planned, recalled: bool = False) -> LedgerEntry:
         reason=reason or kept,
         source_versions=group.source_versions,
         full_aliases=tuple(_aliases(group)),
+    )
+
+
+def _recalled(block: Block) -> LedgerEntry:
+    return LedgerEntry(
+        version=block.before[0],
+        kind="recalled",
+        level="full",
+        tokens_before=block.group.tokens,
+        tokens_after=block.group.tokens,
+        reason=f"retrieved: {len(block.recalled)} groups for the latest user message",
+        source_versions=block.group.source_versions,
+        full_aliases=tuple(alias for each in block.recalled for alias in _aliases(each)),
     )
 
 
@@ -191,7 +212,8 @@ class ContextView:
     @property
     def in_part(self) -> tuple[tuple[str, int, bool], ...]:
         """Call id and version of results told of but not shown whole; whether by the digest."""
-        return tuple(in_part(self.account.history))
+        block = self.account.block
+        return tuple(in_part(self.account.history, () if block is None else block.recalled))
 
     @property
     def step(self) -> tuple[int, int] | None:

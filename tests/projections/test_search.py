@@ -323,16 +323,6 @@ def test_a_message_limit_holds_for_what_is_retrieved(
     assert FACT not in str(view.messages)
 
 
-def test_the_prefix_stays_between_steps(store: EventStore, views: Views, cid: UUID) -> None:
-    """With steps, the search is that of the step, whatever is asked since."""
-    talk(store, cid, "Hello", "Hello", FACT, *small_talk(400), "Any news?")
-    earlier = views.context(cid, max_tokens=2_000, strategy="retrieval")
-    talk(store, cid, QUESTION, "Let me see.")
-    later = views.context(cid, max_tokens=2_000, strategy="retrieval")
-    assert earlier.step == later.step
-    assert earlier.messages == later.messages[: len(earlier.messages)]
-
-
 def test_an_earlier_request_can_be_built_again(store: EventStore, views: Views, cid: UUID) -> None:
     """The past is searched in memory, and gives the same bytes."""
     talk(store, cid, "Hello", "Hello", FACT, *small_talk(400), QUESTION)

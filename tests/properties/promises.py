@@ -18,7 +18,7 @@ from projections.context import ContextRow, ContextSettings, ContextView, ListRo
 from projections.context.compression import strategies, strategy_of
 from projections.context.formats import FORMATS
 from projections.context.levels import lower
-from projections.context.prompts import DIGEST_HEADER
+from projections.context.prompts import DIGEST_HEADER, RECALLED
 from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages, tokenizer_for
 from tests.checkers import CHECKERS
@@ -185,7 +185,7 @@ def assert_users_are_told(rows: Sequence[ContextRow], view: ContextView) -> None
 
 def assert_accounted(rows: Sequence[ContextRow], view: ContextView) -> None:
     """Check that the ledger has each message once, and tells what is really sent (4)."""
-    ledger = view.ledger
+    ledger = [entry for entry in view.ledger if entry.kind != "recalled"]
     older = [entry for entry in ledger if entry.version is None]
     told = Counter((entry.version, entry.kind) for entry in ledger if entry.version is not None)
     there = Counter((row.version, row.kind) for row in shown(rows) if row.kind != "tool")
@@ -238,6 +238,8 @@ def _told_by_ledger(rows: Sequence[ContextRow], view: ContextView) -> list[Any]:
     said: list[Any] = []
     for entry in view.ledger:
         group = held.get((entry.version, entry.kind), [])
+        if entry.kind == "recalled":
+            said += [_plain(message) for message in view.messages if is_recalled(message)]
         if entry.kind == "summary":
             group = [row for row in group if tuple(row.source_versions) == entry.source_versions]
         if entry.level == "full":
@@ -261,6 +263,12 @@ def is_digest(message: Mapping[str, Any]) -> bool:
     """Whether a message of OpenAI's chat format is the digest."""
     content = message.get("content")
     return isinstance(content, str) and content.startswith(DIGEST_HEADER)
+
+
+def is_recalled(message: Mapping[str, Any]) -> bool:
+    """Whether a message of OpenAI's chat format is the block of what is recalled."""
+    content = message.get("content")
+    return isinstance(content, str) and content.startswith(RECALLED)
 
 
 def levels_of(view: ContextView) -> dict[tuple[int, int], int]:

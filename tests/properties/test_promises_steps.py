@@ -25,6 +25,7 @@ from eventstore.events import (
 )
 from projections.context import ContextRow, ContextView
 from projections.context.compression.strategy import interval
+from projections.context.prompts import RECALLED
 from tests.properties.dense import dense_histories
 from tests.properties.promises import FORMATS, STRATEGIES, Request, ask, tokens_of
 from tests.properties.test_context import as_events, transcripts
@@ -43,6 +44,13 @@ def sent(view: ContextView) -> list[Any]:
     blocks = [(message["role"], block) for message in view.messages for block in message["content"]]
     closed = blocks and blocks[-1][1].get("text") == CLOSING
     return [view.system, *(blocks[:-1] if closed else blocks)]
+
+
+def recalled_at(messages: Sequence[Any]) -> int:
+    """Return the place of what is recalled, which is the same for one turn; the end if nothing."""
+    told = json.dumps(RECALLED)[1:-1]
+    places = (n for n, message in enumerate(messages) if told in json.dumps(message))
+    return next(places, len(messages))
 
 
 def only_appended(before: Sequence[ContextRow], after: Sequence[ContextRow]) -> bool:
@@ -69,7 +77,11 @@ def assert_prefix_is_kept(histories: Iterator[list[ContextRow]], request: Reques
             new = sum(row.tokens + row.native_tokens for row in rows[len(last[0]) :])
             trigger = (request.max_tokens or 0) * 8 // 10
             before, now = sent(last[1]), sent(view)
-            if view.step == last[1].step and last[1].tokens.tokens + new <= trigger:
+            asked = any(row.kind == "user" for row in rows[len(last[0]) :])
+            recalled = (recalled_at(before) < len(before), recalled_at(now) < len(now))
+            before = before[: recalled_at(before)] if asked else before
+            same = view.step == last[1].step and recalled[0] == recalled[1]
+            if same and last[1].tokens.tokens + new <= trigger:
                 assert before == now[: len(before)]
                 kept += 1
         last = None if view is None else (rows, view)

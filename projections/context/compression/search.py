@@ -67,6 +67,10 @@ _MOST_WANTED = 256
 DECIMALS = 6
 """Of a score: logarithms differ in their last digits between platforms."""
 
+_ENDINGS = (
+    *(("ings", "", 3), ("ing", "", 3), ("ied", "y", 2), ("ies", "y", 2), ("ed", "", 3)),
+    *(("sses", "ss", 1), ("ss", "ss", 1), ("us", "us", 1), ("is", "is", 1), ("s", "", 3)),
+)
 _CJK = r"\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
 _TERM = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+(?:[_.:/@+-]+[^\W_{_CJK}]+)*")
 _WORD = re.compile(r"[^\W_]+")
@@ -110,15 +114,36 @@ def terms(text: str) -> Iterator[str]:
             yield from (term[i : i + 2] for i in range(len(term) - 1)) if term[1:] else (term,)
             continue
         whole = term.lower()
-        yield whole
         words = _WORD.findall(whole)
         if len(words) > 1:
-            yield from words
+            yield whole
+        yield from map(stem, words)
 
 
 def wanted(terms: Iterable[str]) -> list[str]:
-    """Return the distinct terms that are searched for: the first, of an intent of very many."""
-    return list(islice(dict.fromkeys(terms), _MOST_WANTED))
+    """Return the distinct terms that are searched for: the first, of an intent of very many.
+
+    Words that only frame a question are left out, unless there are no others.
+    """
+    found = list(islice(dict.fromkeys(terms), _MOST_WANTED))
+    return [term for term in found if term not in _FRAMING] or found
+
+
+def stem(word: str) -> str:
+    """Return an English word without its ending, the same for most of its forms; others as is.
+
+    >>> [stem(word) for word in ("moves", "moving", "planned", "studies", "bus", "W2378156")]
+    ['mov', 'mov', 'plan', 'study', 'bus', 'W2378156']
+    """
+    if len(word) < 4 or not (word.isascii() and word.isalpha()):
+        return word
+    for ending, instead, least in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= least:
+            word = word[: -len(ending)] + instead
+            break
+    if len(word) > 3 and word[-1] == "e":
+        return word[:-1]
+    return word[:-1] if word[-1] == word[-2] and word[-1] in "bdgmnprt" else word
 
 
 def weight(items: int, found: int) -> float:
@@ -147,6 +172,20 @@ def best(scores: Mapping[tuple[int, int], float], limit: int) -> dict[tuple[int,
 def _is_cjk(character: str) -> bool:
     return re.match(f"[{_CJK}]", character) is not None
 
+
+_FRAMING = frozenset(
+    map(
+        stem,
+        "a about again all also am an and any are as at be because been before being but by can"
+        " could did do does doing done earlier for from had has have having he her here him his"
+        " how i if in into is it its just know let like me might mind more most my need no not of"
+        " off on once one only or other our out over own please re remember remind said same say"
+        " she should so some speak spoke such sure tell than that the their them then there these"
+        " they this those through to told too under until up us very want was we were what when"
+        " where which while who whom why will with would yes you your".split(),
+    )
+)
+"""What only frames a question, as `terms` gives it."""
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 """Returns a vector for each text, in their order, all of one length."""

@@ -1,0 +1,250 @@
+"""Retrieval: is what a question is about in the request, hundreds of messages later?
+
+Conversations as long as years of a support chat are made of the transcripts, one task after the
+other. A question is made of a sentence that was said in one: every third of its content
+words, most of them in another form, without numbers and identifiers, which are the answer.
+Half of the questions need two sentences of one task. A question is answered if all of its
+sentences stand in the request, to the letter, and the request is within its budget.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from agent_eventstore.formats import Transcript, load, read_transcripts
+from benchmarks.context.peers import first_user_and_newest, groups
+from benchmarks.context.transcripts import (
+    MODEL,
+    TAU_BENCH,
+    Message,
+    message_tokens,
+    request_tokens,
+    said,
+)
+from eventstore import EventStore, new_id
+from eventstore.events import Retraction, UserMessage, VersionRange
+from projections import Views
+from projections.context.settings import ContextSettings
+from projections.errors import BudgetInfeasible
+
+__all__ = ["RECALL_SHARES", "Asked", "Chain", "Found", "chains", "recalled"]
+
+RECALL_SHARES = (0.1, 0.25, 0.5)
+"""Budgets, as shares of the whole history."""
+
+_TASKS = 25
+_LEAST_WORDS = 6
+_AGO = 100  # messages at least between what was said and the question
+_OPENINGS = ("Could you remind me:", "Earlier we spoke of something,", "What was it again,")
+_WORD = re.compile(r"[a-z]{4,}")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_COMMON = frozenset(
+    "about after also been before being could does done down each ensure from have here into just"
+    " know like make many more most need only other over please provide should some such sure than"
+    " that their them then there these they this those through thank under very want were what"
+    " when where which while will with would your yours".split()
+)
+
+Reader = Callable[[str, int], Sequence[Message]]
+"""``(question, budget)``: the messages to send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, and the sentences that answer it."""
+
+    question: str
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A long conversation, and what is asked at its end."""
+
+    messages: tuple[Message, ...]
+    asked: tuple[Asked, ...]
+
+
+@dataclass(slots=True)
+class Found:
+    """How many questions were asked, answered, and refused or asked over the budget."""
+
+    asked: int = 0
+    answered: int = 0
+    failed: int = 0
+
+    @property
+    def share(self) -> float:
+        """Answered of all, 0.0 to 1.0."""
+        return self.answered / self.asked if self.asked else 0.0
+
+
+def chains(path: Path, questions: int) -> list[Chain]:
+    """Return long conversations, each of as many tasks as there are, with so many questions."""
+    records = [each["traj"] for each in json.loads(path.read_text("utf-8"))]
+    found = []
+    for start in range(0, len(records) - _TASKS + 1, _TASKS):
+        tasks = records[start : start + _TASKS]
+        joined = tuple(message for task in tasks for message in task if message["role"] != "system")
+        found.append(Chain(joined, tuple(_questions(tasks, questions))))
+    return found
+
+
+def recalled(store: EventStore, questions: int, most: int | None) -> list[tuple[str, list[Found]]]:
+    """Return what each reader answers at each budget, of so many questions on each chain.
+
+    Args:
+        store: For the messages[] view; it is filled.
+        questions: On each chain.
+        most: How many chains; None for all.
+    """
+    long = chains(TAU_BENCH, questions)[:most]
+    readers = {
+        "messages[] view, retrieval": ours(store, ContextSettings(strategy="retrieval")),
+        "messages[] view, default": ours(store, ContextSettings()),
+        "plain BM25, a neighbour each side": plain_bm25,
+        "first user + newest groups": newest,
+    }
+    found = []
+    for name, follow in readers.items():
+        results = [Found() for _ in RECALL_SHARES]
+        for chain in long:
+            read = follow(chain)
+            for share, result in zip(RECALL_SHARES, results, strict=True):
+                measured(chain, read, share, result)
+        found.append((name, results))
+    return found
+
+
+def measured(chain: Chain, read: Reader, share: float, found: Found) -> None:
+    """Ask a reader all questions of a chain."""
+    budget = int(request_tokens(chain.messages) * share)
+    for each in chain.asked:
+        found.asked += 1
+        try:
+            messages = read(each.question, budget)
+        except BudgetInfeasible:
+            found.failed += 1
+            continue
+        if request_tokens(messages) > budget:
+            found.failed += 1
+            continue
+        text = said(messages)
+        found.answered += all(sentence in text for sentence in each.evidence)
+
+
+def ours(store: EventStore, settings: ContextSettings) -> Callable[[Chain], Reader]:
+    """Return the messages[] view of a store, which each question is appended to and taken from."""
+    views = Views(store)
+
+    def follow(chain: Chain) -> Reader:
+        cid = new_id()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "chain.json")
+            record = {"task_id": 0, "trial": 0, "reward": 1.0, "info": {}, "traj": chain.messages}
+            path.write_text(json.dumps([record]), "utf-8")
+            [whole] = [each for each in read_transcripts(path) if isinstance(each, Transcript)]
+        load(store, [replace(whole, conversation_id=cid)], strict=True)
+
+        @lru_cache(maxsize=1)
+        def version(question: str) -> int:
+            last = store.get(cid).version
+            if last > len(chain.messages) + 1:
+                store.append(cid, [Retraction(versions=(VersionRange(first=last, last=last),))])
+            return store.append(cid, [UserMessage.text(question)]).version
+
+        def read(question: str, budget: int) -> Sequence[Message]:
+            version(question)
+            view = views.context(cid, max_tokens=budget, model=MODEL, settings=settings, mode=None)
+            return view.messages
+
+        return read
+
+    return follow
+
+
+def newest(chain: Chain) -> Reader:
+    """Return the first user message and the newest groups that fit."""
+
+    def read(question: str, budget: int) -> Sequence[Message]:
+        asked = {"role": "user", "content": question}
+        return first_user_and_newest([*chain.messages, asked], budget)
+
+    return read
+
+
+def plain_bm25(chain: Chain) -> Reader:
+    """Return what a textbook does: BM25 over groups, best first, each with its two neighbours."""
+    listed = list(groups(chain.messages))
+    words = [Counter(re.findall(r"\w+", said(group).lower())) for group in listed]
+    sizes = [sum(map(message_tokens, group)) for group in listed]
+    mean = sum(map(Counter.total, words)) / len(words)
+    standing = Counter(word for counts in words for word in counts)
+
+    def score(place: int, wanted: Iterable[str]) -> float:
+        counts, total = words[place], 0.0
+        norm = 1.2 * (0.25 + 0.75 * counts.total() / mean)
+        for word in wanted:
+            rare = math.log(1 + (len(words) - standing[word] + 0.5) / (standing[word] + 0.5))
+            total += rare * counts[word] * 2.2 / (counts[word] + norm)
+        return total
+
+    def read(question: str, budget: int) -> Sequence[Message]:
+        asked = {"role": "user", "content": question}
+        wanted = set(re.findall(r"\w+", question.lower()))
+        room = budget - request_tokens([asked])
+        kept: set[int] = set()
+        for hit in sorted(range(len(listed)), key=lambda place: -score(place, wanted)):
+            for place in (hit, hit - 1, hit + 1):
+                if 0 <= place < len(listed) and place not in kept and sizes[place] <= room:
+                    kept.add(place)
+                    room -= sizes[place]
+        return [*(message for place in sorted(kept) for message in listed[place]), asked]
+
+    return read
+
+
+def _questions(tasks: Sequence[Sequence[Message]], wanted: int) -> Iterator[Asked]:
+    """Yield questions, from the tasks in turn, about what was said long before the end."""
+    told = [list(_sentences(task)) for task in tasks]
+    after = [sum(map(len, tasks[number + 1 :])) for number in range(len(tasks))]
+    open_tasks = [one for one, rest in zip(told, after, strict=True) if rest >= _AGO and one]
+    often = Counter(sentence for one in told for sentence in one)
+    for number in range(wanted):
+        of_task = [each for each in open_tasks[number % len(open_tasks)] if often[each] == 1]
+        first = of_task[number * 7 % len(of_task)]
+        second = of_task[(number * 7 + 5) % len(of_task)]
+        evidence = (first, second) if number % 2 and second != first else (first,)
+        words = "; and ".join(" ".join(_some(sentence)) for sentence in evidence)
+        yield Asked(f"{_OPENINGS[number % 3]} {words}?", evidence)
+
+
+def _sentences(task: Sequence[Message]) -> Iterator[str]:
+    for message in task:
+        if message["role"] in ("user", "assistant") and isinstance(message.get("content"), str):
+            for sentence in _SENTENCE.split(message["content"]):
+                if len(list(_content(sentence))) >= _LEAST_WORDS:
+                    yield sentence.strip()
+
+
+def _content(sentence: str) -> Iterator[str]:
+    return (word for word in _WORD.findall(sentence.lower()) if word not in _COMMON)
+
+
+def _some(sentence: str) -> Iterator[str]:
+    """Yield every third content word, and each of them but the first in another form."""
+    for number, word in enumerate(list(dict.fromkeys(_content(sentence)))[::3]):
+        if not number:
+            yield word
+        elif word.endswith("ing"):
+            yield word[:-3]
+        else:
+            yield word[:-1] if word.endswith("s") else f"{word}s"

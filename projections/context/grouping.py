@@ -1,0 +1,117 @@
+"""Rows to groups, each with the tokens that it takes in one request's format.
+
+What only its maker can read counts where it goes back to its maker; a note counts what is written
+around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+
+from projections.context import detail
+from projections.context.detail import shortened
+from projections.context.formats.base import compacted_for, native_for
+from projections.context.levels import lower
+from projections.context.plans import COMPACTED, Group
+from projections.context.rows import ContextRow
+from projections.context.source import ContextHead
+from projections.context.system_part import Injection
+from projections.tokens import Tokenizer, tokenizer_for
+
+__all__ = ["Grouping", "tokens_of"]
+
+
+class Grouping:
+    """Makes the groups of one request.
+
+    Args:
+        tokenizer: Counts.
+        format: The provider's format.
+        provider: Who will be asked.
+        noted: The kinds of rows whose texts stand in a note.
+        note: What a note adds to its text.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        format: str,
+        provider: str | None,
+        *,
+        noted: Collection[str],
+        note: str,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._format, self._provider = format, provider
+        self._noted, self._note = noted, tokens_of(note, tokenizer.name)
+        self.holds_compaction = True
+        """Whether an answer in which its maker compacted the rest must be sent."""
+
+    def group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
+        """Return the group of these rows."""
+        tokens = detail.total(rows, self._tokenizer)
+        if self._noted:
+            tokens += sum(self._note for row in rows if row.kind in self._noted)
+        native = self.native(rows)
+        if not label and self.holds_compaction and self.compacts(rows[0]):
+            label = COMPACTED
+        return Group(rows, tokens + sum(native), label, native)
+
+    def front(self, head: ContextHead, injections: Sequence[Injection]) -> list[Group]:
+        """Return the groups of the system part, in the order in which they are sent."""
+        own = [self.group((row,), "system part") for row in head.system]
+        if head.notebook:
+            own.append(self.group((head.notebook,), "notebook"))
+        composed = [self._injected(n, each) for n, each in enumerate(injections)]
+        before = [group for group in composed if not group.source_versions]
+        return [*before, *own, *(group for group in composed if group.source_versions)]
+
+    def _injected(self, place: int, injection: Injection) -> Group:
+        message = {"role": "system", "content": injection.text}
+        count = detail.composed(injection.text, self._tokenizer)
+        row = ContextRow(
+            version=0,
+            part=place,
+            role="system",
+            kind="system",
+            message=message,
+            tokens=count.tokens,
+            tokens_exact=count.exact,
+            tokens_margin=count.margin,
+            encoding=self._tokenizer.name,
+            source_versions=list(injection.versions),
+        )
+        return Group((row,), count.tokens, injection.label)
+
+    def shorter(self, group: Group) -> Group | None:
+        """Return a group in its shorter form; None if it has none."""
+        if all(lower(row).shortened is None for row in group.rows):
+            return None
+        return self.group(tuple(map(shortened, group.rows)))
+
+    def native(self, rows: Sequence[ContextRow]) -> tuple[int, ...]:
+        """Return what each row's ``native`` adds; nothing if none does, as in most requests."""
+        for row in rows:  # A loop, since every group that is looked at comes through.
+            if row.native_tokens:
+                break
+        else:
+            return ()
+        return tuple(row.native_tokens if self._carries(row) else 0 for row in rows)
+
+    def compacts(self, row: ContextRow) -> bool:
+        """Whether a row holds all before it for whoever will be asked."""
+        return compacted_for(row, self._format, self._provider)
+
+    def _carries(self, row: ContextRow) -> bool:
+        if row.native is None:
+            return False
+        if "specification" not in row.native:
+            return self._format != "openai_chat"
+        return native_for(row, self._format, self._provider) is not None
+
+
+@lru_cache(maxsize=64)
+def tokens_of(text: str, encoding: str) -> int:
+    """Return the tokens of a text that stands in many requests."""
+    return tokenizer_for(encoding).count(text).tokens

@@ -1,0 +1,134 @@
+"""RECALLED: earlier messages that answer the latest user message, word for word, in one block.
+
+It stands before the latest user message and is the same for all requests of a turn, so that their
+prefix stays the same; what stands in front of it is planned in steps as without it, within the
+rest of the room. What is recalled is what full-text search over the whole conversation finds for
+the latest user message, best first, each with the group before and the group behind it, unless
+the first request of the turn holds these whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from projections.context import detail
+from projections.context.compression.facts import calls_of, texts_of
+from projections.context.plans import Group, Plan, without_path
+from projections.context.prompts import RECALLED
+from projections.context.recall import Recall
+from projections.context.rows import ContextRow
+from projections.tokens import Tokenizer
+
+__all__ = ["Block", "block_of", "reserve"]
+
+_SHARE = 60  # percent of the room
+_LEAST = 96  # tokens that are worth a block
+_FOUND = 256
+_AT_A_TIME = 32
+_BEHIND = 8  # tokens of what stands before the text of a message
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What is recalled for the latest user message.
+
+    Attributes:
+        group: The message that holds it, with the versions of all that is in it.
+        recalled: The groups in it, oldest first.
+        before: The place of the latest user message.
+    """
+
+    group: Group
+    recalled: tuple[Group, ...]
+    before: tuple[int, int]
+
+
+def reserve(limit: int, fixed: int) -> int:
+    """Return how many tokens are kept for the block; 0 if it would be too small.
+
+    Args:
+        limit: Tokens that the request may have.
+        fixed: Of these, for what stands in every request of the conversation.
+    """
+    tokens = (limit - fixed) * _SHARE // 100
+    return tokens if tokens >= _LEAST else 0
+
+
+def block_of(
+    recall: Recall,
+    latest: Group,
+    plan: Plan,
+    room: int,
+    tokenizer: Tokenizer,
+    *,
+    paths: bool,
+) -> Block | None:
+    """Return the block; None if nothing is found that fits.
+
+    Args:
+        recall: Finds.
+        latest: The latest user message.
+        plan: What the first request of the turn holds.
+        room: Tokens that the block may have.
+        tokenizer: Counts.
+        paths: Whether the paths of whole outputs are told.
+    """
+    there = {each.group.key for each in plan.groups if each.level == "full"} | {latest.key}
+    chosen = _chosen(recall, latest, there, room)
+    while chosen:
+        groups = sorted(chosen, key=lambda group: group.key)
+        group = recall.grouped((_row(groups, tokenizer, paths=paths),))
+        if group.tokens <= room:
+            return Block(group, tuple(groups), latest.key)
+        chosen.pop()
+    return None
+
+
+def _chosen(recall: Recall, latest: Group, there: set[tuple[int, int]], room: int) -> list[Group]:
+    """Return the groups that fit, the best first."""
+    scores = recall.scores(latest.rows, latest.key, _FOUND)
+    ranked = [key for key in scores if key < latest.key]
+    chosen: list[Group] = []
+    left = room
+    for start in range(0, len(ranked), _AT_A_TIME):
+        if left < _LEAST // 2:
+            break
+        hits = ranked[start : start + _AT_A_TIME]
+        for group in recall.around(hits):
+            size = group.tokens - sum(group.native) + _BEHIND * len(group.rows)
+            if group.key in there or group.key > latest.key or size > left:
+                continue
+            there.add(group.key)
+            chosen.append(group)
+            left -= size
+    return chosen
+
+
+def _row(groups: Sequence[Group], tokenizer: Tokenizer, *, paths: bool) -> ContextRow:
+    rows = [row for group in groups for row in group.rows]
+    if not paths:
+        rows = [without_path(row, tokenizer) for row in rows]
+    text = "\n".join((RECALLED, *(line for row in rows for line in _lines(row))))
+    count = detail.composed(text, tokenizer)
+    version, part = groups[0].key
+    return ContextRow(
+        version=version,
+        part=part,
+        role="system",
+        kind="summary",
+        message={"role": "system", "content": text},
+        tokens=count.tokens,
+        tokens_exact=count.exact,
+        tokens_margin=count.margin,
+        encoding=tokenizer.name,
+        source_versions=sorted({v for group in groups for v in group.source_versions}),
+    )
+
+
+def _lines(row: ContextRow) -> Iterator[str]:
+    place = f"{row.version}.{row.part - 1}" if row.kind == "tool" else f"{row.version}"
+    if text := "\n".join(texts_of(row.message)):
+        yield f"[{place} {row.kind}] {text}"
+    for name, arguments in calls_of(row.message):
+        yield f"[{place} call] {name} {arguments}"
