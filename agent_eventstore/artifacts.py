@@ -57,7 +57,7 @@ def call_of_alias(alias: str) -> str:
     """Return the call id that an alias names.
 
     Raises:
-        UnknownAlias: It is no alias of a tool result.
+        UnknownAlias: It is not an alias of a tool result.
     """
     match = _ALIAS.fullmatch(alias)
     if match is None:
@@ -69,11 +69,11 @@ def checked_alias(alias: str | None) -> str | None:
     """Return an alias that a product has chosen for an output.
 
     Raises:
-        ValueError: It is no path under ``@project/artifacts/``.
+        ValueError: It is not a path under ``@project/artifacts/``.
     """
     if alias is not None and _OWN.fullmatch(alias) is None:
         raise ValueError(
-            f"{alias!r} is no alias: it reads {_ARTIFACTS}<path>, without blanks or .."
+            f"{alias!r} is not an alias: it reads {_ARTIFACTS}<path>, without blanks or .."
         )
     return alias
 
@@ -156,7 +156,7 @@ class ToolOutputs:
         """Write a call's output, by way of a temporary file that takes its name at the end.
 
         Raises:
-            UnknownAlias: It is no id of a call.
+            UnknownAlias: It is not an id of a call.
             OSError: The file cannot be written, or a link leads out of the state directory.
         """
         if self._directory is None:

@@ -173,7 +173,7 @@ class Conversation(OpenConversation[Journal]):
 
         Raises:
             ConversationInUse: Another session has it open.
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
             OwnerMismatch: It belongs to another tenant or user.
             OSError: A file of an erased output cannot be deleted.
         """
@@ -287,7 +287,7 @@ class Conversation(OpenConversation[Journal]):
 
         Raises:
             InvalidEvent: The input is none, or one of its parts is of no known shape; or actor or
-                message id is no text, is empty or too long; or ``extra`` is.
+                message id is not text, is empty or too long; or ``extra`` is.
         """
         message = message_of(said)  # ahead of the number: a refused input uses up none
         script = self._session.turn_script(

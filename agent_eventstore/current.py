@@ -158,7 +158,7 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
             provider: Who is asked; by default told from the client's URL.
 
         Raises:
-            TypeError: It is no client that can be recorded, or one of the other kind: a client
+            TypeError: It is not a client that can be recorded, or one of the other kind: a client
                 that is to be awaited belongs to a turn that is, and the other way round.
         """
         from agent_eventstore.clients.proxy import bound  # the wrappers are made of the recorder

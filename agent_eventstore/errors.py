@@ -277,7 +277,7 @@ class UnknownResponse(EventStoreError, ValueError):
     def __init__(self, value: Any, what: str = "response") -> None:
         self.seen, self.what = seen(value), what
         known = INSTEAD.get(what, "a text is wanted")
-        super().__init__(f"{self.seen} is no {what} that is known: {known}")
+        super().__init__(f"{self.seen} is not a known {what}: {known}")
 
 
 class CallNotRecorded(EventStoreError, RuntimeError):

@@ -46,7 +46,7 @@ def fork_point(store: EventStore, source: StreamId, before: int | None) -> ForkP
         before: The version, such as that of a user message; None is the end.
 
     Raises:
-        ConversationNotFound: There is none of this id.
+        ConversationNotFound: No conversation has this id.
     """
     end = store.get(source).version + 1
     upper = end if before is None else min(before, end)

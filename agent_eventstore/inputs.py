@@ -44,7 +44,7 @@ def message_of(said: Any) -> UserMessage:
     if isinstance(said, Value):
         return UserMessage(parts=(_part(said),))
     if isinstance(said, Mapping):
-        raise InvalidEvent(f"an input is no dictionary ({_start(said)}): {_WANTED}")
+        raise InvalidEvent(f"an input is not a dictionary ({_start(said)}): {_WANTED}")
     if not isinstance(said, Sequence) or isinstance(said, bytes | bytearray):
         raise InvalidEvent(f"an input cannot be {_start(said)}: {_WANTED}")
     return UserMessage(parts=tuple(map(_part, said)))
@@ -69,7 +69,7 @@ def content_of(result: Any) -> str | tuple[ContentPart, ...] | None:
         return json.dumps(value, ensure_ascii=False)
     except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
         raise InvalidEvent(
-            f"a tool's result cannot be {_start(result)}, which is no JSON value: hand in text, "
+            f"a tool's result cannot be {_start(result)}, which is not JSON value: hand in text, "
             "parts, or what json.dumps takes"
         ) from error
 
@@ -82,7 +82,7 @@ def _part(item: Any) -> ContentPart:
         return part
     if isinstance(item, Mapping) and isinstance(item.get("type"), str):
         return OtherPart(raw=dict(item))
-    raise InvalidEvent(f"{_start(item)} is no part of a message: {_WANTED}")
+    raise InvalidEvent(f"{_start(item)} is not part of a message: {_WANTED}")
 
 
 def _known(item: Any) -> ContentPart | None:

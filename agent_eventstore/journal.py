@@ -36,7 +36,7 @@ from eventstore.log import get_logger
 __all__ = ["INTERRUPTIONS", "Journal", "not_abandoned"]
 
 INTERRUPTIONS = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
-"""What is no error of a block but stops it, at any place."""
+"""What is not an error of a block but stops it, at any place."""
 
 _log = get_logger("agent_eventstore")
 

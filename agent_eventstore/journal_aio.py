@@ -82,7 +82,7 @@ async def _leave_cancelled_scope() -> None:
 
 
 def _anyio() -> Any:
-    """Return anyio if somebody uses it: it is no dependency of this project."""
+    """Return anyio if somebody uses it: it is not a dependency of this project."""
     found = sys.modules.get("anyio")
     return found if sys.modules.get("anyio.lowlevel") is not None else None
 

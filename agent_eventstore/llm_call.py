@@ -80,7 +80,7 @@ class LlmCall(CallBlock):
         """Take a piece of an answer of any SDK, in words; leaving the block ends the answer.
 
         Raises:
-            UnknownResponse: It is no text.
+            UnknownResponse: It is not text.
             InvalidEvent: The call was fed a provider's chunks.
         """
         self._taking("call.delta")

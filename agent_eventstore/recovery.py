@@ -110,8 +110,8 @@ def claimed(
 
     Raises:
         ConversationInUse: Another session has it open.
-        ConversationNotFound: There is none of this id.
-        ValueError: ``if_busy`` is none of `IfBusy`, or a lease of this length cannot be.
+        ConversationNotFound: No conversation has this id.
+        ValueError: ``if_busy`` is not one of `IfBusy`, or a lease of this length cannot be.
     """
     if if_busy not in get_args(IfBusy):
         raise ValueError(f"if_busy is {if_busy!r}: choose from {get_args(IfBusy)}")
@@ -274,7 +274,7 @@ def recover(
         owner: Whose it must be (``tenant_id``, ``user_id``).
 
     Raises:
-        ConversationNotFound: There is none of this id or key.
+        ConversationNotFound: No conversation has this id or key.
         OwnerMismatch: It belongs to another tenant or user.
         ConversationInUse: A session has something open, and its process lives.
         WriterFenced: A newer writer has opened the conversation meanwhile; nothing was appended.

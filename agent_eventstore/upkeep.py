@@ -37,7 +37,7 @@ def warm(store: EventStore, conversation_id: UUID) -> None:
     """Catch up the views that opening reads, in one pass over the events and one transaction.
 
     Raises:
-        ConversationNotFound: There is none of this id.
+        ConversationNotFound: No conversation has this id.
     """
     read_current(store, [OPEN_WORK, RUNS], conversation_id, lambda _: None)
 

@@ -50,7 +50,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """One number of a candidate that is no time, such as megabytes."""
+    """One number of a candidate that is not a time, such as megabytes."""
 
     name: str
     value: float

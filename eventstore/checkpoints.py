@@ -77,7 +77,7 @@ def sign(private_pem: bytes, message: bytes) -> tuple[bytes, bytes]:
     """Return the public key's 32 bytes, and the signature of a message.
 
     Raises:
-        KeyRefused: It is no private Ed25519 key in PEM, or the extra is not installed.
+        KeyRefused: It is not a private Ed25519 key in PEM, or the extra is not installed.
     """
     key = _private(private_pem)
     return key.public_key().public_bytes_raw(), key.sign(message)
@@ -228,7 +228,7 @@ def read_checkpoint(path: str | PathLike[str], public_key: bytes | None = None) 
             compared with the key that the file itself names, which only tells of damage.
 
     Raises:
-        CheckpointRefused: It is no checkpoint, was altered, or is not signed by the key.
+        CheckpointRefused: It is not a checkpoint, was altered, or is not signed by the key.
         KeyRefused: The key cannot be used.
     """
     reader = _Reader(path, public_key)
@@ -249,7 +249,7 @@ def verify_against(
     Raises:
         CheckpointRefused: See `read_checkpoint`; or it was made of another store.
         KeyRefused: The key cannot be used.
-        ConversationNotFound: There is none of this id, neither here nor in the checkpoint.
+        ConversationNotFound: No conversation has this id, neither here nor in the checkpoint.
     """
     known = read_checkpoint(path, public_key)
     with transactions.reading() as connection:
@@ -315,7 +315,7 @@ class _Reader:
                 if file.read(1):
                     raise ValueError
             except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-                raise self._refused("it is no checkpoint, was altered or was cut off") from error
+                raise self._refused("it is not a checkpoint, was altered or was cut off") from error
         if self._wanted not in (None, signed_by):
             said = "it is not signed" if signed_by is None else "it is signed by another key"
             raise self._refused(said)

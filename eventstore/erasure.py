@@ -154,7 +154,7 @@ def erase(
 
     Raises:
         Outdated: The conversation has moved on since then; nothing was written.
-        ConversationNotFound: There is none of this id.
+        ConversationNotFound: No conversation has this id.
         InvalidEvent: No reason was given.
         EventsShared: A version is one that the conversation shares with the one it was forked from.
         KeyUnavailable: The conversation is sealed, and there are no keys.

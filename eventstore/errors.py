@@ -90,7 +90,7 @@ class NotWritable(StoreUnavailable):
 
 
 class NotADatabase(StoreUnavailable):
-    """The file is no SQLite database, or is damaged."""
+    """The file is not a SQLite database, or is damaged."""
 
 
 class DatabaseReplaced(StoreUnavailable):

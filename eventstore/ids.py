@@ -58,7 +58,7 @@ def stored_id(text: str) -> UUID:
     """
     digits = text.replace("-", "")
     if len(digits) != 32:
-        raise ValueError(f"{text!r} is no UUID")
+        raise ValueError(f"{text!r} is not a UUID")
     made: Any = object.__new__(_Unset)
     made.int = int(digits, 16)
     made.is_safe = SafeUUID.unknown
@@ -112,9 +112,9 @@ def to_uuid(value: UUID | str) -> UUID:
     """Return a UUID from one or from its text.
 
     Raises:
-        InvalidEvent: The text is no UUID.
+        InvalidEvent: The text is not a UUID.
     """
     found = uuid_in(value)
     if found is None:
-        raise InvalidEvent(f"{value!r} is no conversation id: a UUID is needed")
+        raise InvalidEvent(f"{value!r} is not a conversation id: a UUID is needed")
     return found

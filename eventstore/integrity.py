@@ -153,7 +153,7 @@ PRIVATE = ("actor", "causation_id", "correlation_id", "extra")
 """The fields of metadata that are kept so."""
 
 _START = '{"$meta":'
-_VALUE = '"$value":'  # before a payload that is no object, or could be taken for one of these
+_VALUE = '"$value":'  # before a payload that is not an object, or could be taken for one of these
 _decode = JSONDecoder().raw_decode
 
 
@@ -171,7 +171,7 @@ def unwrapped(stored: str) -> tuple[str, str]:
     """Return the payload's JSON text, and that of its private metadata or ``""``.
 
     Raises:
-        ValueError: It is no JSON.
+        ValueError: It is not JSON.
     """
     if not stored.startswith(_START):
         return stored, ""

@@ -126,7 +126,7 @@ class DirectoryKeys:
 
     def _path(self, conversation_id: UUID, key_id: str, suffix: str) -> Path:
         if not _ID.fullmatch(key_id):
-            raise ValueError(f"{key_id!r:.80} is no key's id")
+            raise ValueError(f"{key_id!r:.80} is not a key's id")
         # By the end of the id, which is random: no directory grows too large.
         name = str(conversation_id)
         return self.directory / name[-2:] / f"{name}.{key_id}{suffix}"

@@ -188,7 +188,7 @@ def claim(
 
     Raises:
         ConversationInUse: A writer lives, and is not to be taken over; nothing was changed.
-        ConversationNotFound: There is none of this id.
+        ConversationNotFound: No conversation has this id.
     """
     with transactions.writing() as connection:
         epoch = raise_writer_epoch(connection, conversation_id)

@@ -49,7 +49,7 @@ class Owner:
         """Return an owner whose names can be kept.
 
         Raises:
-            InvalidEvent: One of them is no text, is empty or too long.
+            InvalidEvent: One of them is not text, is empty or too long.
         """
         return cls(
             check_owner("tenant_id", to_owner("tenant_id", tenant_id)),

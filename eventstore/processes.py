@@ -46,7 +46,7 @@ def _place() -> str:
 
 
 def _started(number: int) -> str | None:
-    """Return when a process began, in the machine's ticks; None if there is none of this number."""
+    """Return when a process began, in the machine's ticks; None if no process has this number."""
     try:
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
     except OSError:

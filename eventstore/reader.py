@@ -125,7 +125,7 @@ class EventReader(Transactions):
         """Return what is known of a conversation: version, owner, key, times, parent.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
             OwnerMismatch: It belongs to another tenant or user.
         """
         stream = self.stream(conversation_id, **owner)
@@ -200,7 +200,7 @@ class EventReader(Transactions):
             progress: Told after each how many events were read, and how many there are.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: No conversation has this id.
             OwnerMismatch: It belongs to another tenant or user, or all do.
         """
         return verify(self, self._one_or_all("verify", conversation_id, owner), progress)
@@ -255,7 +255,7 @@ class EventReader(Transactions):
         Raises:
             CheckpointRefused: It was altered, is not signed by the key, or is of another store.
             KeyRefused: The key cannot be used, or the extra is not installed.
-            ConversationNotFound: There is none of this id, neither here nor in the checkpoint.
+            ConversationNotFound: No conversation has this id, neither here nor in the checkpoint.
         """
         stream = self._one_or_all("verify_against", conversation_id, owner)
         return verify_against(

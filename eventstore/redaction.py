@@ -269,7 +269,7 @@ def _holds(value: Any) -> bool:
 _ROOTS = ("api", "token", "private", "pass", "k_", "_", "-")
 """What signs have in common: a long text is searched for these first, fifteen times, not fifty."""
 
-_UNLIKE = "\u0131\u017f"  # They match "i" and "s" in any case, and are no capitals of these.
+_UNLIKE = "\u0131\u017f"  # They match "i" and "s" in any case, and are not capitals of these.
 
 
 @dataclass(frozen=True, slots=True)

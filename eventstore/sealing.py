@@ -233,9 +233,9 @@ def _bytes_of(text: str, first: int | None = None) -> bytes:
 
 
 def _check(conversation_id: UUID, key_id: str) -> None:
-    """Refuse what stands in the database and is no key's id: a provider may make a path of it."""
+    """Refuse what is in the database and is not a key's id: a provider may make a path of it."""
     if not _KEY_ID.fullmatch(key_id):
-        raise KeyUnavailable(conversation_id, f"{key_id!r:.80} is no key's id", lasting=True)
+        raise KeyUnavailable(conversation_id, f"{key_id!r:.80} is not a key's id", lasting=True)
 
 
 def _unavailable(conversation_id: UUID, error: Exception) -> EventStoreError:

@@ -182,7 +182,7 @@ class EventStore(EventWriter):
             redact: Asked about each text and JSON value of a payload before it is encoded.
 
         Raises:
-            InvalidUrl: The engine's driver or pool is none that can be shared.
+            InvalidUrl: The engine's driver or pool cannot be shared.
             StoreUnavailable: As of `open`.
             ImportError: As of `open`.
         """
@@ -281,7 +281,7 @@ class EventStore(EventWriter):
         afterwards.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: No conversation has this id.
             OwnerMismatch: It belongs to another tenant or user.
             InvalidEvent: No reason was given.
             OSError: A file of an erased output cannot be deleted; all else is done.
@@ -340,7 +340,7 @@ class EventStore(EventWriter):
         names this writer alone, even if the database goes back to an older state.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: No conversation has this id.
         """
         stream = self.stream(conversation_id, **owner)
         with self.writing() as connection:

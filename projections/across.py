@@ -83,7 +83,7 @@ class ViewsAcross:
             until: Only calls that began before this moment; one with a time zone.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
             ValueError: ``by`` names no grouping, or a moment has no time zone.
         """
         for moment in (since, until):
@@ -111,7 +111,7 @@ class ViewsAcross:
         """Return what reported usage says of the token estimates for a model.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
         """
         stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
 
@@ -136,7 +136,7 @@ class ViewsAcross:
         """Return tool calls, newest first, of one conversation or of all.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
         """
         stream, whose = self._stream(conversation_id, **owner), self.store.whose(**owner)
         read = partial(
@@ -247,7 +247,7 @@ class ViewsAcross:
             limit: The most rows to return.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
             UnknownProjection: No projection declares such a table.
         """
         projection = self.projections.owner_of(table)

@@ -72,7 +72,7 @@ class Follower:
         Reads alone, in a transaction of its own.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: No conversation has this id.
             ValueError: The conversation has not come to the version from which it is followed.
             ProjectionFailed: The timeline's fold raised.
         """

@@ -68,7 +68,7 @@ def read_current(
     are caught up.
 
     Raises:
-        ConversationNotFound: There is none of this id.
+        ConversationNotFound: No conversation has this id.
         ProjectionFailed: A fold raised.
     """
     return _looking(
@@ -95,7 +95,7 @@ def read_on_driver(
             appended since, it is caught up without looking first whether there is something new.
 
     Raises:
-        ConversationNotFound: There is none of this id.
+        ConversationNotFound: No conversation has this id.
         ProjectionFailed: A fold raised.
     """
     projections = (projection,)
@@ -143,7 +143,7 @@ def read_past(
     what they cost. What was erased since is missing, as it is from the present.
 
     Raises:
-        ConversationNotFound: There is none of this id.
+        ConversationNotFound: No conversation has this id.
         ValueError: The conversation has not come to this version.
         ProjectionFailed: A fold raised.
     """

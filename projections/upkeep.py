@@ -39,7 +39,7 @@ def rebuild(
         on_progress: Called with the events folded so far and those to be folded in all.
 
     Raises:
-        UnknownProjection: A name is none of a projection.
+        UnknownProjection: A name is not a projection's.
         ProjectionFailed: A fold raised, or an event cannot be read. The live generation stays as
             it is, and the rebuild can be started again where it stopped.
     """
@@ -75,7 +75,7 @@ def compare(
             as they are known.
 
     Raises:
-        UnknownProjection: A name is none of a projection.
+        UnknownProjection: A name is not a projection's.
         ProjectionFailed: A fold raised.
     """
     return diff.compare(

@@ -72,7 +72,7 @@ class Views(ViewsAcross):
             owner: Whose it must be (``tenant_id``, ``user_id``), here as in all that is read.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
             OwnerMismatch: It belongs to another tenant or user.
             ValueError: The conversation has not come to the version ``at``.
         """
@@ -107,7 +107,7 @@ class Views(ViewsAcross):
             owner: Whose it must be (``tenant_id``, ``user_id``), as in `timeline`.
 
         Raises:
-            ConversationNotFound: There is none of this id.
+            ConversationNotFound: No conversation has this id.
             ValueError: The conversation has not come to the version ``after``.
         """
         follower = Follower(self.store, self.store.stream(conversation_id, **owner), after)
@@ -166,7 +166,7 @@ class Views(ViewsAcross):
             at: As it was at this version, by replay: costs what its events cost.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
             ValueError: The conversation has not come to the version ``at``; no such mode, run or
                 format.
             BudgetInfeasible: What must be sent exceeds a limit.
@@ -205,7 +205,7 @@ class Views(ViewsAcross):
         """Return which tools a conversation may use, as its start says; None if it does not.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
         """
         stream = self.store.stream(conversation_id, **owner)
 
@@ -234,7 +234,7 @@ class Views(ViewsAcross):
             strategy: The strategy that it was made with, if none of its name is registered.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
             ValueError: There is no such request at this version.
             UnknownStrategy: No strategy of the recorded name is registered.
             RequestNotReproducible: What comes out is not what was sent: something was erased
@@ -253,7 +253,7 @@ class Views(ViewsAcross):
             at: As it was at this version, by replay: costs what its events cost.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
             ValueError: The conversation has not come to the version ``at``.
         """
         stream = self.store.stream(conversation_id, **owner)
@@ -263,7 +263,7 @@ class Views(ViewsAcross):
         """Return what `run_state` returned when the conversation was at a version; 0 is before all.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
             ValueError: The conversation has not come to this version.
         """
         return self.run_state(conversation_id, at=version, **owner)
@@ -272,7 +272,7 @@ class Views(ViewsAcross):
         """Return what a conversation has begun and not ended, up to its last event.
 
         Raises:
-            ConversationNotFound: There is none of this id or key.
+            ConversationNotFound: No conversation has this id or key.
         """
         stream = self.store.stream(conversation_id, **owner)
         return self._read(OPEN_WORK, stream, partial(queries.open_work, conversation_id=stream))

@@ -92,7 +92,7 @@ def _content(role: str, message: Mapping[str, Any]) -> list[str]:
 
 def _calls(calls: object) -> list[str]:
     if not isinstance(calls, list) or not calls:
-        return ["tool_calls is no list, or empty"]
+        return ["tool_calls is not a list, or empty"]
     problems = []
     for call in calls:
         if set(call) != {"id", "type", "function"} or call["type"] != "function":
@@ -104,7 +104,7 @@ def _calls(calls: object) -> list[str]:
         if not isinstance(function.get("name"), str) or not _NAME.match(function["name"]):
             problems.append(f"bad function name {function.get('name')!r}")
         if not isinstance(function.get("arguments"), str) or not function["arguments"]:
-            problems.append("arguments are no text")
+            problems.append("arguments are not text")
     return problems
 
 
@@ -167,7 +167,7 @@ def _responses_message(item: Mapping[str, Any]) -> list[str]:
     ):
         problems.append(f"bad phase {item['phase']!r}")
     if isinstance(content, str):
-        return [*problems, *(["output text is no list"] if "id" in item else ())]
+        return [*problems, *(["output text is not a list"] if "id" in item else ())]
     if not isinstance(content, list) or not content:
         return [*problems, "content is neither text nor parts"]
     if "id" in item:
@@ -198,7 +198,7 @@ def _responses_call(item: Mapping[str, Any], calls: Mapping[str, str]) -> list[s
         problems.append(f"bad name {item.get('name')!r}")
     field = "arguments" if item["type"] == "function_call" else "input"
     if not isinstance(item.get(field), str):
-        problems.append(f"{field} is no text")
+        problems.append(f"{field} is not text")
     return problems
 
 
@@ -338,7 +338,7 @@ def _unsendable(body: Mapping[str, Any]) -> list[str]:
 
 def _text_or_nothing(field: str, body: Mapping[str, Any]) -> list[str]:
     if field in body and not (isinstance(body[field], str) and body[field].strip()):
-        return [f"{field} is no text, or empty"]
+        return [f"{field} is not text, or empty"]
     return []
 
 

@@ -200,7 +200,7 @@ def _parsed(path: Path) -> Any:
         return tomllib.loads(text) if path.suffix == ".toml" else StrictDecoder().decode(text)
     except (ValueError, RecursionError) as error:
         kind = "TOML" if path.suffix == ".toml" else "JSON"
-        raise Failed(f"{path} is no {kind}: {error}") from error
+        raise Failed(f"{path} is not {kind}: {error}") from error
 
 
 def _first_words(store: EventStore, stream: UUID, view: ContextView) -> dict[int, str]:

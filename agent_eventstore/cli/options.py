@@ -90,7 +90,7 @@ class Seconds(click.FloatRange):
         """Return the time."""
         seconds = float(super().convert(value, param, ctx))
         if not math.isfinite(seconds):
-            self.fail(f"{value!r} is no time in seconds", param, ctx)
+            self.fail(f"{value!r} is not a time in seconds", param, ctx)
         return seconds
 
 
@@ -104,7 +104,7 @@ class InputFile(click.Path):
         """Return the file's path."""
         path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]
         if not path.is_file() and not path.is_dir():
-            self.fail(f"{path} is no file: save what it gives to one", param, ctx)
+            self.fail(f"{path} is not a file: save what it gives to one", param, ctx)
         return path
 
 

@@ -129,7 +129,7 @@ def _refuse_bytes(arguments: Sequence[str]) -> None:
         except UnicodeEncodeError:
             known = os.path.exists(argument)
         if not known:
-            raise Failed(f"argument {place} is no text in UTF-8: {argument!r}")
+            raise Failed(f"argument {place} is not text in UTF-8: {argument!r}")
 
 
 def _silence_stdout() -> None:

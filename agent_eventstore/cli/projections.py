@@ -108,7 +108,7 @@ def _own(found: Any, place: str) -> Iterator[Projection]:
     elif all(hasattr(found, name) for name in ("name", "version", "tables", "initial", "fold")):
         yield found
     else:
-        raise Failed(f"{place} is no projection: it is {type(found).__name__}")
+        raise Failed(f"{place} is not a projection: it is {type(found).__name__}")
 
 
 @click.group()
@@ -125,7 +125,7 @@ def status(target: Target, projection_set: ProjectionSet, as_json: bool) -> None
     """Show how each projection stands.
 
     Its version, its generation, how many conversations are behind, with how many events, and for
-    how long. Being behind is no fault: a read catches up what it is asked for. Below stand the
+    how long. Being behind is not a fault: a read catches up what it is asked for. Below stand the
     conversations that cannot be folded, and who holds the feed back.
     """
     with target.open() as store:

@@ -184,7 +184,7 @@ def _tokens(entry: LedgerEntry) -> str:
 
 
 def spoken_version(entry: LedgerEntry) -> int | None:
-    """Return the event in which an entry's first words are; None for what is no event."""
+    """Return the event in which an entry's first words are; None for what is not an event."""
     if entry.version in entry.source_versions or not entry.source_versions:
         return entry.version
     return entry.source_versions[-1]

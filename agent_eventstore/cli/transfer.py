@@ -100,7 +100,7 @@ def _require_project(path: Path, format_name: str | None) -> None:
         raise Failed(f"{path} is a directory: only --format {formats.PROJECT} reads one")
     if (path.is_dir() or format_name == formats.PROJECT) and not formats.is_project(path):
         raise Failed(
-            f"{path} is no project: there is no index.json and no conversations/index.json"
+            f"{path} is not a project: there is no index.json and no conversations/index.json"
         )
 
 

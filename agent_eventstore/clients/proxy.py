@@ -73,7 +73,7 @@ def record(
 
     Raises:
         TypeError: The client has none of these methods.
-        ValueError: ``unrecorded`` is none of the three.
+        ValueError: ``unrecorded`` is not one of the three.
     """
     Guard("", unrecorded)
     wrapping = _wrapping(client, provider, unrecorded)
@@ -92,7 +92,7 @@ def bound(client: C, turn: OpenTurn[Any, Any], provider: str | None) -> C:
 def _wrapping(client: Any, provider: str | None, unrecorded: Unrecorded = "warn") -> _Wrapping:
     anthropic = hasattr(client, "messages")
     if not anthropic and not hasattr(client, "chat") and not hasattr(client, "responses"):
-        raise TypeError(f"{type(client).__name__} is no client of OpenAI's or Anthropic's shape")
+        raise TypeError(f"{type(client).__name__} is not a client of OpenAI's or Anthropic's shape")
     surfaces = _ANTHROPIC if anthropic else _OPENAI
     return _Wrapping(client, surfaces, provider, unrecorded)
 

@@ -72,7 +72,7 @@ class Guard:
         """Refuse a policy that does not exist.
 
         Raises:
-            ValueError: It is none of the three.
+            ValueError: It is not one of the three.
         """
         if self.policy not in get_args(Unrecorded):
             known = ", ".join(repr(name) for name in get_args(Unrecorded))

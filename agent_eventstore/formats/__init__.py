@@ -120,7 +120,7 @@ def read_transcripts(
         ValueError: There is no such format.
     """
     if format_name is not None and format_name not in FORMATS:
-        raise ValueError(f"{format_name!r} is no format: choose {' or '.join(FORMATS)}")
+        raise ValueError(f"{format_name!r} is not a format: choose {' or '.join(FORMATS)}")
     return _read(Path(path), format_name, on_read)
 
 

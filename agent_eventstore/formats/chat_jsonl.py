@@ -1,9 +1,10 @@
 """``messages.jsonl`` and the ``meta.json`` beside it (document 002, section 2.2).
 
 One line is one message of the user or of a named participant; products differ in how they call the
-fields, so the usual names are tried in turn and each line is kept whole. A line that is no message
-is reported, and the others are imported. ``meta.json`` gives the conversation's id, mode and title;
-if it is broken, the file is reported and left alone, for its messages would get another id.
+fields, so the usual names are tried in turn and each line is kept whole. A line that is not a
+message is reported, and the others are imported. ``meta.json`` gives the conversation's id, mode
+and title; if it is broken, the file is reported and left alone, for its messages would get
+another id.
 """
 
 from __future__ import annotations

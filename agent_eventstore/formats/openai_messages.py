@@ -116,7 +116,7 @@ def _conversation(source: Source, record: Record, ordinal: int) -> Transcript:
         raise source.failed(record.line, reason)
     for number, message in enumerate(messages, start=1):
         if not isinstance(message, dict):
-            raise source.failed(record.line, f"message {number} is no object")
+            raise source.failed(record.line, f"message {number} is not an object")
     stated = explicit_id(rest, "id")
     draft = Draft(identify(FORMAT, stated, (record.value, ordinal)), source.file, record.line)
     title = rest.get("title")

@@ -237,7 +237,7 @@ def request_of(name: str, text: str, provider_id: str | None = None) -> ToolCall
         else:
             fields["parse_error"] = "the arguments are JSON, but no object"
     except (ValueError, RecursionError) as error:
-        fields["parse_error"] = f"the arguments are no JSON: {error}"
+        fields["parse_error"] = f"the arguments are not JSON: {error}"
     return ToolCallRequest(name=name, arguments_text=text, provider_id=provider_id, **fields)
 
 
@@ -352,7 +352,7 @@ def _text_in(data: EventData) -> str | None:
 
 
 def _refuse(token: str) -> NoReturn:
-    raise ValueError(f"{token} is no value of JSON")
+    raise ValueError(f"{token} is not a JSON value")
 
 
 def _finite(token: str) -> float:

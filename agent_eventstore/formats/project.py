@@ -123,7 +123,7 @@ def _conversations(
 def _unfit(root: Path, name: str) -> str | None:
     """Return why a conversation cannot be read, or None."""
     if not fits(name):
-        return "has an id that is no directory's name; it was left out"
+        return "has an id that is not a directory's name; it was left out"
     path = root / name / MESSAGES
     try:
         if not path.is_file():

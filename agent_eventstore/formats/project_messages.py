@@ -2,7 +2,7 @@
 
 The file is an array of messages in a superset of OpenAI's shape; fields that older files lack get
 the defaults of section 6. An ``index.json`` beside the file, or beside its directory, adds title
-and mode. An element that is no message is reported, and the others are imported.
+and mode. An element that is not a message is reported, and the others are imported.
 
 The conversation's id comes from the ``conversationId`` in its messages if they name one, then from
 its entry in the index, otherwise from its first message: all of them stay as they are while the

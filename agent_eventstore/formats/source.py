@@ -66,7 +66,7 @@ class StrictDecoder:
         Raises:
             Unusable: It holds NaN, an infinity, a number out of range or a name twice; ``end`` is
                 known.
-            ValueError: It is no JSON, or nested too deeply; nothing is known of its end.
+            ValueError: It is not JSON, or nested too deeply; nothing is known of its end.
         """
         self._refused.clear()
         try:
@@ -92,7 +92,7 @@ class StrictDecoder:
         return value
 
     def _constant(self, token: str) -> None:
-        self._refused.append(f"{token} is no value of JSON")
+        self._refused.append(f"{token} is not a JSON value")
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -289,5 +289,5 @@ def _reason(error: ValueError) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"the text is not UTF-8: {error.reason}"
     if isinstance(error, json.JSONDecodeError):
-        return f"the text is no JSON: {error.msg}"
+        return f"the text is not JSON: {error.msg}"
     return str(error)

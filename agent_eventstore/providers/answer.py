@@ -88,7 +88,7 @@ FREE_TEXT = "a custom tool takes its input as text, so it is not parsed"
 
 @dataclass(slots=True)
 class Call:
-    """A tool call while it arrives; ``free_text`` says that its input is no JSON by design."""
+    """A tool call while it arrives; ``free_text`` says that its input is not JSON by design."""
 
     name: str = ""
     provider_id: str | None = None

@@ -115,7 +115,7 @@ def word(value: Any, name: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as plain JSON: cycles cut, what is no JSON as text."""
+    """Return a value as plain JSON: cycles cut, what is not JSON as text."""
     return _plain(value, ())
 
 
@@ -249,7 +249,7 @@ class StreamParser(Protocol):
     def feed(self, chunk: Any) -> Delta:
         """Take a chunk, an SDK's object or a dict, and return what it added.
 
-        Never raises: a chunk that nobody knows, and what is no chunk at all, comes back in the
+        Never raises: a chunk that nobody knows, and what is not a chunk at all, comes back in the
         delta's ``raw``.
         """
 

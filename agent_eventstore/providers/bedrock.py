@@ -23,7 +23,7 @@ EVENTS = frozenset(
         *("contentBlockStart", "contentBlockDelta", "contentBlockStop"),
     }
 )
-"""What an event is called, if it is no error."""
+"""What an event is called, if it is not an error."""
 
 _OF_RESPONSE = frozenset({"ResponseMetadata", "output", "stopReason", "usage"})
 

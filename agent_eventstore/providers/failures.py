@@ -212,7 +212,7 @@ def verdict_of(body: Any) -> Verdict | None:
 
 
 def by_status(status: Any) -> Verdict | None:
-    """Return what an HTTP status says, or None if it is none of an error."""
+    """Return what an HTTP status says, or None if it is not that of an error."""
     if isinstance(status, str) and status.isdecimal() and len(status) == 3:
         status = int(status)
     if isinstance(status, bool) or not isinstance(status, int):

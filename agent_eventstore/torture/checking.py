@@ -44,7 +44,7 @@ COUNTS = {
     "again": "of these, written again at the versions that they had",
     "begun_anew": "times that a reader was told InvalidCursor, and began anew",
 }
-"""What a report counts that is no finding; a run has those that can happen in its scenario."""
+"""What a report counts that is not a finding; a run has those that can happen in its scenario."""
 
 
 @dataclass(frozen=True, slots=True)

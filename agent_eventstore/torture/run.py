@@ -153,7 +153,7 @@ class Torture:
 
 
 def others_in(store: EventStore) -> bool:
-    """Whether the database holds conversations that are none of the kit's."""
+    """Whether the database holds conversations that are not the kit's."""
     after = None
     while page := store.list(after=after, limit=_PAGE):
         if any(info.tenant_id != TENANT for info in page):

@@ -129,7 +129,7 @@ def read_json(text: str) -> Any:
     """Return the value of a JSON text, whatever the length of its numbers.
 
     Raises:
-        ValueError: The text is no JSON.
+        ValueError: The text is not JSON.
         RecursionError: It is nested too deeply.
     """
     return _LENIENT.decode(text)

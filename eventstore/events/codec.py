@@ -53,7 +53,7 @@ def encode(payload: Payload | UnknownEvent) -> str:
 
     Raises:
         InvalidEvent: It holds NaN, an infinity, or something that JSON cannot express; or its
-            type or version is none that a column can hold.
+            type or version does not fit its column.
     """
     if isinstance(payload, UnknownEvent):
         if _NO_TYPE.search(payload.type) or not 0 < payload.schema_version < 2**31:
@@ -152,7 +152,7 @@ def loads_json(text: str) -> Any:
     """Return what `loads` does, several times as fast where no lone surrogate is escaped.
 
     Raises:
-        InvalidEvent: The text is no JSON.
+        InvalidEvent: The text is not JSON.
     """
     try:
         return from_json(text, allow_inf_nan=False)
@@ -161,21 +161,21 @@ def loads_json(text: str) -> Any:
 
 
 def loads(text: str | bytes) -> Any:
-    """Return the value of a JSON text, strictly: NaN and infinities are no JSON.
+    """Return the value of a JSON text, strictly: NaN and infinities are not JSON.
 
     Raises:
-        InvalidEvent: The text is no JSON.
+        InvalidEvent: The text is not JSON.
     """
     try:
         return _STRICT.decode(text if isinstance(text, str) else text.decode())
     except RecursionError as error:
         raise InvalidEvent("the JSON is nested too deeply") from error
     except ValueError as error:
-        raise InvalidEvent(f"the text is no JSON: {error}") from error
+        raise InvalidEvent(f"the text is not JSON: {error}") from error
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON value; send null or a string instead")
+    raise ValueError(f"{constant} is not JSON value; send null or a string instead")
 
 
 _STRICT = json.JSONDecoder(parse_constant=_refuse)

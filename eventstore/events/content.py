@@ -66,7 +66,7 @@ class ToolCall(Payload):
     Attributes:
         call_id: Our own id of the call, by which its result names it.
         name: The tool.
-        arguments: What the tool is called with; null if the model's text was no JSON object.
+        arguments: What the tool is called with; null if the model's text was not a JSON object.
         idempotency_key: What a tool can recognise a second execution by.
         idempotent: Whether the call may be executed again after a crash.
     """
@@ -143,7 +143,7 @@ class SystemInstruction(Payload):
     """Text that later requests render as the system part; a newer one replaces it.
 
     One that ``continues`` stands behind those before it, instead of replacing them. One that is
-    not in the context (`Meta.in_context`) is no instruction: it is what a transcript once said.
+    not in the context (`Meta.in_context`) is not an instruction: it is what a transcript once said.
 
     Attributes:
         text: The instruction.

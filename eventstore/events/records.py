@@ -78,7 +78,7 @@ class RecordedEvent:
 
     ``version`` is its gapless place in the conversation, from 1. ``position`` grows over the
     whole store, may have gaps, and proves no order. ``quotable`` says that it was read from a row
-    in which SQL finds the texts of the payload, as they are; it is no part of the fact. Nor is
+    in which SQL finds the texts of the payload, as they are; it is not part of the fact. Nor is
     ``inherited``: a fork reads the event from its parent, whose it is.
     """
 

@@ -69,7 +69,7 @@ def borrow(
         read_only: Refuse to write.
 
     Raises:
-        InvalidUrl: Its driver or its pool is none that can be shared.
+        InvalidUrl: Its driver or its pool cannot be shared.
     """
     if product.dialect.is_async or product.driver not in ("psycopg", "pysqlite"):
         said = f"its driver is {product.dialect.driver}: make the engine with psycopg or pysqlite"

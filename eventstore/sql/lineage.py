@@ -45,7 +45,7 @@ class Shared(NamedTuple):
 def lineage(connection: AnyConnection, conversation_id: UUID) -> list[Shared]:
     """Return what a fork shares with its parent, its parent's parent and so on, nearest first.
 
-    Nothing for a conversation that is no fork. Each holds the rows above the version of the next.
+    Nothing for a conversation that is not a fork. Each has the rows above the version of the next.
     A query for each, in the caller's transaction: a line of parents never changes.
 
     Raises:
@@ -80,7 +80,7 @@ def ancestors(connection: AnyConnection, conversation_id: UUID) -> list[Shared]:
 
 
 def fork_point(connection: AnyConnection, conversation_id: UUID) -> Shared | None:
-    """Return a fork's parent and the last version that they share; None if it is no fork.
+    """Return a fork's parent and the last version that they share; None if it is not a fork.
 
     Raises:
         ConversationDamaged: Its row names what cannot be a parent.

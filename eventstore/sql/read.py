@@ -251,7 +251,7 @@ def _read(
     except sqlite3.OperationalError as error:
         if hasattr(error, "sqlite_errorcode"):
             raise
-        # Bytes that are no text, which is Python's to find: it does not tell in which row.
+        # Bytes that are not text, which is Python's to find: it does not tell in which row.
         version = _no_text(cur, backend, wanted)
         # Not read to its end, the query would hold on to its snapshot beyond the transaction.
         cur.close()

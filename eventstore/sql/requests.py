@@ -185,7 +185,7 @@ def many(
         return (events,)
     if isinstance(events, Sequence) and not isinstance(events, str | bytes):
         return events
-    raise InvalidEvent(f"{events!r:.80} is no event, nor a list of events")
+    raise InvalidEvent(f"{events!r:.80} is not an event, nor a list of events")
 
 
 def prepare(
@@ -223,7 +223,7 @@ def prepare(
         else:
             payload, chosen, own_meta = event, None, meta or NO_META
         if not isinstance(payload, (Payload, UnknownEvent)):
-            raise InvalidEvent(f"{payload!r} is no event: use a class of eventstore.events")
+            raise InvalidEvent(f"{payload!r} is not an event: use a class of eventstore.events")
         if own_meta is not before:  # Events of a turn mostly share theirs.
             before = own_meta
             kept_meta = own_meta if redact is None else redacted_meta(own_meta, redact, index=place)

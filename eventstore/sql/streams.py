@@ -83,7 +83,7 @@ def get_stream(connection: Connection, conversation_id: UUID) -> StreamInfo:
     """Return one conversation.
 
     Raises:
-        ConversationNotFound: There is none of this id.
+        ConversationNotFound: No conversation has this id.
         ConversationDamaged: Its row holds what no append has written.
     """
     query, table = _query(connection)
@@ -177,7 +177,7 @@ def raise_writer_epoch(connection: Connection, conversation_id: UUID) -> int:
     since the database went back to an older state, makes another epoch.
 
     Raises:
-        ConversationNotFound: There is none of this id.
+        ConversationNotFound: No conversation has this id.
     """
     table = metadata_for(connection.dialect.name).tables["conversations"]
     last, one = table.c.writer_epoch, 1 << _RANDOM_BITS

@@ -66,7 +66,7 @@ def unescape(text: str) -> str:
     """Return the text that was escaped.
 
     Raises:
-        RowDamaged: It is no text.
+        RowDamaged: It is not text.
     """
     try:
         if _ESCAPE not in text:
@@ -191,7 +191,7 @@ def json_out(text: str) -> Any:
     """Return the value of a JSON text as `SafeJson` has written it.
 
     Raises:
-        RowDamaged: It is no JSON.
+        RowDamaged: It is not JSON.
     """
     try:
         # What was written holds neither NaN nor lone surrogates, so that the fast reader will do.

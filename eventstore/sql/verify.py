@@ -84,7 +84,7 @@ def verify(
     What is wrong with events that a fork shares is told of the fork as well.
 
     Raises:
-        ConversationNotFound: There is none of this id.
+        ConversationNotFound: No conversation has this id.
     """
     count, events, problems, total = 0, 0, [], 0
     types: Counter[Any] = Counter()

@@ -16,8 +16,8 @@ contradict each other:
   is covered with its event or with its place; in the latter case, what else it stood for shows
   again. System part, notebook, first and latest user message outlive a summary; readers see to it.
   See `projections.context.covering`.
-- A system instruction that is out of the context is no instruction, but what was said at its place:
-  it replaces none, and a request that asks for what was kept out has it there.
+- A system instruction that is out of the context is not an instruction, but what was said at its
+  place: it replaces none, and a request that asks for what was kept out has it there.
 - A retraction is final: retracting a retraction changes nothing. Retracting only a tool's result
   leaves the call with a placeholder, and the call may be answered again.
 """

@@ -2,7 +2,7 @@
 
 A fold makes none: of most rows no request ever asks. What is made is a pure function of the row,
 and stands in the table ``lower_levels`` under a digest of what it was made of and of the version
-of the algorithm, so that it serves every generation. The table is no source of truth: what is
+of the algorithm, so that it serves every generation. The table is not a source of truth: what is
 missing there, or damaged, is made anew; it loses what it knows of a conversation when that is
 erased.
 

@@ -110,7 +110,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of one request; None is no limit.
+    """The limits of one request; None is not a limit.
 
     Attributes:
         max_tokens: Upper limit for the prompt's tokens.

@@ -88,7 +88,7 @@ class _Noting:
         return made
 
     def note(self, made: Any) -> None:
-        """Hold what was made of the row; it is no part of its value."""
+        """Hold what was made of the row; it is not part of its value."""
         object.__setattr__(self, "noted", made)
 
 
@@ -100,7 +100,7 @@ class ContextRow(_Noting):
         message: In OpenAI's chat format, with the provider's own ids in ``tool_calls``.
         tokens: Of the message in a request, counted once with ``encoding``; off by at most
             the fraction ``tokens_margin``, which is 0.0 when ``tokens_exact``.
-        kind: What it was made of; ``aside`` is a system message that is no instruction.
+        kind: What it was made of; ``aside`` is a system message that is not an instruction.
         sealed: A placeholder stands for a result that is missing or unknown.
         hidden: None, or why no request may show it: withdrawn, excluded, superseded.
         summarised_by: Version of the summary that stands for it, or of the first of those that

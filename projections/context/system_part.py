@@ -34,8 +34,8 @@ class Injection:
     Attributes:
         label: What it is, for errors and the ledger.
         text: Its content.
-        versions: The events that it was made of; none for what is no fact of the conversation. In
-            the ledger it stands before all events, at 0.
+        versions: The events that it was made of; none for what is not a fact of the conversation.
+            In the ledger it stands before all events, at 0.
     """
 
     label: str

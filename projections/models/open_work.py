@@ -335,7 +335,7 @@ def _session_start(draft: Draft, _: SessionStart | None) -> None:
 
 
 def _fork(draft: Draft, _: ConversationFork | None) -> None:
-    # The parent's session is none of this conversation.
+    # The parent's session belongs to another conversation.
     draft.set(session=None)
 
 

@@ -101,7 +101,7 @@ def _conversation_start(draft: Draft, start: ConversationStart) -> None:
 
 
 def _conversation_fork(draft: Draft, fork: ConversationFork) -> None:
-    # The parent's sessions are none of this conversation.
+    # The parent's sessions belong to another conversation.
     for kind, own_id in [key.split(":", 1) for key in draft.state["spans"]]:
         if kind == "session":
             close_span(draft, kind, own_id, "complete")

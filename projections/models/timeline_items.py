@@ -108,7 +108,7 @@ class TimelineItem(Row):
         part_type: What the product calls this kind of message, for its user interface.
         widget: What the product's user interface shows with it.
         name: Of a tool call, the tool; of a user message, the participant.
-        arguments: Of a tool call, parsed, or the model's text where it is no JSON object.
+        arguments: Of a tool call, parsed, or the model's text where it is not a JSON object.
         alias: The path under which the whole of a shortened result may be asked for.
         extra: What the product keeps with the event that began the item.
         message_version: The version that a retraction has to name to withdraw the item.

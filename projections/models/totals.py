@@ -78,7 +78,7 @@ def usage_totals(
     ``since`` is included, ``until`` is not; a call belongs to the moment at which it began.
 
     Raises:
-        ValueError: ``by`` is none of `UsageBy`.
+        ValueError: ``by`` is not one of `UsageBy`.
     """
     if by not in get_args(UsageBy):
         raise ValueError(f"usage cannot be grouped by {by!r}: choose from {get_args(UsageBy)}")

@@ -328,7 +328,7 @@ def canonical(content: Any) -> bytes:
     """
     try:
         return to_json(sorted(content.items()) if isinstance(content, dict) else content)
-    except PydanticSerializationError:  # lone surrogates, or something that is no JSON
+    except PydanticSerializationError:  # lone surrogates, or something that is not JSON
         return _sorted(content).encode("ascii")
 
 

@@ -143,7 +143,7 @@ _ONE_CALL = 5  # the recipient that stands in the header of a message with a cal
 _SLACK_OF_ONE_CALL = 3
 _SLACK_OF_PARALLEL_CALLS = 6
 
-# A part that is no text. For an image: 85 tokens at low detail, otherwise those of 1024 x 1024
+# A part that is not text. For an image: 85 tokens at low detail, otherwise those of 1024 x 1024
 # pixels in the gpt-4o family (85 + 4 tiles of 170; the real span is 1 to 8 tiles). OpenAI's
 # "Images and vision" guide, 2024. The size of the picture is not looked at.
 _IMAGE_LOW = Count(85, exact=False, margin=0.9)

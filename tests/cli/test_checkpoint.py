@@ -87,7 +87,7 @@ def test_keys(key: Path) -> None:
         (("checkpoint", "--out", "{none}"), "File exists"),
         (("checkpoint", "--new-key", "x", "--out", "y"), "give it alone"),
         (("verify", "--public-key", "{none}"), "name it with --against"),
-        (("verify", "--against", "{none}"), "it is no checkpoint"),
+        (("verify", "--against", "{none}"), "it is not a checkpoint"),
         (("verify", "--against", "{none}", "--public-key", "{none}"), "is not a public key"),
     ],
 )

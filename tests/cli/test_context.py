@@ -223,7 +223,7 @@ def test_the_ledger_names_what_was_lost(imported: str, weather: str) -> None:
 
 
 def test_the_tokens_of_the_ledger_add_up(imported: str, weather: str) -> None:
-    """The last row has what is no message."""
+    """The last row has what is not a message."""
     lines = run("context", weather, "--explain", url=imported).out.splitlines()
     total = run("context", weather, "--json", url=imported).document["tokens"]["tokens"]
     kept = [int(line.split()[-1]) for line in lines if "  full  " in line]
@@ -245,9 +245,9 @@ def test_the_tokens_of_the_ledger_add_up(imported: str, weather: str) -> None:
         (("--run", "r", "--no-run"), "--run and --no-run contradict each other"),
         (("--settings", "settings.json"), "there is no setting 'max_token': did you mean"),
         (("--settings", "list.json"), "list.json holds no settings"),
-        (("--settings", "broken.toml"), "broken.toml is no TOML"),
+        (("--settings", "broken.toml"), "broken.toml is not TOML"),
         (("--tools", "settings.json"), "settings.json holds no tool declarations"),
-        (("--tools", "broken.json"), "broken.json is no JSON"),
+        (("--tools", "broken.json"), "broken.json is not JSON"),
         (("--prompts", "latin", "--mode", "chat"), "is not UTF-8"),
     ],
 )

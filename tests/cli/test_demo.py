@@ -145,7 +145,7 @@ def test_demo_touches_no_other_file(short: Path, transcripts: Path, more: tuple[
 
 
 def test_demo_leaves_a_text_file_alone(short: Path) -> None:
-    """A file of that name which is no database is left as it is."""
+    """A file of that name which is not a database is left as it is."""
     path = short / demo.DEMO_FILE
     path.write_text("my notes\n" * 100, encoding="utf-8")
     assert (2, "my notes\n" * 100) == (run("demo").status, path.read_text(encoding="utf-8"))

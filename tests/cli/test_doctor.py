@@ -71,7 +71,7 @@ class TestWhole:
     def test_nothing_is_wrong_before_the_first_read(
         self, own_anywhere: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """That nobody has read yet is no fault, however long that has been so."""
+        """That nobody has read yet is not a fault, however long that has been so."""
         monkeypatch.setattr(projection_checks, "_LATE_S", 0.0)
         assert {OK} == {each["status"] for each in examined(own_anywhere).values()}
 
@@ -101,7 +101,7 @@ class TestWhole:
         assert not (tmp_path / "none.db").exists()
 
     def test_a_server_that_is_not_there(self, tmp_path: Path) -> None:
-        """A server that cannot be reached is no finding."""
+        """A server that cannot be reached is not a finding."""
         done = run("doctor", url=f"postgresql://ada@/agents?host={tmp_path}")
         assert (WRONG_USE, 1) == (done.status, len(done.err.splitlines()))
 

@@ -180,21 +180,21 @@ def test_closed_streams(own: str, tmp_path: Path, closed: str, status: int, said
 
 
 def test_argument_that_is_no_text(own: str, tmp_path: Path) -> None:
-    """Bytes that are no UTF-8, as a shell hands them over, are told; a file may be called so."""
+    """Bytes that are not UTF-8, as a shell hands them over, are told; a file may be called so."""
     name = os.fsdecode(b"caf\xe9.json")
     (tmp_path / name).write_text('[{"role": "user", "content": "x"}]')
     assert 0 == run("import", str(tmp_path / name), url=own).status
     done = run("list", "--user-id", name, url=own)
     assert (2, 1) == (done.status, len(done.err.splitlines()))
-    assert r"argument 5 is no text in UTF-8: 'caf\udce9.json'" in done.err
+    assert r"argument 5 is not text in UTF-8: 'caf\udce9.json'" in done.err
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         ('[{"role": "user", "role": "tool", "content": "x"}]', "'role' stands twice"),
-        ('[{"role": "user", "content": "x", "score": NaN}]', "NaN is no value of JSON"),
-        ('[{"role": "user", "content": "x", "score": -Infinity}]', "-Infinity is no value"),
+        ('[{"role": "user", "content": "x", "score": NaN}]', "NaN is not a JSON value"),
+        ('[{"role": "user", "content": "x", "score": -Infinity}]', "-Infinity is not a JSON value"),
     ],
 )
 def test_import_names_what_is_no_json(own: str, tmp_path: Path, content: str, said: str) -> None:

@@ -100,7 +100,7 @@ def test_upgrade_makes_a_database(database_url: str) -> None:
 
 
 def test_current_of_an_empty_database(postgres_url: str) -> None:
-    """A database without a schema has no revision, which is no error."""
+    """A database without a schema has no revision, which is not an error."""
     done = run("db", "current", url=postgres_url)
     assert (0, True) == (done.status, done.out.startswith("no schema "))
 
@@ -181,7 +181,7 @@ def test_closed_pipe_is_quiet_in_a_table(
 def test_terminal_of_another_encoding(
     own: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a terminal cannot show is escaped, and is no error."""
+    """What a terminal cannot show is escaped, and is not an error."""
     shown = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(shown, encoding="ascii"))
     status = call("list", url=own)

@@ -31,7 +31,7 @@ def test_status_names_every_projection(imported: str) -> None:
 
 
 def test_status_before_anything_was_read(own: str) -> None:
-    """A store that nobody has read has no live generation yet, which is no error."""
+    """A store that nobody has read has no live generation yet, which is not an error."""
     found = run("projections", "status", "--json", url=own).document
     assert [None] * len(NAMES) == [each["generation"] for each in found["projections"]]
     assert 0 == run("projections", "status", url=own).status

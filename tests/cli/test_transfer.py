@@ -42,7 +42,7 @@ def test_import_for_an_owner(sqlite_url: str, transcripts: Path) -> None:
 
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
-    """Give a file whose second line is no record."""
+    """Give a file whose second line is not a record."""
     path = tmp_path / "broken.jsonl"
     lines = (json.dumps({"messages": WEATHER}), "{broken", json.dumps({"messages": MEETING}))
     path.write_text("\n".join(lines), encoding="utf-8")
@@ -197,10 +197,10 @@ def test_wrong_export_is_told(
 
 
 def test_a_directory_needs_its_format(sqlite_url: str, project: Path) -> None:
-    """Another format does not read one, and a file is no project."""
+    """Another format does not read one, and a file is not a project."""
     for arguments, said in (
         ((str(project), "--format", "openai"), "only --format project reads one"),
-        ((str(project / "conversations" / "a"),), "is no project"),
+        ((str(project / "conversations" / "a"),), "is not a project"),
         ((str(project / "conversations" / "a" / "messages.json"), "--format", "project"), "is no"),
     ):
         done = run("import", *arguments, url=sqlite_url)

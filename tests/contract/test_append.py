@@ -134,7 +134,7 @@ def test_an_event_id_twice_in_a_batch_is_refused(store: EventStore, cid: UUID) -
 
 
 def test_something_else_than_an_event_is_refused(store: EventStore, cid: UUID) -> None:
-    """A text is no event; the error says what is one."""
+    """A text is not an event; the error says what is one."""
     with pytest.raises(InvalidEvent, match=r"use a class of eventstore\.events"):
         store.append(cid, ["hello"])  # type: ignore[list-item]
     assert [] == list(store.read(cid))

@@ -141,7 +141,7 @@ FORGED: dict[str, tuple[bytes, int | None]] = {
         zstandard.ZstdCompressor(write_content_size=False).compress(b"y" * 100_000),
         None,
     ),
-    "is no frame": (b"forged", None),
+    "is not a frame": (b"forged", None),
 }
 
 

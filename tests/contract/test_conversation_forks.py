@@ -141,7 +141,7 @@ def test_a_version_has_to_exist(store: EventStore, cid: UUID, before: int) -> No
 
 
 def test_an_id_that_is_taken_is_refused(store: EventStore, cid: UUID) -> None:
-    """A fork is no append to what there is, be it a fork made elsewhere."""
+    """A fork is not an append to what there is, be it a fork made elsewhere."""
     other = new_id()
     store.append(cid, say("1", "2"))
     store.append(other, say("1"))

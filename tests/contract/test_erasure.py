@@ -148,7 +148,7 @@ def test_metadata_that_identifies_goes_too(
 def test_a_payload_that_looks_like_metadata(
     store: EventStore, cid: UUID, raw: object, meta: Meta
 ) -> None:
-    """What somebody calls as this project calls metadata, or is no object, is as it was."""
+    """What somebody calls as this project calls metadata, or is not an object, is as it was."""
     store.append(cid, [UnknownEvent("custom", 1, raw)], meta=meta)
 
     [event] = store.read(cid)

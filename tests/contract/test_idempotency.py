@@ -56,7 +56,7 @@ def test_large_append_is_repeated_as_well(store: EventStore, cid: UUID) -> None:
 def test_events_at_another_place_than_asked_for(
     store: EventStore, cid: UUID, expected: Any
 ) -> None:
-    """Ids that are there, but not where the writer says, are no retry."""
+    """Ids that are there, but not where the writer says, are not a retry."""
     store.append(cid, say("before"))
     events = named("one")
     store.append(cid, events)

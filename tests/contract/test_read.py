@@ -41,7 +41,7 @@ def test_bounds_are_exclusive(
 
 
 def test_a_stream_that_does_not_exist_has_no_events(store: EventStore, cid: UUID) -> None:
-    """Reading it is no error."""
+    """Reading it is not an error."""
     assert [] == list(store.read(cid))
 
 

@@ -187,10 +187,10 @@ def test_an_altered_key_id_leads_nowhere(
         client.execute("UPDATE conversations SET key_id = ?", evil)
         client.execute("INSERT INTO retired_keys VALUES (?, ?, '2026-01-01')", cid, evil)
     with EventStore.open(sqlite_url, keys=keys) as store:
-        with pytest.raises(KeyUnavailable, match="is no key's id"):
+        with pytest.raises(KeyUnavailable, match="is not a key's id"):
             store.append(cid, say("2"))
         store.append(new_id(), say("others go on"))
-    with pytest.raises(ValueError, match="is no key's id"):
+    with pytest.raises(ValueError, match="is not a key's id"):
         keys.destroy(cid, evil)
     assert "plain AAAA" == (tmp_path / "private.key").read_text()
 

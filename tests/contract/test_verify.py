@@ -293,7 +293,7 @@ def test_a_payload_that_no_erasure_names(fresh: EventStore, plain: PlainClient, 
 
 
 def test_an_erasure_of_the_table_alone(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
-    """Rows that open the triggers' door are no receipt: that is an event, under the chain."""
+    """Rows that open the triggers' door are not a receipt: that is an event, under the chain."""
     fresh.append(cid, say("1", "2"))
     erasure = "00000000-0000-7000-8000-000000000000"
     plain.execute("INSERT INTO erased_versions VALUES (?, ?, 1, 9)", cid, erasure)

@@ -31,9 +31,9 @@ UNREADABLE = {
 }
 """What both databases can be made to hold in a column, and no append writes."""
 UNREADABLE_ON_SQLITE = {
-    "bytes that are no text": "data = CAST(x'7bff7d' AS TEXT)",
+    "bytes that are not text": "data = CAST(x'7bff7d' AS TEXT)",
     "bytes for a text": "data = x'ff'",
-    "meta that is no JSON": "meta = '{'",
+    "meta that is not JSON": "meta = '{'",
     "no event id": "event_id = 'nobody'",
     "no time": "recorded_at = 'yesterday'",
     "no chain value": "chain = 'text'",

@@ -97,7 +97,7 @@ def test_role_that_may_only_read(postgres_url: str, role_url: str) -> None:
 
 
 def test_role_that_may_not_create_tables(postgres_server_url: str) -> None:
-    """Opening a new database without the right to make tables is no driver's error either."""
+    """Opening a new database without the right to make tables is not a driver's error either."""
     with (
         fresh_database(postgres_server_url) as url,
         reader_of(url) as role_url,

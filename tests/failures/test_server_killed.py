@@ -192,7 +192,7 @@ def test_recorder(
 
 
 def test_damaged_page(server: PostgresServer) -> None:
-    """What the server finds damaged is reported as such, and is no lost connection."""
+    """What the server finds damaged is reported as such, and is not a lost connection."""
     with EventStore.open(server.url()) as store:
         store.append(cid := new_id(), say("x" * 2_000))
         with store.reading() as connection:

@@ -81,7 +81,7 @@ def test_password_with_special_characters() -> None:
 
 @pytest.mark.parametrize("url", ["", "agent.db", "/var/lib/agent.db", "sqlite", "http:/x", "::"])
 def test_junk(url: str) -> None:
-    """What is no URL is answered with examples of one."""
+    """What is not a URL is answered with examples of one."""
     with pytest.raises(InvalidUrl, match=r"write sqlite:///file\.db or postgresql://"):
         EventStore.open(url)
 

@@ -176,7 +176,7 @@ def test_client_of_the_other_kind_is_not_bound(
     turn = conversation.turn("hello")
     with pytest.raises(TypeError, match="AsyncOpenAI cannot be recorded in Turn"):
         turn.client(AsyncOpenAI(base_url=server.url, api_key="test"))
-    with pytest.raises(TypeError, match="object is no client"):
+    with pytest.raises(TypeError, match="object is not a client"):
         turn.client(object())
 
 

@@ -190,7 +190,7 @@ def test_stream_in_any_pieces(end: bytes, size: int, spaced: bool) -> None:
 
 
 def test_unknown_document() -> None:
-    """What is no JSON is text."""
+    """What is not JSON is text."""
     body = Body("text/html")
     body.feed("<p>é".encode())
 

@@ -38,7 +38,7 @@ def test_loop_that_is_taken_up_again(
 def test_stream_left_when_the_answer_is_whole(
     shared_store: EventStore, conversation: Conversation, server: ReplayServer, client: OpenAI
 ) -> None:
-    """Leaving the loop at the finish reason, before the usage, is no error."""
+    """Leaving the loop at the finish reason, before the usage, is not an error."""
     server.will(Streamed(CHAT))
     with conversation.turn("hello"), ask(client, stream=True) as stream:
         for chunk in stream:
@@ -70,7 +70,7 @@ def test_error_that_the_provider_streams(
 def test_failed_response_that_is_not_streamed(
     shared_store: EventStore, conversation: Conversation, server: ReplayServer, client: OpenAI
 ) -> None:
-    """A response whose own status says that it failed is no message."""
+    """A response whose own status says that it failed is not a message."""
     told = {"code": "server_error", "message": "it broke"}
     body = {"id": "r", "object": "response", "status": "failed", "error": told, "output": []}
     server.will(Whole(body))
@@ -123,7 +123,7 @@ def test_messages_that_can_be_read_once(
 
 def test_no_client() -> None:
     """What has none of the methods is refused at once."""
-    with pytest.raises(TypeError, match="object is no client"):
+    with pytest.raises(TypeError, match="object is not a client"):
         record(object())
 
 

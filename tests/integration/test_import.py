@@ -109,7 +109,7 @@ class TestLoading:
     def test_a_conversation_that_went_on_is_unchanged(
         self, store: EventStore, tmp_path: Path
     ) -> None:
-        """What the product recorded after the import is no conflict."""
+        """What the product recorded after the import is not a conflict."""
         path = _write(tmp_path / "a", [HELLO])
         _, ids = _import(store, path)
         store.append(ids[0], [e.AssistantMessage.of("more")], expected_version=2)

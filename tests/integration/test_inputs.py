@@ -98,7 +98,7 @@ def test_result_that_json_cannot_hold(recording: Recorder) -> None:
 
 @pytest.mark.parametrize("call", ["search", {"id": "call_1"}, None], ids=repr)
 def test_tool_that_the_model_did_not_ask_for(recording: Recorder, call: Any) -> None:
-    """A name is no call; what is one is said."""
+    """A name is not a call; what is one is said."""
     with recording.start() as conversation, conversation.turn("hello") as turn:
         for use in (turn.tool, lambda each: turn.skip(each, "no")):
             with pytest.raises(TypeError, match=r"a tool call is one of call\.tool_calls"):
@@ -114,12 +114,12 @@ def test_messages_in_place_of_a_request(recording: Recorder) -> None:
 
 
 def test_one_event_is_appended(recording: Recorder) -> None:
-    """A list is not needed for one; what is no event is named."""
+    """A list is not needed for one; what is not an event is named."""
     stream = new_id()
     assert 1 == recording.store.append(stream, Notebook(text="x")).version
     wrong: Any
     for wrong in (42, "x", None):
-        with pytest.raises(InvalidEvent, match="is no event"):
+        with pytest.raises(InvalidEvent, match="is not an event"):
             recording.store.append(stream, wrong)
 
 

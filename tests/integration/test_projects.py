@@ -155,12 +155,12 @@ class TestImport:
         told = _reasons(report)
         for said in (
             "'gone' is listed, but there is no file",
-            "'../c1' has an id that is no directory's name",
+            "'../c1' has an id that is not a directory's name",
             "'a/b' has an id",
             "an entry must be an object with an id",
             "'c1' is listed twice",
             "'link' leads out of the project",
-            "c2/messages.json:1: the text is no JSON",
+            "c2/messages.json:1: the text is not JSON",
         ):
             assert said in told
         assert 8 == len(report.failures)

@@ -176,7 +176,7 @@ def test_arguments_that_are_no_json(recording: Recorder) -> None:
         with turn.llm_call(turn.context()) as call:
             call.response(response)
         (wanted,) = call.tool_calls
-        turn.skip(wanted, "the arguments are no JSON")
+        turn.skip(wanted, "the arguments are not JSON")
 
     assert ('{"query": ', None) == (wanted.arguments_text, wanted.arguments)
     assert wanted.parse_error is not None

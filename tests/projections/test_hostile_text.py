@@ -90,7 +90,7 @@ def test_what_must_be_a_name_is_refused(
 def test_a_search_takes_any_words(
     store: EventStore, views: Views, plain: UUID, number: int
 ) -> None:
-    """What is searched for is no query language; no provider takes lone surrogates."""
+    """What is searched for is not a query language; no provider takes lone surrogates."""
     mine = _converse(store, HOSTILE[number])
     for cid in (plain, mine):
         store.append(cid, [e.UserMessage.text(HOSTILE[number])])

@@ -78,7 +78,7 @@ def test_few_are_not_worth_a_transaction(store: EventStore, cid: UUID) -> None:
 
 @pytest.mark.parametrize("held", ["", "7", "[]", '["x", null, []]', '[null, null, ["?x"]]'])
 def test_what_was_altered_is_made_anew(store: EventStore, cid: UUID, held: str) -> None:
-    """The table is no source of truth."""
+    """The table is not a source of truth."""
     talk(store, cid)
     view = trimmed(store, cid)
     with store.writing() as connection:

@@ -207,7 +207,7 @@ def test_the_index_follows_every_way_of_writing(store: EventStore, views: Views)
 def test_hostile_queries_find_nothing_and_raise_nothing(
     store: EventStore, views: Views, query: str
 ) -> None:
-    """What is no word is passed over, and no operator of a database comes through."""
+    """What is not a word is passed over, and no operator of a database comes through."""
     tell(store, "pineapple juice")
     assert [] == views.search(query)
     assert [] == views.search(query, user_id=f"u{query[:99]}", tenant_id=f"t{query[:99]}")

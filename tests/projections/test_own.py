@@ -129,7 +129,7 @@ def test_names_are_taken_once() -> None:
         ("nowhere", "takes MODULE:NAME"),
         ("nowhere:SET", "No module named 'nowhere'"),
         (f"{__name__}:NOTHING", "has no attribute 'NOTHING'"),
-        (f"{__name__}:PLACE", "is no projection: it is str"),
+        (f"{__name__}:PLACE", "is not a projection: it is str"),
         (f"{__name__}:WRONG", "already"),
     ],
 )

@@ -115,7 +115,7 @@ def _read(path: Path, format_name: str | None) -> list[Transcript]:
 
 @given(st.binary(max_size=200) | st.sampled_from(HOSTILE), _FORMATS)
 def test_bytes_never_break_a_reader(content: bytes, format_name: str | None) -> None:
-    """What is no text, no JSON or of no format is reported."""
+    """What is not text, no JSON or of no format is reported."""
     with _written(content) as path:
         _read(path, format_name)
         with suppress(ImportFailed):

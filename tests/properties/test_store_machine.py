@@ -86,7 +86,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(store=STORES, place=PLACES)
     def refuse(self, store: int, place: int) -> None:
-        """What is no append at all writes nothing."""
+        """What is not an append at all writes nothing."""
         twice = NewEvent(e.UserMessage.text("x"), self.ids[0])
         for events in ([], [twice, twice]):
             with pytest.raises(InvalidEvent):

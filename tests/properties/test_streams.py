@@ -131,7 +131,7 @@ def test_any_mixture_of_objects_and_dicts_gives_the_same(name: str, data: st.Dat
 @example(chunks=[{"type": "message_start", "message": {"content": [{"type": "tool_use"}]}}])
 @example(chunks=[{"choices": [{"delta": {"tool_calls": [{"function": {"arguments": []}}]}}]}])
 def test_garbage_never_raises(chunks: list[Any]) -> None:
-    """What is no stream at all is kept as it came."""
+    """What is not a stream at all is kept as it came."""
     _holds(chunks)
 
 
@@ -146,7 +146,7 @@ def test_garbage_in_a_stream_never_raises(name: str, garbage: list[Any]) -> None
 @example({"object": "response", "output": [None, {"type": "message", "content": 3}]})
 @example({"type": "message", "content": [3, {"type": "text", "text": 4}]})
 def test_a_response_of_garbage_never_raises(response: Any) -> None:
-    """What is no response at all is kept as it came."""
+    """What is not a response at all is kept as it came."""
     _keeps(from_response(response))
 
 

@@ -179,7 +179,7 @@ class TestTexts:
 
     @pytest.mark.parametrize("tokenizer", [CL100K, O200K], ids=lambda t: t.name)
     def test_a_million_blanks_are_counted(self, tokenizer: Tokenizer) -> None:
-        """In one piece this run overflows o200k_base's pattern, in a panic that is no Exception."""
+        """In one piece this run overflows o200k_base's pattern, in a panic: not an Exception."""
         counted = tokenizer.count(" " * 1_000_000)
         assert not counted.exact
         assert pytest.approx(7_813, rel=counted.margin) == counted.tokens
@@ -216,5 +216,5 @@ class TestTexts:
         assert [("aaaa", False), ("aa b", True)] == list(text.pieces("aaaaaa b", 3, 4))
 
     def test_a_text_that_ends_at_the_limit_is_not_cut(self) -> None:
-        """The end of the text is no hard cut."""
+        """The end of the text is not a hard cut."""
         assert [("aaaa", True)] == list(text.pieces("aaaa", 3, 4))

@@ -127,7 +127,7 @@ def compress(
 
     Raises:
         BudgetInfeasible: What must be sent exceeds ``max_tokens``.
-        UnknownStrategy: There is none of this name.
+        UnknownStrategy: No strategy has this name.
         EncodingNotBundled: The model's tokenizer is not carried along.
     """
     chosen = strategy_of(strategy)

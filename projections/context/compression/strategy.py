@@ -109,11 +109,11 @@ def strategy_of(strategy: str | Strategy, **options: Any) -> Strategy:
         UnknownStrategy: None of this name is registered, and it names those that are; or what is
             registered cannot be imported, and it says why.
         InvalidSettings: The strategy does not take these options.
-        TypeError: It is no strategy.
+        TypeError: It is not a strategy.
     """
     if not isinstance(strategy, str):
         if isinstance(strategy, type) or not isinstance(strategy, Strategy):
-            raise TypeError(f"{strategy!r} is no strategy, nor the name of one")
+            raise TypeError(f"{strategy!r} is not a strategy, nor the name of one")
         return strategy
     found = _registered(strategy)
     if not isinstance(found, type):

@@ -18,8 +18,8 @@ Rules: API reference "Create a Message", guides "Tool use" and "Extended thinkin
   of a turn stand first in the user turn right after it, those that are no success as errors.
 - Thinking goes back unmodified with its signature, in its place among the blocks, to whoever made
   it. The reasoning of any other model is left out: it would need a signature that nobody has.
-- Arguments that are no object go as ``{"_raw": text}``; images by ``https:`` or as base64 of the
-  four media types, PDF and plain text as documents; anything else is named in text.
+- Arguments that are not an object go as ``{"_raw": text}``; images by ``https:`` or as base64 of
+  the four media types, PDF and plain text as documents; anything else is named in text.
 """
 
 from __future__ import annotations

@@ -279,7 +279,7 @@ def arguments_of(text: str) -> Json | None:
 
 
 def _refuse(token: str) -> NoReturn:
-    raise ValueError(f"{token} is no value of JSON")
+    raise ValueError(f"{token} is not a JSON value")
 
 
 def _finite(token: str) -> float:

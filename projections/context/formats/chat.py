@@ -81,7 +81,7 @@ def of_assistant(payload: AssistantMessage) -> Json | None:
 
 
 def of_tool(payload: ToolResult) -> Json | None:
-    """Return the status of a result that is no plain success, and its parts if some are no text."""
+    """Return the status of a result, unless it succeeded plainly, and parts that are not text."""
     held: Json = {} if payload.status == "success" else {"status": payload.status}
     parts = payload.content
     if not isinstance(parts, str | None) and any(
@@ -147,7 +147,7 @@ def _placed(
 
     Blocks need not stand in the order of the calls, and ids may repeat: the first call with the
     id that no block has taken yet is meant. Only some calls of a shell or a search are the
-    product's to answer; the others are no calls here.
+    product's to answer; the others are not calls here.
     """
     free = dict(enumerate(calls))
     placed: list[Json] = []

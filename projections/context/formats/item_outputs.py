@@ -27,7 +27,7 @@ def output_of(call: Json, text: str, outcome: str, parts: Sequence[Json] | None)
         call: The call's item.
         text: The result in words.
         outcome: What became of the call.
-        parts: The result as parts of input, if some of it is no text.
+        parts: The result as parts of input, if some of it is not text.
     """
     kind = call["type"]
     if kind == "mcp_approval_request":

@@ -169,7 +169,7 @@ def _bare(answer: Answer, renamed: dict[str, str]) -> Iterable[Json]:
 
 
 def _leads_on(items: Sequence[Json], place: int) -> bool:
-    """Whether an item is no reasoning, or has another item after it that is none."""
+    """Whether an item is not reasoning, or has another item after it that is none."""
     return any(item["type"] != "reasoning" for item in items[place:])
 
 

@@ -41,7 +41,7 @@ def test_literals_of_prose(text: str, expected: list[str]) -> None:
 
 
 def test_identifiers_of_a_retail_order_come_before_anything_is_lost() -> None:
-    """Ids are identifiers wherever they stand; prices are no facts."""
+    """Ids are identifiers wherever they stand; prices are not facts."""
     found = {fact.text: fact.kind for fact in facts_of_json(RETAIL_ORDER)}
 
     assert found["#W2378156"] == found["9523456873"] == found["19122"] == "identifier"

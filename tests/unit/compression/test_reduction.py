@@ -60,7 +60,7 @@ def test_a_gist_says_its_facts_in_a_line() -> None:
 
 
 def test_a_fact_leaves_a_gist_and_the_last_one_takes_it_along() -> None:
-    """An empty line is no gist."""
+    """An empty line is not a gist."""
     items = [item(1, 500, facts=identifiers("id_1", "id_2"))]
     steps = [Reduction(0, "facts"), Reduction(0, "facts", fact=0), Reduction(0, "facts", fact=1)]
 

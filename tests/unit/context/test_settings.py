@@ -214,6 +214,6 @@ class TestBudget:
     def test_negative_numbers_are_refused(
         self, max_tokens: int | None, reserve: int | None
     ) -> None:
-        """A sign error is no small budget."""
+        """A sign error is not a small budget."""
         with pytest.raises(ValueError, match="must not be negative, and is -1"):
             ContextSettings().budget(max_tokens, reserve)

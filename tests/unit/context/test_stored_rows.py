@@ -80,6 +80,6 @@ def test_it_can_be_shortened() -> None:
 
 
 def test_there_are_no_other_attributes() -> None:
-    """A name that is no column is an error, as everywhere."""
+    """A name that is not a column is an error, as everywhere."""
     with pytest.raises(AttributeError, match="colour"):
         _ = StoredRow(raw(ROWS[0])).colour

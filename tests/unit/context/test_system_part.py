@@ -86,7 +86,7 @@ class TestComposition:
         assert first == second
 
     def test_no_event_stands_behind_the_composed_parts(self) -> None:
-        """They are no facts of the conversation; what a run is told is."""
+        """They are not facts of the conversation; what a run is told is."""
         parts = compose("run", tools=TOOLS, runs=RUNS)
         assert [(), (), (), (3,)] == [part.versions for part in parts]
 
@@ -206,7 +206,7 @@ class TestWrongInput:
         assert isinstance(caught.value.__cause__, IsADirectoryError)
 
     def test_a_directory_that_does_not_exist(self, tmp_path: Path) -> None:
-        """A slip in its path is no wish for the defaults."""
+        """A slip in its path is not a wish for the defaults."""
         with pytest.raises(InvalidPrompt, match="there is no such directory"):
             compose("chat", texts=PromptTexts(directory=tmp_path / "promts"))
 

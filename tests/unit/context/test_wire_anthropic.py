@@ -190,7 +190,7 @@ def test_what_is_added_is_told() -> None:
 
 
 def test_a_summary_is_a_note_of_the_user_turn() -> None:
-    """It stands where its sources stood, and is no instruction."""
+    """It stands where its sources stood, and is not an instruction."""
     summary = Summary(text="They met.", versions=(VersionRange(first=1, last=2),))
     note = "<system_note>\nCONVERSATION_SUMMARY\nThey met.\n</system_note>"
     events = (HI, AssistantMessage.of("yes"), summary, UserMessage.text("and?"))

@@ -48,7 +48,7 @@ def message(role: str, content: Any, **fields: Any) -> dict[str, Any]:
 
 
 def test_the_system_part_goes_as_instructions() -> None:
-    """It is no item."""
+    """It is not an item."""
     wire = written("openai_responses", SystemInstruction(text="Be kind."), HI)
     assert wire.body == {"instructions": "Be kind.", "input": [message("user", "hi")]}
 

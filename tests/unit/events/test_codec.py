@@ -133,7 +133,7 @@ def test_times_are_converted_to_utc() -> None:
 
 
 def test_naive_times_are_refused() -> None:
-    """A time without a zone is no moment."""
+    """A time without a zone is not a moment."""
     with pytest.raises(ValidationError, match="timezone"):
         Meta(occurred_at=datetime(2025, 1, 2))  # noqa: DTZ001
 

@@ -244,7 +244,7 @@ class TestOrigins:
         assert (one.events, one.origin) == (two.events, two.origin)
 
     def test_the_files_layout_does_not_matter(self, write: Write) -> None:
-        """Whitespace and key order are no content."""
+        """Whitespace and key order are not content."""
         one = only(write('[{"role":"user","content":"hello"}]', "one"))
         two = only(write('[\n {"content": "hello", "role": "user"}\n]', "two"))
         assert (one.events, one.origin) == (two.events, two.origin)
@@ -273,9 +273,9 @@ class TestBadRecords:
         assert (2, [3, 4]) == (len(transcripts), [int(f.split(":")[0]) for f in failures])
 
     def test_a_conversation_with_a_broken_message_is_one_bad_record(self, write: Write) -> None:
-        """A message that is no object spoils its conversation, and no other."""
+        """A message that is not an object spoils its conversation, and no other."""
         transcripts, failures = found(write([[HELLO, 7], [HELLO]]), "openai")
-        assert (1, ["1: message 2 is no object"]) == (len(transcripts), failures)
+        assert (1, ["1: message 2 is not an object"]) == (len(transcripts), failures)
 
     def test_a_messages_array_with_a_broken_message_is_reported_by_line(self, write: Write) -> None:
         """In a file of one conversation the message's own line is named."""
@@ -283,7 +283,7 @@ class TestBadRecords:
         assert ([], ["2: a message must be an object"]) == (transcripts, failures)
 
     def test_broken_lines_are_reported(self, write_lines: Write) -> None:
-        """A line that is no JSON, or holds NaN, costs its own conversation only."""
+        """A line that is not JSON, or holds NaN, costs its own conversation only."""
         path = write_lines([HELLO], "[{", '[{"role": "user", "x": NaN}]', [ANSWER])
         transcripts, failures = found(path, "openai")
         assert (2, [2, 3]) == (len(transcripts), [int(f.split(":")[0]) for f in failures])

@@ -166,7 +166,7 @@ class TestMapping:
         assert short.events == long.events[: len(short.events)]
 
     def test_broken_lines_are_reported(self, write_lines: Write) -> None:
-        """What is no JSON object with a type costs itself only."""
+        """What is not a JSON object with a type costs itself only."""
         path = write_lines(EXAMPLE[0], "{", 7, {"session_id": "sess_x"}, EXAMPLE[1])
         transcripts, failures = found(path)
         assert ([4], ["2", "3", "4"]) == (

@@ -38,14 +38,14 @@ def test_a_broken_array_ends_with_the_line_of_the_break(write: Write, text: str)
 
 
 def test_a_broken_line_hides_no_other(write: Write) -> None:
-    """A line of JSON Lines that is no JSON is reported with its number; blank lines count."""
+    """A line of JSON Lines that is not JSON is reported with its number; blank lines count."""
     source = Source(write('{"a":1}\n\n{"a":\n{"a":2} x\n{"a":3}\n'))
     expected = [(1, {"a": 1}), (3, "failed"), (4, "failed"), (5, {"a": 3})]
     assert expected == [_told(item) for item in source.lines()]
 
 
 def test_a_line_that_is_not_utf8_hides_no_other(tmp_path: Path) -> None:
-    """Bytes that are no text cost their own line only."""
+    """Bytes that are not text cost their own line only."""
     path = tmp_path / "file"
     path.write_bytes(b"\xef\xbb\xbf1\n\xff\xfe\n3\n")
     assert [(1, 1), (2, "failed"), (3, 3)] == [_told(item) for item in Source(path).lines()]

@@ -128,7 +128,7 @@ def test_a_result_in_a_blob_tells_its_size_in_bytes() -> None:
 
 
 def test_sizes_are_those_of_the_whole_text() -> None:
-    """Characters and bytes differ outside ASCII, and a lone surrogate is no obstacle."""
+    """Characters and bytes differ outside ASCII, and a lone surrogate is not an obstacle."""
     row = calls(e.ToolResult(call_id="1.0", content="é\ud800"))[0]
     assert (2, 5) == (row["result_size_chars"], row["result_size_bytes"])
 

@@ -82,7 +82,7 @@ def test_thinking_that_is_not_shown_keeps_its_signature() -> None:
 
 
 def test_server_tools_are_kept_as_they_came() -> None:
-    """What Anthropic runs itself is no call of ours, but goes back with the next request."""
+    """What Anthropic runs itself is not a call of ours, but goes back with the next request."""
     result = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"url": "u"}]}
     chunks = [
         START,

@@ -146,7 +146,7 @@ def test_what_a_server_adds_to_a_call_is_kept() -> None:
 
 
 def test_a_custom_tool_takes_text() -> None:
-    """The input of a custom tool is no JSON, and is not parsed even where it looks like it."""
+    """The input of a custom tool is not JSON, and is not parsed even where it looks like it."""
     custom = {"index": 0, "id": "x", "type": "custom", "custom": {"name": "sql", "input": "{}"}}
     (call,) = fed([chunk(custom)]).message().tool_calls
     assert ("sql", "{}", None) == (call.name, call.arguments_text, call.arguments)

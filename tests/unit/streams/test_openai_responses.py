@@ -84,7 +84,7 @@ def test_the_final_text_wins_over_what_was_streamed() -> None:
 
 
 def test_a_lost_piece_in_the_middle_is_made_good() -> None:
-    """The pieces are no prefix of the whole then."""
+    """The pieces are not a prefix of the whole then."""
     chunks = [CREATED, added(0, MESSAGE), said("hel"), said("world")]
     assert text_of(fed([*chunks, completed(spoken("hello world"))])) == "hello world"
 
@@ -231,7 +231,7 @@ def test_a_refusal_is_no_text() -> None:
 
 
 def test_what_the_provider_runs_itself_is_kept_as_it_came() -> None:
-    """A search is no call of ours; it is one part, however often it is told of."""
+    """A search is not a call of ours; it is one part, however often it is told of."""
     item = {"type": "web_search_call", "id": "ws", "status": "completed"}
     done = event("output_item.done", output_index=0, item=item)
     parser, deltas = fed_deltas([CREATED, added(0, item), done, completed(item)])
@@ -248,7 +248,7 @@ def test_output_that_the_last_event_leaves_empty_is_what_was_done() -> None:
 
 
 def test_an_incomplete_response_is_finished_and_says_why() -> None:
-    """The limit of tokens ends an answer; it is no error."""
+    """The limit of tokens ends an answer; it is not an error."""
     body = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     parser = fed([CREATED, said("a"), event("incomplete", response=body)])
     assert (True, "max_output_tokens") == (parser.finished, parser.message().finish_reason)

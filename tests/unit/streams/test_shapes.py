@@ -209,7 +209,8 @@ def test_unknown_shapes(response: Any) -> None:
 
 def test_refusal_names_what_was_seen() -> None:
     """The type, or the fields, and what to call instead."""
-    with pytest.raises(UnknownResponse, match=r"^a dict with 'generations' is no response") as seen:
+    expected = r"^a dict with 'generations' is not a known response"
+    with pytest.raises(UnknownResponse, match=expected) as seen:
         CallScript(Meta(), 0.0).respond({"generations": []}, 0.0)
     assert ("a dict with 'generations'", "response") == (seen.value.seen, seen.value.what)
 
@@ -217,7 +218,7 @@ def test_refusal_names_what_was_seen() -> None:
 def test_unknown_chunks() -> None:
     """They are warned about once, and make an error; before, it was one of the network's."""
     script = CallScript(Meta(), 0.0)
-    with pytest.warns(UnknownChunk, match=r"^str is no chunk .* call\.delta\('") as warned:
+    with pytest.warns(UnknownChunk, match=r"^str is not a known chunk.* call\.delta\('") as warned:
         script.feed("Hello.", 0.0)
     script.feed("Hello again.", 0.0)
     script.end(0.0)
