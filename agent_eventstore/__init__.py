@@ -14,6 +14,15 @@ The rest of this package is what stands behind these names, as `eventstore` (the
 `projections` (the read side) do.
 """
 
+from agent_eventstore.agents import (
+    AgentSession,
+    FunctionTool,
+    ModelRequest,
+    ToolUse,
+    TurnResult,
+    TurnStep,
+    run_agent,
+)
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.clients import UnrecordedCall, record
 from agent_eventstore.conversation import Conversation
@@ -55,6 +64,7 @@ from projections.upkeep import compare, rebuild
 __all__ = [
     "ANY",
     "NO_STREAM",
+    "AgentSession",
     "AsyncConversation",
     "AsyncEventStore",
     "AsyncLlmCall",
@@ -66,8 +76,10 @@ __all__ = [
     "Conversation",
     "DirectoryKeys",
     "EventStore",
+    "FunctionTool",
     "LlmCall",
     "Meta",
+    "ModelRequest",
     "NewEvent",
     "Patch",
     "Projection",
@@ -79,8 +91,11 @@ __all__ = [
     "Request",
     "Run",
     "ToolCall",
+    "ToolUse",
     "Turn",
     "TurnOutcome",
+    "TurnResult",
+    "TurnStep",
     "UnrecordedCall",
     "Views",
     "compare",
@@ -93,5 +108,6 @@ __all__ = [
     "recover_all",
     "redact_secrets",
     "register_event",
+    "run_agent",
     "worker",
 ]

@@ -36,6 +36,7 @@
     ├── UnknownStrategy           no compression strategy of this name      (also LookupError)
     ├── EmbeddingFailed           a product's embedding callable raised, or gave other vectors
     ├── RequestNotReproducible    the log no longer gives the messages that were sent
+    ├── PromptTooLong             an agent's request would be over its limit (also ValueError)
     ├── BudgetInfeasible          the mandatory messages alone exceed the budget
     ├── InvalidSettings           unknown or contradictory settings         (also ValueError)
     ├── InvalidPrompt             a product's prompt text cannot be used    (also ValueError)
@@ -163,6 +164,7 @@ __all__ = [
     "NotWritable",
     "OwnerMismatch",
     "ProjectionFailed",
+    "PromptTooLong",
     "RedactionFailed",
     "RequestNotReproducible",
     "RowDamaged",
@@ -212,6 +214,22 @@ def seen(value: Any) -> str:
 
 class BlockNotOpen(EventStoreError, RuntimeError):
     """A turn, a model call or a tool call is used before it is entered or after it was left."""
+
+
+class PromptTooLong(EventStoreError, ValueError):
+    """An agent's next request would be over its limit, and is refused; nothing was written.
+
+    ``tokens`` is what the request would have, by this project's count, ``limit`` what it may have.
+    """
+
+    def __init__(self, conversation_id: UUID, tokens: int, limit: int) -> None:
+        self.conversation_id = conversation_id
+        self.tokens = tokens
+        self.limit = limit
+        super().__init__(
+            f"the next request of conversation {conversation_id} would have {tokens:,} tokens, and "
+            f"at most {limit:,} are allowed: say it in fewer words, or trim the history"
+        )
 
 
 class TurnRunning(EventStoreError, RuntimeError):

@@ -19,7 +19,7 @@ from agent_eventstore.current import OpenTurn, current_turn, is_open
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
 
-__all__ = ["RecordedClient", "bound", "record"]
+__all__ = ["RecordedClient", "bound", "plain_client", "record"]
 
 C = TypeVar("C")
 
@@ -87,6 +87,11 @@ def bound(client: C, turn: OpenTurn[Any, Any], provider: str | None) -> C:
     wrapping = replace(wrapping, turn=turn)
     _own_kind(turn, wrapping)
     return cast(C, RecordedClient(replace(wrapping, provider=provider or wrapping.provider)))
+
+
+def plain_client(client: C) -> C:
+    """Return the client that a recorded one stands around; any other as it is."""
+    return cast(C, cast(Any, client)._wrapping.client) if type(client) is RecordedClient else client
 
 
 def _wrapping(client: Any, provider: str | None, unrecorded: Unrecorded = "warn") -> _Wrapping:

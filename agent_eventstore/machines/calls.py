@@ -277,7 +277,9 @@ class CallScript:
         if self._strange is not None:
             raw = parser.message().raw if self._untold is None and parser else self._untold
             return [self._fail(now, kind="invalid", message=str(self._strange), raw=raw)]
-        if parser is not None and parser.finished:
+        # What is told by hand has no end but that of its block.
+        cut = cancelled is not None and isinstance(parser, ByHand)
+        if parser is not None and parser.finished and not cut:
             return self._answer(parser.message(), now)
         if cancelled is not None:
             return [self._fail(now, kind="cancelled", message=cancelled)]

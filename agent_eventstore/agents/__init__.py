@@ -1,0 +1,21 @@
+"""Agents that talk: sessions, turns and steps of document 001, on top of the recorder.
+
+`AgentSession` is the loop around a conversation; ``react`` is its protocol in tags, ``sinks`` are
+the history files that it writes beside the log, ``function_tools`` and ``model_calls`` what it
+stands on.
+"""
+
+from agent_eventstore.agents.agent_session import AgentSession, run_agent
+from agent_eventstore.agents.agent_turns import ToolUse, TurnResult, TurnStep
+from agent_eventstore.agents.function_tools import FunctionTool
+from agent_eventstore.agents.model_calls import ModelRequest
+
+__all__ = [
+    "AgentSession",
+    "FunctionTool",
+    "ModelRequest",
+    "ToolUse",
+    "TurnResult",
+    "TurnStep",
+    "run_agent",
+]

@@ -1,0 +1,312 @@
+"""`AgentSession`: an agent in a conversation, turn by turn (document 001).
+
+It stands on a `Conversation` and adds the loop: whom to ask, which tools to run, when to stop.
+Everything is durable before it is done, so a session that was killed is opened again by the
+conversation's id and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Literal, Self, TypedDict, Unpack
+from uuid import UUID
+
+from agent_eventstore.agents.agent_turns import (
+    Agent,
+    AgentTurn,
+    Listener,
+    Protocol,
+    ToolFailed,
+    TurnResult,
+)
+from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, tools_by_name
+from agent_eventstore.agents.model_calls import port_of
+from agent_eventstore.agents.react import parse_reply
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.errors import PromptTooLong
+from agent_eventstore.posts import TurnOutcome
+from agent_eventstore.stops import told
+from eventstore import EventStore
+from eventstore.events import JsonObject, TokenUsage
+from eventstore.ids import StreamId
+from eventstore.log import get_logger
+from projections.tokens.estimates import estimated_tokens
+
+__all__ = ["AgentOptions", "AgentSession", "run_agent"]
+
+_log = get_logger("agent_eventstore")
+
+CONTINUE = "Please go on: the program was stopped before you had answered."
+
+
+class AgentOptions(TypedDict, total=False):
+    """How an agent answers; all but the model have defaults.
+
+    Attributes:
+        model_name: Which model is asked, ``gpt-4o`` by default; decides how tokens are counted.
+        tools: Functions, or `FunctionTool`; ``read_output`` comes with them.
+        protocol: ``tools``, or ``react`` for models that call tools in tags.
+        max_steps: Replies of the model in one turn, at most; 100 by default.
+        on_tool_error: ``continue`` tells the model, ``stop`` ends the turn, ``retry`` runs the tool
+            up to three times before the model is told.
+        max_prompt_tokens: Tokens of a request, at most.
+        over_max_prompt: ``refuse`` a longer one before anything is written, or ``trim`` it.
+        warn_prompt_tokens: From how many tokens on a turn begins with a note.
+        parameters: Temperature and the like, as the provider's API takes them.
+        attempts: How often a model call is tried that may succeed if it is made again; 3.
+        provider: Who is asked; by default told from the client's URL.
+        listener: Told of everything as it happens, as kind and text.
+    """
+
+    model_name: str
+    tools: Iterable[FunctionTool | Callable[..., Any]]
+    protocol: Protocol
+    max_steps: int
+    on_tool_error: OnToolError
+    max_prompt_tokens: int | None
+    over_max_prompt: Literal["refuse", "trim"]
+    warn_prompt_tokens: int | None
+    parameters: JsonObject
+    attempts: int
+    provider: str | None
+    listener: Listener
+
+
+class AgentSession:
+    """An agent in a conversation that is open for writing; a context manager that closes it.
+
+    Args:
+        conversation: Where everything is recorded.
+        model: A client of OpenAI's or Anthropic's, or of their shape, or a callable that takes a
+            `ModelRequest` and returns a text, a response, or its pieces.
+        options: How it answers: see `AgentOptions`.
+
+    Raises:
+        TypeError: The model is none, or a tool makes no declaration.
+        ValueError: Two tools have one name, or a number is below 1.
+    """
+
+    def __init__(
+        self, conversation: Conversation, *, model: Any, **options: Unpack[AgentOptions]
+    ) -> None:
+        self.conversation = conversation
+        self._agent = _agent(model, options)
+        self._over = options.get("over_max_prompt", "refuse")
+        self._warn = options.get("warn_prompt_tokens")
+        if self._agent.tools:
+            reader = conversation.tools.read_output
+            if reader.name not in self._agent.tools:
+                declared = reader.declaration()["function"]
+                own = FunctionTool(**declared, function=reader.run, idempotent=True)
+                self._agent.tools[reader.name] = own
+
+    @classmethod
+    def create(
+        cls,
+        store: EventStore,
+        *,
+        model: Any,
+        config: JsonObject | None = None,
+        conversation: dict[str, Any] | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> Self:
+        """Begin a conversation and its first session, in one transaction.
+
+        Args:
+            store: Where it is kept.
+            model: Whom to ask; see the class.
+            config: What else the session's start tells: temperature, working directory.
+            conversation: Further arguments of `Conversation.start`: title, key, user, instructions.
+            options: How the agent answers; see `AgentOptions`.
+
+        Raises:
+            ConversationExists: There is a conversation of this id or key already.
+        """
+        told = _config(model, options, config)
+        begun = Conversation.start(store, session_config=told, **(conversation or {}))
+        return cls(begun, model=model, **options)
+
+    @classmethod
+    def open(
+        cls,
+        store: EventStore,
+        conversation_id: StreamId,
+        *,
+        model: Any,
+        config: JsonObject | None = None,
+        conversation: dict[str, Any] | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> Self:
+        """Open a conversation again: what a session that died left open gets an honest end first.
+
+        Args:
+            store: Where it is kept.
+            conversation_id: Its id, or the product's key for it.
+            model: Whom to ask; see the class.
+            config: As of `create`.
+            conversation: Further arguments of `Conversation.open`.
+            options: How the agent answers; see `AgentOptions`.
+
+        Raises:
+            ConversationInUse: Another session has it open.
+            ConversationNotFound: There is none of this id or key.
+        """
+        told = _config(model, options, config)
+        opened = Conversation.open(
+            store, conversation_id, session_config=told, **(conversation or {})
+        )
+        return cls(opened, model=model, **options)
+
+    @property
+    def id(self) -> UUID:
+        """The conversation's id, by which it is opened again."""
+        return self.conversation.id
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self.conversation.session_id
+
+    @property
+    def tokens(self) -> TokenUsage | None:
+        """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
+        return self.conversation.usage
+
+    def run_turn(self, text: str, *, message_id: str | None = None) -> TurnResult:
+        """Answer an input, with as many model calls and tool calls as that takes.
+
+        A model or a tool that fails ends the turn with the status ``error``; what fails in the
+        store, or in the product's own code, is raised.
+
+        Args:
+            text: What the user says.
+            message_id: The product's own id of the message: posted again, it is not answered
+                again, and the result is that of the first time, without its steps.
+
+        Raises:
+            PromptTooLong: The request would be over the limit, and is refused; nothing is written.
+            TurnRunning: The message was posted before, and its turn has not ended.
+        """
+        self._require_room(text)
+        running: AgentTurn | None = None
+        status: Literal["ok", "error", "max_steps"]
+        turn = self.conversation.turn(text, message_id=message_id)
+        try:
+            with turn:
+                if turn.outcome is not None:
+                    return self._first(turn.outcome)
+                self._noted()
+                running = AgentTurn(turn, self._agent, self._noted)
+                status = running.run()
+            error = None
+        except Exception as problem:
+            failed = turn.last_call is not None and turn.last_call.error is not None
+            if running is None or not (failed or isinstance(problem, ToolFailed)):
+                raise
+            status, error = "error", told(problem)
+        finally:
+            self._noted()
+        steps = tuple(running.steps)
+        final = steps[-1].parsed_final if steps and status == "ok" else None
+        return TurnResult(status, final, steps, turn.usage, error, turn.number)
+
+    def _first(self, outcome: TurnOutcome) -> TurnResult:
+        """Return what came of a message that was posted before."""
+        text: str | None = outcome.text
+        if self._agent.protocol == "react":
+            said = parse_reply(outcome.text)
+            text = said.of(said.final)
+        status = outcome.status or "aborted"
+        final = text if status == "ok" else None
+        return TurnResult(
+            status, final, tokens=outcome.tokens, error=outcome.error, turn=outcome.turn
+        )
+
+    def close(self, reason: str | None = None) -> None:
+        """End the session; closing again does nothing."""
+        self.conversation.close(reason)
+        self._noted()
+
+    def _noted(self) -> None:
+        """Take note that something new is durable."""
+
+    def _require_room(self, text: str) -> None:
+        """Refuse an input whose request would be over the limit, before anything is written."""
+        most = self._agent.max_prompt_tokens
+        if most is None and self._warn is None:
+            return
+        limit = most if self._over == "trim" else None
+        own = estimated_tokens([text, self._agent.instructions], self._agent.model)
+        if limit is not None and own > limit:
+            raise PromptTooLong(self.id, own, limit)
+        asked = replace(self._agent, max_prompt_tokens=None).rendering()
+        views = self.conversation.views
+        tokens = own + views.context(self.id, **asked).tokens.tokens
+        if self._over == "refuse" and most is not None and tokens > most:
+            raise PromptTooLong(self.id, tokens, most)
+        if self._warn is not None and tokens >= self._warn:
+            _log.warning("long prompt", conversation_id=str(self.id), tokens=tokens)
+            self._agent.tell("note", f"the next request has about {tokens:,} tokens")
+
+    def __enter__(self) -> Self:
+        """Return the session itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the session."""
+        self.close(None if error is None else told(error))
+
+
+def run_agent(
+    question: str,
+    *,
+    store: EventStore,
+    model: Any,
+    config: JsonObject | None = None,
+    conversation: dict[str, Any] | None = None,
+    **options: Unpack[AgentOptions],
+) -> TurnResult:
+    """Answer one question in a session of its own (mode ``once``); arguments as of `create`."""
+    once = {"session_mode": "once", **(conversation or {})}
+    with AgentSession.create(
+        store, model=model, config=config, conversation=once, **options
+    ) as session:
+        return session.run_turn(question)
+
+
+def _agent(model: Any, options: AgentOptions) -> Agent:
+    for name in ("max_steps", "attempts", "max_prompt_tokens"):
+        number = options.get(name)
+        if isinstance(number, int) and number < 1:
+            raise ValueError(f"{name} is at least 1, not {number}")
+    return Agent(
+        port=port_of(model, options.get("provider")),
+        model=options.get("model_name", "gpt-4o"),
+        tools=tools_by_name(options.get("tools", ())),
+        protocol=options.get("protocol", "tools"),
+        max_steps=options.get("max_steps", 100),
+        on_tool_error=options.get("on_tool_error", "continue"),
+        max_prompt_tokens=options.get("max_prompt_tokens"),
+        parameters=options.get("parameters", {}),
+        attempts=options.get("attempts", 3),
+        tell=options.get("listener", lambda kind, text: None),
+    )
+
+
+def _config(model: Any, options: AgentOptions, config: JsonObject | None) -> JsonObject:
+    """Return what the session's start tells of the agent."""
+    agent = _agent(model, options)
+    return {
+        "model": agent.model,
+        "protocol": agent.protocol,
+        "max_steps": agent.max_steps,
+        "tools": list(agent.tools),
+        **(config or {}),
+    }

@@ -1,0 +1,399 @@
+"""A turn of an agent: model calls and tool calls, step by step, until there is a final answer.
+
+The recorder stands around each: what is about to be done is durable before it is done. Nothing here
+holds what the log does not have, so a process that dies loses nothing but what it had not begun.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agent_eventstore.agents.function_tools import FunctionTool, OnToolError
+from agent_eventstore.agents.model_calls import ModelPort, ModelRequest, pieces_of
+from agent_eventstore.agents.react import (
+    ReactStream,
+    in_tags,
+    parse_reply,
+    react_instructions,
+)
+from agent_eventstore.errors import ToolDenied
+from agent_eventstore.llm_call import LlmCall
+from agent_eventstore.machines import RequestedCall
+from agent_eventstore.providers import StreamParser, parser_for, read_response
+from agent_eventstore.providers.base import plain
+from agent_eventstore.turn import Turn
+from eventstore.events import JsonObject, TextPart, TokenUsage
+from eventstore.events.codec import dumps
+from projections.tokens.estimates import estimated_tokens
+
+__all__ = [
+    "Agent",
+    "AgentTurn",
+    "Listener",
+    "Protocol",
+    "ToolFailed",
+    "ToolUse",
+    "TurnResult",
+    "TurnStep",
+]
+
+Protocol = Literal["tools", "react"]
+"""How tools are called: as the provider's API has it, or in tags."""
+
+Listener = Callable[[str, str], None]
+"""Told as it happens, as kind and text: thought, text, said, call, result, failed, note."""
+
+Status = Literal["ok", "error", "max_steps", "aborted"]
+
+_TOOL_ATTEMPTS = 3
+_AGAIN_S = 0.25
+
+
+class ToolFailed(Exception):
+    """A tool failed whose failure ends the turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A tool that the model asked for, and what came of it.
+
+    Attributes:
+        tool: Its name.
+        input: What the model gave it, as it was written.
+        observation: What the model is told of the result.
+        status: ``success``, ``failed`` or ``denied``.
+    """
+
+    tool: str
+    input: str
+    observation: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStep:
+    """One reply of the model, and what it set off; ``index`` counts from 0 within the turn.
+
+    Attributes:
+        index: Which step this is.
+        assistant_text: The reply as it came.
+        parsed_final: The answer to the user; None if there is none yet.
+        tools: The tools that it asked for, in order.
+        tokens: The tokens of the model call.
+    """
+
+    index: int
+    assistant_text: str
+    parsed_final: str | None = None
+    tools: tuple[ToolUse, ...] = ()
+    tokens: TokenUsage | None = None
+
+    @property
+    def parsed_action(self) -> ToolUse | None:
+        """The first tool that it asked for; the only one in the ReAct protocol."""
+        return self.tools[0] if self.tools else None
+
+    @property
+    def observation(self) -> str | None:
+        """What came of that tool."""
+        return self.tools[0].observation if self.tools else None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """What came of a turn.
+
+    Attributes:
+        status: As the log has it.
+        final_text: The answer; None if the turn ended without one.
+        steps: What was done, in order.
+        tokens: Of all the turn's model calls; estimates where the provider reports none.
+        error: Why it failed, in words.
+        turn: The turn's number within the conversation.
+    """
+
+    status: Status
+    final_text: str | None
+    steps: tuple[TurnStep, ...] = ()
+    tokens: TokenUsage | None = None
+    error: str | None = None
+    turn: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """How an agent answers: whom it asks, what it may do, when it stops.
+
+    Attributes:
+        port: Where the model is asked.
+        model: The model's name, which decides how tokens are counted.
+        tools: By name.
+        protocol: How tools are called.
+        max_steps: Replies of the model in one turn, at most.
+        on_tool_error: What comes of a tool that fails.
+        max_prompt_tokens: Tokens of a request, at most; None for no limit.
+        parameters: Temperature and the like.
+        attempts: How often a model call is tried that may succeed if it is made again.
+        tell: Told of everything as it happens.
+        settle: Waits for what a function returned that is to be awaited.
+        check: Raises if the turn is to stop.
+    """
+
+    port: ModelPort
+    model: str
+    tools: dict[str, FunctionTool] = field(default_factory=dict)
+    protocol: Protocol = "tools"
+    max_steps: int = 100
+    on_tool_error: OnToolError = "continue"
+    max_prompt_tokens: int | None = None
+    parameters: JsonObject = field(default_factory=dict)
+    attempts: int = 3
+    tell: Listener = lambda kind, text: None
+    settle: Callable[[Any], Any] = lambda value: value
+    check: Callable[[], None] = lambda: None
+
+    @property
+    def format(self) -> str:
+        """In which format a request is rendered."""
+        return "openai_chat" if self.protocol == "react" else self.port.format
+
+    @property
+    def instructions(self) -> str:
+        """What the ReAct protocol adds to the system part."""
+        return react_instructions(self.tools.values()) if self.protocol == "react" else ""
+
+    @property
+    def declared(self) -> tuple[JsonObject, ...]:
+        """The tools as the provider's API takes them; none in the ReAct protocol."""
+        if self.protocol == "react":
+            return ()
+        return tuple(tool.declaration(self.port.format) for tool in self.tools.values())
+
+    def rendering(self) -> dict[str, Any]:
+        """Return how a request is rendered, as `Views.context` takes it."""
+        told: dict[str, Any] = {"model": self.model, "tools": self.declared, "format": self.format}
+        told |= {"provider": self.port.provider, "max_tokens": self.max_prompt_tokens}
+        if self.max_prompt_tokens is not None:
+            told["reserve_for_response"] = estimated_tokens([self.instructions], self.model)
+        return told
+
+
+class AgentTurn:
+    """One turn of an agent, within the block of the recorder's turn.
+
+    Args:
+        turn: The recorder's turn, entered.
+        agent: How it answers.
+        noted: Called whenever something new is durable.
+    """
+
+    def __init__(self, turn: Turn, agent: Agent, noted: Callable[[], None]) -> None:
+        self._turn, self._agent, self._noted = turn, agent, noted
+        self.steps: list[TurnStep] = []
+
+    def run(self) -> Literal["ok", "max_steps"]:
+        """Go step by step until there is an answer, or too many steps.
+
+        Raises:
+            ToolFailed: A tool failed, and the turn ends with that.
+        """
+        while len(self.steps) < self._agent.max_steps:
+            self._agent.check()
+            call = self._ask()
+            self._noted()
+            text, final = self._read(call)
+            self._agent.tell("said", text)
+            used = []
+            try:
+                used += [self._use(wanted) for wanted in call.tool_calls]
+            finally:
+                tokens = call.answer.usage if call.answer else None
+                step = TurnStep(len(self.steps), text, final, tuple(used), tokens)
+                self.steps.append(step)
+            if final is not None:
+                return "ok"
+        self._turn.max_steps()
+        return "max_steps"
+
+    def _read(self, call: LlmCall) -> tuple[str, str | None]:
+        """Return a reply's text, and the answer in it if it is one."""
+        text = str(call.text)
+        if call.tool_calls:
+            return text, None
+        if self._agent.protocol == "tools":
+            return text, text
+        said = parse_reply(text)
+        return text, said.of(said.final)
+
+    def _ask(self) -> LlmCall:
+        """Ask the model until it has answered; a failure that no attempt mends goes on."""
+        agent, failed = self._agent, None
+        request = self._turn.context(**agent.rendering())
+        prompt: dict[str, Any] = {"request": request}
+        messages = request.messages
+        if agent.protocol == "react":
+            messages = in_tags(messages, agent.instructions)
+            prompt = {"prompt": messages}
+        for attempt in range(1, agent.attempts + 1):
+            call = self._turn.llm_call(
+                provider=agent.port.provider,
+                specification=agent.port.specification,
+                model=agent.model,
+                parameters=agent.parameters,
+                tools=request.tools,
+                retry_of=failed,
+                **prompt,
+            )
+            asked = ModelRequest(
+                agent.model, messages, request.system, tuple(request.tools), agent.parameters
+            )
+            try:
+                with call:
+                    self._hear(call, asked)
+                if call.error is None:
+                    return call
+                problem: Exception = ConnectionError(call.error.message)
+            except Exception as error:
+                problem = error
+            if call.error is None or not call.error.retryable or attempt == agent.attempts:
+                raise problem
+            failed = call
+            agent.tell("failed", f"{call.error.message}: asking again")
+            time.sleep(_AGAIN_S * 2 ** (attempt - 1))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _hear(self, call: LlmCall, asked: ModelRequest) -> None:
+        answer = self._agent.settle(self._agent.port.ask(asked))
+        if self._agent.protocol == "react":
+            self._hear_tags(call, answer)
+        elif isinstance(answer, str):
+            self._agent.tell("text", answer)
+            call.message(answer)
+        elif isinstance(answer, dict) and answer.get("role") == "assistant":
+            self._agent.tell("text", answer.get("content") or "")
+            call.message(answer.get("content"), tool_calls=answer.get("tool_calls") or ())
+        elif (pieces := pieces_of(answer)) is None:
+            call.response(answer)
+            self._agent.tell("text", str(call.text))
+        else:
+            self._hear_pieces(call, answer, pieces)
+
+    def _hear_pieces(self, call: LlmCall, answer: Any, pieces: Iterator[Any]) -> None:
+        parser: StreamParser | None = None
+        with _closed(answer):
+            for piece in pieces:
+                self._agent.check()
+                if isinstance(piece, str):
+                    call.delta(piece)
+                    self._agent.tell("text", piece)
+                    continue
+                call.feed(piece)
+                parser = parser or parser_for(piece)
+                if text := parser.feed(piece).text:
+                    self._agent.tell("text", text)
+
+    def _hear_tags(self, call: LlmCall, answer: Any) -> None:
+        """Take a reply in tags: the log gets its text, and the call that its action stands for."""
+        stream = ReactStream()
+        parser = self._stream_tags(call, answer, stream)
+        for kind, text in stream.end():
+            self._agent.tell(kind, text)
+        message = None if parser is None else parser.message()
+        said = parse_reply(stream.text)
+        call.show(said.ui)
+        call.message(
+            stream.text,
+            tool_calls=self._calls_in(said.tool, said.of(said.action)),
+            usage=message.usage if message else None,
+            finish_reason=message.finish_reason if message else None,
+        )
+
+    def _stream_tags(self, call: LlmCall, answer: Any, stream: ReactStream) -> StreamParser | None:
+        parser: StreamParser | None = None
+        pieces = pieces_of(answer)
+        if pieces is None and not isinstance(answer, str):
+            parser = read_response(answer)
+            pieces = iter([_words(parser)])
+        with _closed(answer):
+            for piece in (answer,) if pieces is None else pieces:
+                self._agent.check()
+                text = piece
+                if not isinstance(piece, str):
+                    parser = parser or parser_for(piece)
+                    text = parser.feed(piece).text
+                if text:
+                    call.delta(text)
+                    for kind, shown in stream.feed(text):
+                        self._agent.tell(kind, shown)
+        if parser is not None and (parser.error is not None or not parser.finished):
+            told = parser.error.message if parser.error else "the stream ended unfinished"
+            raise ConnectionError(told)
+        return parser
+
+    def _calls_in(self, tool: str | None, given: str | None) -> list[JsonObject]:
+        if tool is None:
+            return []
+        known = self._agent.tools.get(tool)
+        arguments: Any = given or ""
+        if known is not None:
+            arguments = known.arguments_of(given or "")
+        return [{"name": tool or "unnamed", "arguments": arguments}]
+
+    def _use(self, wanted: RequestedCall) -> ToolUse:
+        """Run a tool; what goes wrong is what the model is told, unless it ends the turn."""
+        agent, tool = self._agent, self._agent.tools.get(wanted.name)
+        agent.check()
+        agent.tell("call", f"{wanted.name} {wanted.arguments_text}")
+        try:
+            with self._turn.tool(wanted, idempotent=tool is None or tool.idempotent) as block:
+                self._noted()
+                status, content = self._run(tool, wanted)
+                if status == "success":
+                    block.result(content)
+                else:
+                    block.fail(content)
+        except ToolDenied as denied:
+            status, content = "denied", denied.reason
+        self._noted()
+        told = content if isinstance(content, str) else dumps(content)
+        agent.tell("result" if status == "success" else "failed", told)
+        policy = (tool and tool.on_error) or agent.on_tool_error
+        if status == "failed" and policy == "stop":
+            raise ToolFailed(f"the tool {wanted.name} failed: {told}")
+        return ToolUse(wanted.name, wanted.arguments_text, told, status)
+
+    def _run(self, tool: FunctionTool | None, wanted: RequestedCall) -> tuple[str, Any]:
+        if tool is None:
+            known = ", ".join(self._agent.tools) or "none"
+            return "failed", f"there is no tool {wanted.name!r}: there are {known}"
+        if wanted.arguments is None:
+            return "failed", f"the arguments are no JSON object: {wanted.parse_error}"
+        policy = tool.on_error or self._agent.on_tool_error
+        told = ""
+        for _ in range(_TOOL_ATTEMPTS if policy == "retry" else 1):
+            try:
+                value = self._agent.settle(tool.run(wanted.arguments))
+            except Exception as error:
+                told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            else:
+                return "success", "" if value is None else plain(value)
+        return "failed", told
+
+
+def _words(parser: StreamParser) -> str:
+    return "".join(each.text for each in parser.message().parts if isinstance(each, TextPart))
+
+
+@contextmanager
+def _closed(answer: Any) -> Iterator[None]:
+    """Close a stream that is not read to its end."""
+    try:
+        yield
+    finally:
+        close = getattr(answer, "close", None)
+        if close is not None:
+            close()

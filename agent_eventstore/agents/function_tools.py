@@ -1,0 +1,124 @@
+"""Plain Python functions as tools of an agent: their declarations, and their arguments.
+
+The declaration is made of the function's name, docstring and annotations; what the model gives as
+arguments is checked against it before the function runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from pydantic import TypeAdapter, ValidationError, validate_call
+
+from eventstore.events import JsonObject
+
+__all__ = ["FunctionTool", "OnToolError", "tools_by_name"]
+
+OnToolError = Literal["continue", "stop", "retry"]
+"""What comes of a tool that fails: the model is told, the turn ends, or the tool runs again."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """A function that the model may call.
+
+    Attributes:
+        name: What the model calls it.
+        description: What the model is told of it.
+        parameters: The JSON Schema of its arguments.
+        function: What runs; with an event loop it may be a coroutine function.
+        idempotent: Whether running it twice does no harm, so that recovery may offer that.
+        on_error: What comes of a failure, instead of what the session says.
+    """
+
+    name: str
+    description: str
+    parameters: JsonObject
+    function: Callable[..., Any] = field(repr=False)
+    idempotent: bool = False
+    on_error: OnToolError | None = None
+
+    @classmethod
+    def of(
+        cls,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        idempotent: bool = False,
+        on_error: OnToolError | None = None,
+    ) -> Self:
+        """Make a tool of a function: its name, its docstring, its annotations.
+
+        Raises:
+            TypeError: Its annotations make no schema.
+        """
+        named = name or str(getattr(function, "__name__", type(function).__name__))
+        try:
+            callable_type: Any = function
+            schema = TypeAdapter(callable_type).json_schema()
+        except Exception as error:  # pydantic has several, none of them its users' concern
+            raise TypeError(f"no declaration can be made of the tool {named!r}: {error}") from error
+        if schema.get("type") != "object":
+            schema = {"type": "object", "properties": {}}
+        told = inspect.getdoc(function) or ""
+        return cls(named, description or told, schema, function, idempotent, on_error)
+
+    def declaration(self, format: str = "openai_chat") -> JsonObject:
+        """Return the declaration as OpenAI's chat completions or Anthropic's Messages take it."""
+        named = {"name": self.name, "description": self.description}
+        if format == "anthropic_messages":
+            return {**named, "input_schema": self.parameters}
+        return {"type": "function", "function": {**named, "parameters": self.parameters}}
+
+    def arguments_of(self, text: str) -> JsonObject:
+        """Return the arguments that a text stands for: a JSON object, or the first parameter.
+
+        >>> def read(path: str) -> str: ...
+        >>> FunctionTool.of(read).arguments_of("README.md")
+        {'path': 'README.md'}
+        """
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            return value
+        first = next(iter(self.parameters.get("properties", {})), None)
+        return {first: text} if first is not None and text else {}
+
+    def run(self, arguments: JsonObject) -> Any:
+        """Check the arguments and run the function.
+
+        Raises:
+            ValueError: The arguments are not those that were declared; what to say to the model.
+        """
+        try:
+            return validate_call(self.function)(**arguments)
+        except ValidationError as error:
+            wrong = "; ".join(
+                f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}"
+                for each in error.errors(include_url=False, include_input=False)
+            )
+            raise ValueError(f"the arguments of {self.name} are wrong: {wrong}") from error
+
+
+def tools_by_name(
+    given: Iterable[FunctionTool | Callable[..., Any]],
+) -> dict[str, FunctionTool]:
+    """Return tools by the names that the model knows.
+
+    Raises:
+        ValueError: Two of them have one name.
+    """
+    found: dict[str, FunctionTool] = {}
+    for each in given:
+        tool = each if isinstance(each, FunctionTool) else FunctionTool.of(each)
+        if tool.name in found:
+            raise ValueError(f"there are two tools of the name {tool.name!r}: rename one")
+        found[tool.name] = tool
+    return found

@@ -1,0 +1,133 @@
+"""What an agent asks: a client of OpenAI's or Anthropic's shape, or any callable, as one thing.
+
+Neither SDK is imported here: a client is told by its shape. What comes back is a text, a whole
+response, or pieces of one, which the recorder takes as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_eventstore.clients.proxy import plain_client
+from eventstore.events import JsonObject
+
+__all__ = ["MODEL_OUTPUT_TOKENS", "ModelPort", "ModelRequest", "pieces_of", "port_of"]
+
+MODEL_OUTPUT_TOKENS = 4_096
+"""Tokens of an answer at most, where the provider wants that said."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """What a model is asked.
+
+    Attributes:
+        model: The model's name.
+        messages: In the port's format.
+        system: The system part, where it stands apart.
+        tools: The declarations of the tools.
+        parameters: Temperature and the like.
+    """
+
+    model: str
+    messages: list[JsonObject]
+    system: str | None = None
+    tools: tuple[JsonObject, ...] = ()
+    parameters: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPort:
+    """Where a model is asked, and how what it is sent is written.
+
+    Attributes:
+        ask: Returns a text, a whole response, or an iterator of chunks or pieces of text.
+        format: In which messages and tools are written.
+        specification: As the log names the API; None where nobody knows.
+        provider: Who is asked, if it is known.
+        asynchronous: Whether what `ask` returns is to be awaited.
+    """
+
+    ask: Callable[[ModelRequest], Any]
+    format: str = "openai_chat"
+    specification: str | None = None
+    provider: str | None = None
+    asynchronous: bool = False
+
+
+def port_of(model: Any, provider: str | None = None) -> ModelPort:
+    """Return how a model is asked.
+
+    Args:
+        model: A client, recorded or not, or a callable that takes a `ModelRequest`.
+        provider: Who is asked; by default told from the client's URL.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    client = plain_client(model)
+    waits = any(cls.__name__.startswith("Async") for cls in type(client).__mro__)
+    if hasattr(client, "chat"):
+        seller = provider or _seller(client)
+        return ModelPort(_openai(client), "openai_chat", "openai_chat", seller, waits)
+    if hasattr(client, "messages"):
+        seller = provider or _seller(client) or "anthropic"
+        return ModelPort(
+            _anthropic(client), "anthropic_messages", "anthropic_messages", seller, waits
+        )
+    if callable(client):
+        return ModelPort(client, provider=provider)
+    raise TypeError(
+        f"{type(client).__name__} is no model: hand in a client of OpenAI's or Anthropic's, or a "
+        "callable that takes a request and returns a text, a response, or its pieces"
+    )
+
+
+def _seller(client: Any) -> str | None:
+    from agent_eventstore.clients.asked import seller_at  # takes a while, and clients alone need it
+
+    return seller_at(str(getattr(client, "base_url", "")))
+
+
+def _openai(client: Any) -> Callable[[ModelRequest], Any]:
+    def ask(request: ModelRequest) -> Any:
+        tools = {"tools": list(request.tools)} if request.tools else {}
+        return client.chat.completions.create(
+            model=request.model,
+            messages=request.messages,
+            stream=True,
+            stream_options={"include_usage": True},
+            **tools,
+            **request.parameters,
+        )
+
+    return ask
+
+
+def _anthropic(client: Any) -> Callable[[ModelRequest], Any]:
+    def ask(request: ModelRequest) -> Any:
+        told: JsonObject = {"max_tokens": MODEL_OUTPUT_TOKENS, **request.parameters}
+        messages, system = request.messages, [request.system or ""]
+        # The ReAct protocol writes for everybody in OpenAI's roles.
+        system += [each["content"] for each in messages if each["role"] == "system"]
+        if any(system):
+            told["system"] = "\n\n".join(filter(None, system))
+        if request.tools:
+            told["tools"] = list(request.tools)
+        return client.messages.create(
+            model=request.model,
+            messages=[each for each in messages if each["role"] != "system"],
+            stream=True,
+            **told,
+        )
+
+    return ask
+
+
+def pieces_of(answer: Any) -> Iterator[Any] | None:
+    """Return the pieces of an answer that comes in pieces; None of one that is whole."""
+    if isinstance(answer, list | tuple):
+        return iter(answer)
+    return answer if hasattr(answer, "__next__") else None
