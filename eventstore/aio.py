@@ -45,7 +45,7 @@ from eventstore.sql.verify import Progress
 from eventstore.store import EventStore
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 __all__ = ["AsyncEventStore"]
 
@@ -168,10 +168,14 @@ class AsyncEventStore:
         parent: tuple[UUID, int] | None = None,
         writer_epoch: int | None = None,
         anchor: Anchor | None = None,
-        connection: Connection | None = None,
+        connection: Connection | AsyncConnection | None = None,
         wait: bool = True,
     ) -> Appended:
-        """Append events, in one transaction with what other tasks append now."""
+        """Append events, in one transaction with what other tasks append now.
+
+        With ``connection`` in its transaction: one that `transaction` has begun, or an asynchronous
+        one of SQLAlchemy's with psycopg, which stays on its loop.
+        """
         events = many(events)
         stream, _ = named(conversation_id, self.store.whose(tenant_id, user_id).tenant_id)
         request = partial(
@@ -188,10 +192,14 @@ class AsyncEventStore:
         )
         where, started = self.store.database, time.perf_counter()
         try:
-            if connection is not None:
+            if connection is None:
+                outcome = await self._group.submit(request, wait=wait)
+            elif isinstance(connection, Connection):
                 outcome = await self._run(self._append_within, connection, request)
             else:
-                outcome = await self._group.submit(request, wait=wait)
+                # What takes time, or a connection of the store's own, is done in a thread.
+                made = await self._run(request)
+                outcome = await connection.run_sync(self._append_within, lambda: made)
         except Exception as error:
             telemetry.appended(where, stream, len(events), error, started)
             raise

@@ -265,7 +265,8 @@ def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> 
 
     def own(stream: UUID) -> bytes | None:
         wanted = {"conversation_id": backend.from_id(stream), "version": version}
-        row = cur.execute(_CHAIN.on(backend), wanted).fetchone()
+        cur.execute(_CHAIN.on(backend), wanted)
+        row = cur.fetchone()
         return None if row is None else row[0]
 
     chain = own(conversation_id)

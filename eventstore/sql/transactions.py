@@ -231,12 +231,14 @@ def _in_schema(store: Transactions, connection: Connection) -> Iterator[None]:
         return
     level = store.session.synchronous_commit or "on"
     run = cursor(connection)
-    before = run.execute(_ENTER, [quoted(store._find_schema()), level, level]).fetchone()[0]
+    run.execute(_ENTER, [quoted(store._find_schema()), level, level])
+    before = run.fetchone()[0]
     try:
         yield
     finally:
         # A transaction that an error has ended takes the setting back by itself.
-        if run.connection.info.transaction_status != TransactionStatus.INERROR:
+        driver: Any = connection.connection.driver_connection
+        if driver.info.transaction_status != TransactionStatus.INERROR:
             run.execute(_LEAVE, [before])
         run.close()
 
@@ -244,6 +246,11 @@ def _in_schema(store: Transactions, connection: Connection) -> Iterator[None]:
 def _require_durable(engine: Engine, connection: Connection) -> None:
     if not connection.in_transaction():
         raise UnsafeTransaction("the connection is in no transaction")
+    if connection.dialect.is_async and connection.dialect.driver != "psycopg":
+        raise UnsafeTransaction(
+            f"an asynchronous connection is taken with the driver psycopg, not with "
+            f"{connection.dialect.driver}"
+        )
     if connection.dialect.name != "sqlite":
         return
     driver: Any = connection.connection.dbapi_connection

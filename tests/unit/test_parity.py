@@ -39,7 +39,10 @@ AT_ONCE = {"for_owner"}
 
 def parameters(method: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return names, kinds, defaults and annotations of what a method takes."""
-    return list(inspect.signature(method).parameters.values())
+    return [
+        each.replace(annotation=str(each.annotation).replace(" | AsyncConnection", ""))
+        for each in inspect.signature(method).parameters.values()
+    ]
 
 
 def test_public_names_are_the_same() -> None:
