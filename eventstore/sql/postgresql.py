@@ -190,7 +190,9 @@ class _Postgresql(Backend):
 
     def reading(self, connection: AnyConnection) -> Any:
         # Values as bytes are cheaper to make and to read.
-        return raw_of(connection).cursor(binary=True)
+        # What SQLAlchemy puts around an asynchronous driver knows no such cursors.
+        adapted = isinstance(connection, Connection) and connection.dialect.is_async
+        return cursor(connection) if adapted else raw_of(connection).cursor(binary=True)
 
     def transaction(
         self,
@@ -246,7 +248,8 @@ class _Postgresql(Backend):
             step.positions = positions.get(step.head.stream)
 
     def is_locked(self, cur: Any, conversation_id: UUID) -> bool:
-        return bool(cur.execute(_TAKE_LOCK, {"conversation_id": conversation_id}).fetchone()[0])
+        cur.execute(_TAKE_LOCK, {"conversation_id": conversation_id})
+        return bool(cur.fetchone()[0])
 
     def lock(
         self, connection: AnyConnection, table: str, keys: Sequence[str], *, exclusive: bool
@@ -263,7 +266,8 @@ class _Postgresql(Backend):
 
     def count_standing(self, cur: Any, places: Sequence[tuple[Any, int, bytes | None]]) -> int:
         columns = [list(column) for column in zip(*places, strict=True)] or [[], [], []]
-        return int(cur.execute(_STANDING, columns).fetchone()[0])
+        cur.execute(_STANDING, columns)
+        return int(cur.fetchone()[0])
 
     def insert(
         self, table: str, columns: Mapping[str, str], rows: Sequence[tuple[Any, ...]]
