@@ -8,37 +8,44 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from uuid import UUID
 
 from agent_eventstore.artifacts import AsyncReadOutput, AsyncTools
+from agent_eventstore.branching import rewound, switched
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.inputs import Said, message_of
+from agent_eventstore.conversation_runs import AsyncConversationRuns
+from agent_eventstore.current import Plan
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.kept_json import kept_json
+from agent_eventstore.machines import TurnScript
 from agent_eventstore.opening import IfExists, SessionMode
 from agent_eventstore.recovery import AGAIN_S, WAIT_S, IfBusy
-from agent_eventstore.resuming import ResumedRun, resume
-from agent_eventstore.runs import AsyncRun
-from agent_eventstore.session import OpenConversation, Session
+from agent_eventstore.session import Session
 from agent_eventstore.stops import left
 from agent_eventstore.turn_aio import AsyncTurn
-from eventstore import Appended, AsyncEventStore, new_id
+from eventstore import Appended, AsyncEventStore, EventStore
 from eventstore.errors import ConversationInUse
-from eventstore.events import ConversationUpdate, Payload, RunNode, ToolPolicy
+from eventstore.events import (
+    BranchSwitch,
+    ConversationUpdate,
+    Payload,
+    ToolPolicy,
+    UserMessage,
+)
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import KEEPER, LEASE_S
-from projections.models.runs import RunRow
 
 __all__ = ["AsyncConversation"]
 
 
-class AsyncConversation(OpenConversation[AsyncJournal]):
+class AsyncConversation(AsyncConversationRuns):
     """A conversation and the session in which this process writes to it; see `Conversation`."""
 
     def __init__(self, store: AsyncEventStore, session: Session) -> None:
@@ -186,49 +193,25 @@ class AsyncConversation(OpenConversation[AsyncJournal]):
         session = self._session
         return AsyncTools(AsyncReadOutput(session.views.store, session.resolve))
 
-    def turn(
-        self,
-        said: Said,
-        *,
-        actor: str | None = None,
-        message_id: str | None = None,
-        run_id: str | None = None,
-        workflow_id: str | None = None,
-        tool_policy: ToolPolicy | None = None,
-        extra: dict[str, Any] | None = None,
+    def _turn(
+        self, script: TurnScript, said: UserMessage | None, plan: Plan | None = None
     ) -> AsyncTurn:
-        """Return a turn to be entered around all that one input sets off."""
-        message = message_of(said)
-        script = self._session.turn_script(
-            run_id, workflow_id, tool_policy, actor, message_id, extra
-        )
-        return AsyncTurn(self._journal, self._session, script, message)
+        return AsyncTurn(self._journal, self._session, script, said, plan)
 
-    async def start_run(
-        self,
-        workflow_id: str,
-        *,
-        directive: str = "",
-        nodes: Sequence[RunNode] = (),
-        post_run_protocol: str | None = None,
-        config: dict[str, Any] | None = None,
-        run_id: str | None = None,
-    ) -> AsyncRun:
-        """Begin a run of a workflow; see `Conversation.start_run`."""
-        script = self._session.run_script(run_id or str(new_id()), workflow_id)
-        await self._journal.write(script.begin(directive, nodes, post_run_protocol, config))
-        return AsyncRun(self._journal, script, self.turn)
+    async def rewind(self, version: int) -> Appended | None:
+        """Go back to before a turn; see `Conversation.rewind`."""
+        return await self._switch(rewound, version)
 
-    async def resume_run(self, run_id: str | None = None) -> ResumedRun[AsyncRun] | None:
-        """Return how to go on with a run; see `Conversation.resume_run`."""
-        session = self._session
+    async def switch_branch(self, version: int) -> Appended | None:
+        """Go back to an alternative; see `Conversation.switch_branch`."""
+        return await self._switch(switched, version)
 
-        def handle(row: RunRow) -> AsyncRun:
-            script = session.run_script(row.run_id, row.workflow_id)
-            return AsyncRun(self._journal, script, self.turn)
-
-        store = self._journal.store.store
-        return await asyncio.to_thread(resume, store, session.views, session.id, run_id, handle)
+    async def _switch(
+        self, found: Callable[[EventStore, UUID, int], BranchSwitch | None], version: int
+    ) -> Appended | None:
+        self._session.between_turns()
+        switch = await asyncio.to_thread(found, self._journal.store.store, self.id, version)
+        return None if switch is None else await self.append(switch)
 
     async def append(self, *payloads: Payload) -> Appended | None:
         """Append further facts of this session."""

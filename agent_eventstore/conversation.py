@@ -7,15 +7,16 @@ through it (`recorder`), and opening seals first what a process that died has le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from agent_eventstore.artifacts import ReadOutput, Tools
-from agent_eventstore.inputs import Said, message_of
-from agent_eventstore.journal import Journal
+from agent_eventstore.branching import rewound, switched
+from agent_eventstore.conversation_runs import ConversationRuns
+from agent_eventstore.current import Plan
 from agent_eventstore.kept_json import kept_json
+from agent_eventstore.machines import TurnScript
 from agent_eventstore.opening import (
     IfExists,
     Named,
@@ -26,23 +27,20 @@ from agent_eventstore.opening import (
     started,
 )
 from agent_eventstore.recovery import WAIT_S, IfBusy
-from agent_eventstore.resuming import ResumedRun, resume
-from agent_eventstore.runs import Run
-from agent_eventstore.session import OpenConversation, Session
+from agent_eventstore.session import Session
 from agent_eventstore.stops import left
 from agent_eventstore.turn import Turn
-from eventstore import Appended, EventStore, new_id
-from eventstore.events import ConversationUpdate, Payload, RunNode, ToolPolicy
+from eventstore import Appended, EventStore
+from eventstore.events import ConversationUpdate, Payload, ToolPolicy, UserMessage
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import KEEPER, LEASE_S
-from projections.models.runs import RunRow
 
 __all__ = ["Conversation"]
 
 
-class Conversation(OpenConversation[Journal]):
+class Conversation(ConversationRuns):
     """A conversation and the session in which this process writes to it.
 
     Made by `start` or `open`; a context manager that closes the session at its end. One writer at
@@ -259,83 +257,38 @@ class Conversation(OpenConversation[Journal]):
         """The tools that come with the conversation, for the product to declare and to run."""
         return Tools(ReadOutput(self._journal.store, self._session.resolve))
 
-    def turn(
-        self,
-        said: Said,
-        *,
-        actor: str | None = None,
-        message_id: str | None = None,
-        run_id: str | None = None,
-        workflow_id: str | None = None,
-        tool_policy: ToolPolicy | None = None,
-        extra: dict[str, Any] | None = None,
-    ) -> Turn:
-        """Return a turn to be entered around all that one input sets off.
+    def _turn(self, script: TurnScript, said: UserMessage | None, plan: Plan | None = None) -> Turn:
+        return Turn(self._journal, self._session, script, said, plan)
+
+    def rewind(self, version: int) -> Appended | None:
+        """Go back to before a turn: it and all after it leave the active branch.
+
+        It stays an alternative to what is said next, and `switch_branch` goes back to it.
 
         Args:
-            said: The input: text, a `UserMessage`, or parts, also as dictionaries of a provider's.
-            actor: Who says it, if several people or programs do.
-            message_id: The product's own id of the message, at most 512 characters. If it was
-                posted before, in whichever process, entering writes nothing, and the turn's
-                ``outcome`` is what came of the first post; nothing else may be done in the block.
-            run_id: The run that it belongs to; it is then a turn in Run mode.
-            workflow_id: The workflow of that run.
-            tool_policy: Which tools it may use, for instance those of its agent: merged with the
-                conversation's policy, so that it can only take away.
-            extra: A JSON object that all events of the turn keep beside the session's, both
-                together at most 2 KB.
+            version: Any version of the turn, on the active branch.
 
         Raises:
-            InvalidEvent: The input is none, or one of its parts is of no known shape; or actor or
-                message id is not text, is empty or too long; or ``extra`` is.
+            TurnStillOpen: A turn is open; let it end, or stop it.
+            BranchRefused: The active branch has no such version.
         """
-        message = message_of(said)  # ahead of the number: a refused input uses up none
-        script = self._session.turn_script(
-            run_id, workflow_id, tool_policy, actor, message_id, extra
-        )
-        return Turn(self._journal, self._session, script, message)
+        self._session.between_turns()
+        switch = rewound(self._journal.store, self.id, version)
+        return None if switch is None else self.append(switch)
 
-    def start_run(
-        self,
-        workflow_id: str,
-        *,
-        directive: str = "",
-        nodes: Sequence[RunNode] = (),
-        post_run_protocol: str | None = None,
-        config: dict[str, Any] | None = None,
-        run_id: str | None = None,
-    ) -> Run:
-        """Begin a run of a workflow; its start is durable when this returns.
+    def switch_branch(self, version: int) -> Appended | None:
+        """Go back to an alternative, as it was left; None if it is the active one.
 
         Args:
-            workflow_id: The workflow.
-            directive: What requests in Run mode are told of the run.
-            nodes: The workflow's nodes, in order.
-            post_run_protocol: What they are told besides once the run is completed.
-            config: Whatever else the product wants to find again when it resumes the run.
-            run_id: The run's id, if the product has one; by default a new one.
-        """
-        script = self._session.run_script(run_id or str(new_id()), workflow_id)
-        self._journal.write(script.begin(directive, nodes, post_run_protocol, config))
-        return Run(self._journal, script, self.turn)
-
-    def resume_run(self, run_id: str | None = None) -> ResumedRun[Run] | None:
-        """Return how to go on with a run; None if it has ended, or if none is open.
-
-        Args:
-            run_id: Which run; by default the one last begun or stepped through.
+            version: By which `Views.branches` names it.
 
         Raises:
-            ValueError: There is no run of this id.
+            TurnStillOpen: A turn is open; let it end, or stop it.
+            BranchRefused: The active branch has no such alternative.
         """
-
-        def handle(row: RunRow) -> Run:
-            return Run(
-                self._journal, self._session.run_script(row.run_id, row.workflow_id), self.turn
-            )
-
-        store = self._journal.store
-        return resume(store, self.views, self.id, run_id, handle)
+        self._session.between_turns()
+        switch = switched(self._journal.store, self.id, version)
+        return None if switch is None else self.append(switch)
 
     def append(self, *payloads: Payload) -> Appended | None:
         """Append further facts of this session: instructions, notebook, retractions, summaries."""

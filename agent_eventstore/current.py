@@ -22,15 +22,16 @@ from contextvars import ContextVar
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from agent_eventstore.errors import BlockNotOpen
-from agent_eventstore.machines import CallFacts, TurnScript
+from agent_eventstore.machines import Branching, CallFacts, TurnScript
 from agent_eventstore.posts import TurnOutcome
 from agent_eventstore.session import JournalT, Session
+from eventstore import NewEvent
 from eventstore.events import TokenUsage, UserMessage
 from projections.context import ContextView
 from projections.context.state import AskedMode
 from projections.context.system_part import permitted
 
-__all__ = ["Block", "CallBlock", "OpenTurn", "current_turn", "is_open", "is_over"]
+__all__ = ["Block", "CallBlock", "OpenTurn", "Plan", "current_turn", "is_open", "is_over"]
 
 
 class Block:
@@ -89,6 +90,10 @@ CallT = TypeVar("CallT", bound=CallFacts)
 _current: ContextVar[weakref.ref[OpenTurn[Any, Any]] | None] = ContextVar("turn", default=None)
 
 
+Plan = Callable[[], Branching]
+"""Reads what a turn takes the place of, once it is entered."""
+
+
 class OpenTurn(Block, Generic[CallT, JournalT]):
     """What both recorders' turns share: being current, and the calls whose streams they hold.
 
@@ -97,7 +102,12 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
     """
 
     def __init__(
-        self, journal: JournalT, session: Session, script: TurnScript, said: UserMessage
+        self,
+        journal: JournalT,
+        session: Session,
+        script: TurnScript,
+        said: UserMessage | None,
+        plan: Plan | None = None,
     ) -> None:
         self.last_call: CallT | None = None
         self.outcome: TurnOutcome | None = None
@@ -105,6 +115,7 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
         self._session = session
         self._script = script
         self._said = said
+        self._plan = plan
         self._status: Literal["ok", "max_steps"] = "ok"
         self._before: weakref.ref[OpenTurn[Any, Any]] | None = None
         self._held: list[tuple[CallT, weakref.ref[object]]] = []
@@ -142,6 +153,10 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
             return view
 
         return read
+
+    def _beginning(self) -> list[NewEvent]:
+        """Return the events with which the turn begins; reads where it takes another's place."""
+        return self._script.begin(self._said, None if self._plan is None else self._plan())
 
     def max_steps(self) -> None:
         """Let the turn end as one that reached its limit of steps."""

@@ -25,6 +25,7 @@
     ├── CheckpointRefused         altered, not signed, or of another store  (also ValueError)
     ├── KeyRefused                a key for signatures cannot be used       (also ValueError)
     ├── BlockNotOpen              a turn or call is used outside its block  (also RuntimeError)
+    ├── BranchRefused             nothing there to be edited, rewound or taken (also ValueError)
     ├── TurnRunning               a message was posted again while its turn runs (also RuntimeError)
     ├── TurnStillOpen             a turn is entered within another one      (also RuntimeError)
     ├── UnknownAlias              no tool result has this alias             (also LookupError)
@@ -129,6 +130,7 @@ __all__ = [
     "BlobDamaged",
     "BlobNotFound",
     "BlockNotOpen",
+    "BranchRefused",
     "BudgetInfeasible",
     "CallNotRecorded",
     "CannotConnect",
@@ -246,6 +248,20 @@ class TurnRunning(EventStoreError, RuntimeError):
             f"message {message_id!r} of conversation {conversation_id} was posted before, and its "
             f"turn {turn} is running: post it again once that has ended, or follow the timeline"
         )
+
+
+class BranchRefused(EventStoreError, ValueError):
+    """A conversation cannot be edited, answered again, rewound or switched there.
+
+    Attributes:
+        conversation_id: The conversation, of which nothing was changed.
+        reason: Why.
+    """
+
+    def __init__(self, conversation_id: UUID, reason: str) -> None:
+        self.conversation_id = conversation_id
+        self.reason = reason
+        super().__init__(f"conversation {conversation_id} keeps its branch: {reason}")
 
 
 class TurnStillOpen(EventStoreError, RuntimeError):

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from agent_eventstore.artifacts import ToolOutputs, read_alias
@@ -33,7 +33,7 @@ from eventstore.events.values import Mode
 from eventstore.ids import to_owner
 from projections import Views
 
-__all__ = ["JournalT", "OneTurn", "OpenConversation", "Session"]
+__all__ = ["JournalT", "OneTurn", "Session"]
 
 
 class OneTurn:
@@ -53,6 +53,16 @@ class OneTurn:
             if self._open is not None and self._open[0]() not in (None, turn):
                 raise TurnStillOpen(conversation_id, self._open[1], number)
             self._open = (weakref.ref(turn), number)
+
+    def none(self, conversation_id: UUID, number: int) -> None:
+        """Refuse what is done between turns.
+
+        Raises:
+            TurnStillOpen: One is open.
+        """
+        with self._lock:
+            if self._open is not None and self._open[0]() is not None:
+                raise TurnStillOpen(conversation_id, self._open[1], number)
 
     def leave(self, turn: object) -> None:
         """Let the next turn be opened."""
@@ -134,6 +144,14 @@ class Session:
         script.actor, script.message_id, script.ids = actor, message_id, ids
         return script
 
+    def between_turns(self) -> None:
+        """Refuse to change the branch while a turn is open.
+
+        Raises:
+            TurnStillOpen: One is.
+        """
+        self.one_turn.none(self.id, self._next_turn)
+
     def run_script(self, run_id: str, workflow_id: str | None) -> RunScript:
         """Return the script of a run, to begin it or to go on with it."""
         return RunScript.of(self.meta, run_id, workflow_id)
@@ -172,51 +190,3 @@ class Session:
 
 
 JournalT = TypeVar("JournalT", Journal, AsyncJournal)
-
-
-class OpenConversation(Generic[JournalT]):
-    """What may be asked of a conversation that is open, however it is written to."""
-
-    def __init__(self, session: Session, journal: JournalT) -> None:
-        self._session = session
-        self._journal: JournalT = journal
-
-    @property
-    def id(self) -> UUID:
-        """The conversation's id."""
-        return self._session.id
-
-    @property
-    def version(self) -> int:
-        """The version of the last event that this session has written."""
-        return self._journal.version
-
-    @property
-    def mode(self) -> Mode | None:
-        """The mode in which later turns are recorded."""
-        return self._session.meta.mode
-
-    @property
-    def epoch(self) -> int | None:
-        """This writer's epoch; a newer one fences it."""
-        return self._journal.epoch
-
-    @property
-    def session_id(self) -> str:
-        """The session's id."""
-        return self._session.meta.session_id or ""
-
-    @property
-    def usage(self) -> TokenUsage | None:
-        """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
-        return self._session.usage
-
-    @property
-    def views(self) -> Views:
-        """The read models; their methods block, so call them in a thread where a loop runs."""
-        return self._session.views
-
-    @property
-    def recovery(self) -> Recovery | None:
-        """What opening has sealed; None in a new conversation."""
-        return self._session.recovery

@@ -30,7 +30,7 @@ from agent_eventstore.requests import (
 from agent_eventstore.stops import left
 from agent_eventstore.tool_call import ToolCall
 from agent_eventstore.upkeep import earlier_calls
-from eventstore import Appended
+from eventstore import Appended, NewEvent
 from projections.context import ContextSettings
 from projections.context.compression import LlmSummary, Strategy
 from projections.context.state import AskedMode
@@ -52,20 +52,22 @@ class Turn(OpenTurn[LlmCall, Journal]):
 
         Raises:
             TurnRunning: The message was posted before, and that turn has not ended.
+            BranchRefused: It is to take the place of another, and there is none.
         """
-        begun = self._script.begin(self._said)
         self._enter_once()
         if (posted := self._script.message_id) is not None:
             first = first_outcome(self._journal.store, self._journal.conversation_id, posted)
             if self._repeat(first):
                 return self
         self._session.one_turn.take(self, self.number, self._journal.conversation_id)
+        begun: list[NewEvent] = []
         try:
+            begun = self._beginning()
             self._journal.write(begun)
             self._become_current()
             return self
         except BaseException as error:
-            if isinstance(error, INTERRUPTIONS):
+            if begun and isinstance(error, INTERRUPTIONS):
                 self._step_back()
                 self._session.turn_ended(None)
                 self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))

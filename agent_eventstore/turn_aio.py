@@ -42,17 +42,21 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
 
     async def __aenter__(self) -> Self:
         """Write the turn's start and the input."""
-        begun = self._script.begin(self._said)
         self._enter_once()
         if (posted := self._script.message_id) is not None:
             store, stream = self._journal.store.store, self._journal.conversation_id
             if self._repeat(await asyncio.to_thread(first_outcome, store, stream, posted)):
                 return self
         self._session.one_turn.take(self, self.number, self._journal.conversation_id)
+        begun: list[NewEvent] = []
         try:
+            if self._plan is None:
+                begun = self._beginning()
+            else:
+                begun = await asyncio.to_thread(self._beginning)
             await self._journal.write(begun)
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
+            if begun and isinstance(error, asyncio.CancelledError):
                 self._step_back()
                 self._session.turn_ended(None)
                 await self._journal.abandon(begun, self._script.end(time.monotonic(), error=error))

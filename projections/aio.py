@@ -77,6 +77,7 @@ class AsyncViews:
             return self._views
 
     timeline = _awaited(Views.timeline)
+    branches = _awaited(Views.branches)
     context = _awaited(Views.context)
     tool_policy = _awaited(Views.tool_policy)
     context_of = _awaited(Views.context_of)

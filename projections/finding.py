@@ -30,13 +30,14 @@ _SQLITE = """
         SELECT rowid AS doc, bm25({table}_beside, 1.0, 0.0) AS score FROM {table}_beside
         WHERE {table}_beside MATCH :words ORDER BY rowid DESC LIMIT :ranked)
     SELECT message.conversation_id, message.version, message.piece, message.role, -found.score
-    FROM found JOIN {table} AS message ON message.doc = found.doc
+    FROM found JOIN {table} AS message ON message.doc = found.doc AND message.inactive IS NULL
     ORDER BY found.score, found.doc DESC LIMIT :limit OFFSET :start
     """
 _POSTGRESQL = """
     WITH found AS MATERIALIZED (
         SELECT conversation_id, version, piece, role, said_at, tokens FROM {table}
-        WHERE tokens @@ CAST(:owned AS tsquery) ORDER BY said_at DESC, version DESC LIMIT :ranked)
+        WHERE tokens @@ CAST(:owned AS tsquery)
+            AND inactive IS NULL ORDER BY said_at DESC, version DESC LIMIT :ranked)
     SELECT conversation_id, version, piece, role,
         ts_rank_cd(tokens, CAST(:words AS tsquery), 1) AS score
     FROM found ORDER BY score DESC, said_at DESC, version DESC, conversation_id, piece

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary, ref
 from sqlalchemy import Connection, Engine, select
 
 from eventstore import EventStore
-from eventstore.events import Erasure, RecordedEvent
+from eventstore.events import BranchSwitch, Erasure, RecordedEvent
 from eventstore.forks import in_child
 from eventstore.log import get_logger
 from eventstore.sql.read import read_page
@@ -83,7 +83,7 @@ class Follower:
         for event in events:
             before = state
             state, changes = self._fold(state, event)
-            if isinstance(event.data, Erasure):
+            if isinstance(event.data, Erasure) or _goes_back(event):
                 updates.append(self._reset(event.version))
                 break
             if told := tuple(changes_of(event, before, changes)):
@@ -120,7 +120,7 @@ class Follower:
                 at = 0 if head is None else head.version
                 self._state = self._folded_to(connection, state, at, after)
                 return []
-            if after and _erased(connection, cid, after, head.version):
+            if after and _reset_between(connection, cid, after, head.version):
                 changes: tuple[TimelineChange, ...] = (
                     TimelineReset(items=tuple(_items(connection, live, cid, 0))),
                 )
@@ -142,13 +142,17 @@ class Follower:
         return state
 
     def _reset(self, version: int) -> TimelineUpdate:
-        """Tell the whole timeline anew, and begin anew, where something was erased."""
+        """Tell the whole timeline anew, and begin anew: something was erased, or has come back."""
         cid = self.conversation_id
         with self._store.reading(snapshot=True) as connection:
             copy = Generation(TIMELINE, IN_MEMORY, None)
             [fold] = fold_anew(connection, [copy], cid, before=version + 1)
         rows = fold.buffer.complete_rows(TABLE)
-        items = (TimelineItem.from_row({"conversation_id": cid, **row}) for row in rows)
+        items = (
+            TimelineItem.from_row({"conversation_id": cid, **row})
+            for row in rows
+            if not row["inactive"]
+        )
         told = sorted(items, key=lambda item: (item.version, item.part))
         self._state, self.version = fold.state, version
         return TimelineUpdate(version=version, changes=(TimelineReset(items=tuple(told)),))
@@ -161,14 +165,18 @@ def _items(
         return queries.timeline(connection, live, conversation_id, after=after, limit=None)
 
 
-def _erased(connection: Connection, conversation_id: UUID, after: int, until: int) -> bool:
-    """Whether something was erased between two versions, so that older items have changed too."""
+def _goes_back(event: RecordedEvent) -> bool:
+    return isinstance(event.data, BranchSwitch) and bool(event.data.restored)
+
+
+def _reset_between(connection: Connection, conversation_id: UUID, after: int, until: int) -> bool:
+    """Whether older items may have gone or come back between two versions."""
     events = metadata_for(connection.dialect.name).tables["events"]
     query = select(events.c.version).where(
         events.c.conversation_id == conversation_id,
         events.c.version > after,
         events.c.version <= until,
-        events.c.type == Erasure.type,
+        events.c.type.in_((Erasure.type, BranchSwitch.type)),
     )
     return connection.execute(query.limit(1)).first() is not None
 

@@ -21,11 +21,13 @@ from eventstore.leases import writer_of
 from eventstore.owners import Owner
 from projections.engine import tables
 from projections.engine.generations import Generation
+from projections.models.branches import BRANCHES, BranchRow
 from projections.models.open_items import OpenWork
 from projections.models.timeline_items import TimelineItem
 from projections.models.tool_calls import ToolCallRow
 
 __all__ = [
+    "branch_rows",
     "conversations_with_open_work",
     "open_work",
     "readable",
@@ -89,8 +91,8 @@ def timeline(
     table = generation.tables["timeline_items"]
     query = tables.shown(table, connection.dialect.name)
     query = query.where(table.c.conversation_id == conversation_id)
-    if after:
-        query = query.where(table.c.end_version > after)
+    # Whoever asks for news is told what has left the active branch, too.
+    query = query.where(table.c.end_version > after if after else table.c.inactive.is_not(True))
     query = query.order_by(table.c.version, table.c.part).limit(limit)
     items = [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
     if now and any(_goes_on(item) for item in items):
@@ -100,6 +102,16 @@ def timeline(
                 replace(item, status="interrupted") if _goes_on(item) else item for item in items
             ]
     return items
+
+
+def branch_rows(
+    connection: Connection, generation: Generation, conversation_id: UUID
+) -> list[BranchRow]:
+    """Return the alternatives of a conversation, also those within others."""
+    table = generation.tables[BRANCHES.name]
+    query = select(table).where(table.c.conversation_id == conversation_id)
+    found = connection.execute(query.order_by(table.c.version)).mappings()
+    return [BranchRow.from_row(row) for row in found]
 
 
 def _goes_on(item: TimelineItem) -> bool:

@@ -28,6 +28,7 @@ from projections.engine.generations import Generation
 from projections.finding import SearchHit
 from projections.follow import Follower, Waits, followed, pulse_of
 from projections.listing import ConversationEntry, ConversationPage
+from projections.models.branches import BranchPoint, points_of
 from projections.models.open_items import OpenWork
 from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS, RunState
@@ -63,10 +64,13 @@ class Views(ViewsAcross):
         What a session has left open whose process has ended is ``interrupted``, before anybody
         opens the conversation again; whether it has ended, its lease tells (`EventStore.writer`).
 
+        Only the active branch: `branches` tells where there are alternatives.
+
         Args:
             conversation_id: The conversation.
             after: Only items that began or changed after this version; ask again with the
-                highest ``end_version`` seen to get the news.
+                highest ``end_version`` seen to get the news. What has left the active branch
+                since is told, too: it is ``inactive``.
             limit: The most items to return.
             at: As it was at this version, by replay: costs what its events cost.
             owner: Whose it must be (``tenant_id``, ``user_id``), here as in all that is read.
@@ -81,6 +85,28 @@ class Views(ViewsAcross):
             queries.timeline, conversation_id=stream, after=after, limit=limit, now=at is None
         )
         return self._read(TIMELINE, stream, read, at)
+
+    def branches(
+        self, conversation_id: StreamId, *, at: int | None = None, **owner: Unpack[Owned]
+    ) -> list[BranchPoint]:
+        """Return where a conversation's active branch has alternatives, in reading order.
+
+        There are some after `Conversation.edit`, `regenerate` and `rewind`. What a screen shows as
+        "2/3" stands at the items of the active alternative's turn.
+
+        Args:
+            conversation_id: The conversation.
+            at: As it was at this version, by replay: costs what its events cost.
+            owner: Whose it must be (``tenant_id``, ``user_id``).
+
+        Raises:
+            ConversationNotFound: There is none of this id or key.
+            OwnerMismatch: It belongs to another tenant or user.
+            ValueError: The conversation has not come to the version ``at``.
+        """
+        stream = self.store.stream(conversation_id, **owner)
+        read = partial(queries.branch_rows, conversation_id=stream)
+        return points_of(self._read(TIMELINE, stream, read, at))
 
     def follow(
         self,

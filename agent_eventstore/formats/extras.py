@@ -193,7 +193,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-_GONE = ("withdrawn", "superseded")
+_GONE = ("withdrawn", "inactive", "superseded")
 
 
 def facts_of(store: EventStore, conversation_id: UUID) -> Iterator[tuple[RecordedEvent, EventData]]:

@@ -9,12 +9,13 @@ from agent_eventstore.machines.answers import Answers, RequestedCall
 from agent_eventstore.machines.call_facts import AnswerText, CallFacts
 from agent_eventstore.machines.calls import CLOSED, CallScript
 from agent_eventstore.machines.tools import Executable, ToolScript
-from agent_eventstore.machines.turns import TurnScript, add_usage
+from agent_eventstore.machines.turns import Branching, TurnScript, add_usage
 
 __all__ = [
     "CLOSED",
     "AnswerText",
     "Answers",
+    "Branching",
     "CallFacts",
     "CallScript",
     "Executable",

@@ -18,6 +18,7 @@ from agent_eventstore.stops import left, told
 from eventstore import NewEvent, new_id
 from eventstore.errors import InvalidEvent
 from eventstore.events import (
+    BranchSwitch,
     Invocation,
     Meta,
     Payload,
@@ -31,12 +32,25 @@ from eventstore.events import (
 )
 from projections.context.state import AskedMode
 
-__all__ = ["TurnScript", "add_usage"]
+__all__ = ["Branching", "TurnScript", "add_usage"]
 
 _UNSEEN = (
     "The turn ended before a result of this tool call was seen. It may or may not have taken "
     "effect: check before you repeat it."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Branching:
+    """What a turn begins with that takes the place of another.
+
+    Attributes:
+        switch: What leaves the active branch; None if nothing does.
+        text: What was said, where the turn answers a message that stays.
+    """
+
+    switch: BranchSwitch | None
+    text: str = ""
 
 
 @dataclass(slots=True)
@@ -58,17 +72,24 @@ class TurnScript:
     _sent: dict[str, CallScript] = field(default_factory=dict)
     _begun: list[NewEvent] | None = None
 
-    def begin(self, message: UserMessage) -> list[NewEvent]:
+    def begin(
+        self, message: UserMessage | None, branching: Branching | None = None
+    ) -> list[NewEvent]:
         """Return the events of the turn's start and of the input; the same ones every time."""
         if self._begun is None:
-            text = "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+            parts = () if message is None else message.parts
+            text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
+            if message is None and branching is not None:
+                text = branching.text
             said = {"actor": self.actor, "causation_id": self.message_id}
             meta = self.meta.model_copy(update={k: v for k, v in said.items() if v is not None})
             first, second = self.ids or (new_id(), new_id())
-            self._begun = [
-                NewEvent(TurnStart(input=text), first, meta),
-                NewEvent(message, second, meta),
-            ]
+            self._begun = [NewEvent(TurnStart(input=text), first, meta)]
+            if message is not None:
+                self._begun.append(NewEvent(message, second, meta))
+            if branching is not None and branching.switch is not None:
+                outside = self.meta.model_copy(update={"turn": None})
+                self._begun.insert(0, NewEvent(branching.switch, new_id(), outside))
         return self._begun
 
     def next_step(self) -> Meta:

@@ -6,6 +6,7 @@ all types stands in `eventstore.events.registry`.
 
 from eventstore.events.base import JsonObject, Payload
 from eventstore.events.content import (
+    BranchSwitch,
     Notebook,
     Retraction,
     Summary,
@@ -68,6 +69,7 @@ __all__ = [
     "AssistantChunk",
     "AssistantMessage",
     "BlobRef",
+    "BranchSwitch",
     "ContentPart",
     "ConversationEnd",
     "ConversationFork",

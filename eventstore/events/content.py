@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from eventstore.events.base import JsonObject, Payload
-from eventstore.events.bounds import Handle, Name, Size
+from eventstore.events.bounds import Count, Handle, Name, Ordinal, Size
 from eventstore.events.values import (
     BlobRef,
     ContentPart,
@@ -22,6 +22,7 @@ from eventstore.events.values import (
 )
 
 __all__ = [
+    "BranchSwitch",
     "Notebook",
     "Retraction",
     "Summary",
@@ -188,3 +189,30 @@ class Retraction(Payload):
 
     versions: tuple[VersionRange, ...]
     reason: str | None = None
+
+
+class BranchSwitch(Payload):
+    """Another branch of the conversation becomes the active one; each keeps all that was said.
+
+    Attributes:
+        reason: What was asked for: a message in other words, its answer again, the state before a
+            message, or an alternative that was left before.
+        kind: What there are alternatives of: a message with all that followed, or its answer.
+        after: The version that the alternatives follow; 0 where there is none.
+        left: The version by which the alternative that is left is named, its first.
+        turn: The number of that one's turn.
+        withdrawn: The events that leave the active branch.
+        taken: The version of the alternative that is gone back to; None if a new one begins.
+        restored: The events that come back with it.
+    """
+
+    type: ClassVar[str] = "branch_switch"
+
+    reason: Literal["edit", "regenerate", "rewind", "switch"]
+    kind: Literal["message", "answer"]
+    after: Count = 0
+    left: Ordinal | None = None
+    turn: Ordinal | None = None
+    withdrawn: tuple[VersionRange, ...] = ()
+    taken: Ordinal | None = None
+    restored: tuple[VersionRange, ...] = ()

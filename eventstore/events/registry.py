@@ -14,6 +14,7 @@ from typing import Any
 
 from eventstore.events.base import JsonObject, Payload
 from eventstore.events.content import (
+    BranchSwitch,
     Notebook,
     Retraction,
     Summary,
@@ -73,6 +74,7 @@ EVENT_TYPES: tuple[type[Payload], ...] = (
     SystemInstruction,
     Notebook,
     Retraction,
+    BranchSwitch,
     Erasure,
 )
 

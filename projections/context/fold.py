@@ -18,6 +18,9 @@ contradict each other:
   See `projections.context.covering`.
 - A system instruction that is out of the context is not an instruction, but what was said at its
   place: it replaces none, and a request that asks for what was kept out has it there.
+- What is on a branch that is not the active one is hidden as ``inactive``, and shows again when it
+  is gone back to; so do its system part and notebook. A summary that was made there does not: what
+  it stood for shows instead. A result of a call stays with the call, whichever branch it came on.
 - A retraction is final: retracting a retraction changes nothing. Retracting only a tool's result
   leaves the call with a placeholder, and the call may be answered again.
 """
@@ -31,6 +34,7 @@ from typing import Any
 from eventstore.blobs import alias_of
 from eventstore.events import (
     AssistantMessage,
+    BranchSwitch,
     ConversationStart,
     Erasure,
     LlmError,
@@ -53,7 +57,7 @@ from projections.context.formats import chat
 from projections.context.plan_cache import touch
 from projections.context.prompts import place_of
 from projections.context.rows import CONTEXT_MESSAGES, Kind
-from projections.engine.folding import not_yet_within
+from projections.engine.folding import not_yet_within, within
 from projections.engine.projection import Change, Patch, Put, State
 from projections.engine.quoting import PLACE
 
@@ -74,7 +78,7 @@ class ContextProjection:
     """
 
     name = "context"
-    version = 9
+    version = 10
     tables = (CONTEXT_MESSAGES, active.CONTEXT_ACTIVE)
 
     def initial(self) -> State:
@@ -299,6 +303,26 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
     return changes
 
 
+def _switch(state: State, event: RecordedEvent, data: BranchSwitch) -> list[Change]:
+    gone = memory.known(data.withdrawn, event.version - 1)
+    back = memory.known(data.restored, event.version - 1)
+    changes: list[Change] = []
+    for first, last in gone:
+        changes += _patches(("summary_version",), first, last, {"hidden": "withdrawn"})
+        changes.append(_where(first, last, None, "inactive"))
+    for version, place in covering.placed(state, gone):
+        changes.append(Put(_TABLE, (place, -version), {"hidden": None}))
+    changes += covering.reveal(state, gone, gone)
+    changes += [_where(first, last, "inactive", None) for first, last in back]
+    for name in ("system", "notebook"):
+        before, after = memory.switch_texts(state, name, gone, back)
+        if before != after:
+            away = [version for version in before if not within(gone, version)]
+            changes += [_hide(version, "superseded") for version in away if version not in after]
+            changes += [_hide(version, None) for version in after]
+    return changes
+
+
 def _row(
     event: RecordedEvent,
     kind: Kind,
@@ -352,6 +376,11 @@ def _hide(version: int, reason: str | None) -> Put:
     return Put(_TABLE, (version, 0), {"hidden": reason})
 
 
+def _where(first: int, last: int, was: str | None, hidden: str | None) -> Patch:
+    """Return the change of the rows in a range that were hidden for a reason, or for none."""
+    return Patch(_TABLE, "version", first, last, {"hidden": hidden}, only=("hidden", was))
+
+
 def _patches(columns: Sequence[str], first: int, last: int, values: dict[str, Any]) -> list[Change]:
     return [Patch(_TABLE, column, first, last, values) for column in columns]
 
@@ -363,6 +392,7 @@ _FOLDS: dict[type[Any], Callable[[State, RecordedEvent, Any], list[Change]]] = {
     LlmError: _error,
     LlmRequest: _request,
     Notebook: _notebook,
+    BranchSwitch: _switch,
     Retraction: _retraction,
     Summary: _summary,
     SystemInstruction: _instruction,

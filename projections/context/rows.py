@@ -102,7 +102,7 @@ class ContextRow(_Noting):
             the fraction ``tokens_margin``, which is 0.0 when ``tokens_exact``.
         kind: What it was made of; ``aside`` is a system message that is not an instruction.
         sealed: A placeholder stands for a result that is missing or unknown.
-        hidden: None, or why no request may show it: withdrawn, excluded, superseded.
+        hidden: None, or why no request may show it: withdrawn, inactive, excluded, superseded.
         summarised_by: Version of the summary that stands for it, or of the first of those that
             replaced each other there; a request that must hold the row (system part, first and
             latest user message) shows it all the same.

@@ -21,7 +21,7 @@ from uuid import UUID
 from sqlalchemy import Connection, bindparam, select, text
 
 from eventstore.erasure import erasure_count, erasure_lock
-from eventstore.events import Erasure, Retraction, Summary
+from eventstore.events import BranchSwitch, Erasure, Retraction, Summary
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.types import Id
 from projections.context.search_tables import (
@@ -44,7 +44,7 @@ _PAGE = 500
 _LARGEST_PIECE = 500_000  # characters of texts that are indexed in one transaction
 _ATTEMPTS = 3  # in which others may come between looking and writing
 _LARGEST = 500_000  # bytes of the distinct words of one row; PostgreSQL refuses 1 MB
-_REACHING = (Retraction.type, Summary.type, Erasure.type)
+_REACHING = (Retraction.type, BranchSwitch.type, Summary.type, Erasure.type)
 
 _HEAD = text("SELECT source, version FROM search_heads WHERE conversation_id = :cid").bindparams(
     bindparam("cid", type_=Id)

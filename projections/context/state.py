@@ -12,7 +12,8 @@ What the fold of the context remembers between events: small JSON values, and th
 those of the latest assistant message, so that a call whose result is withdrawn can be answered
 again. ``failed`` and ``retries`` hold model calls that may still be made up for, ``answered`` the
 last that was answered. ``system`` and ``notebook`` hold the versions of the latest texts, newest
-last, in lists of those that stand together; ``withdrawn`` the ranges that were retracted. Of
+last, in lists of those that stand together; ``aside`` holds those of branches that are not the
+active one; ``withdrawn`` the ranges that were retracted. Of
 summaries see `projections.context.covering`. The functions are given a copy of the state, of which
 they replace entries: what these hold is never altered. Each collection has a ceiling, beyond which
 the oldest entry is forgotten: its placeholder then stays.
@@ -52,6 +53,7 @@ __all__ = [
     "push",
     "read_active",
     "remember",
+    "switch_texts",
     "update_call",
     "withdraw_results",
     "withdraw_texts",
@@ -133,6 +135,7 @@ Range = tuple[int, int]
 MOST_CALLS = 256
 MOST_ENTRIES = 64
 MOST_TEXTS = 8
+MOST_ASIDE = 32
 LONGEST_NAME = 64
 
 
@@ -147,6 +150,7 @@ def initial() -> State:
         "answered": None,
         "system": [],
         "notebook": [],
+        "aside": {},
         "withdrawn": [],
     }
 
@@ -213,8 +217,36 @@ def push(state: State, name: str, version: int, *, continues: bool = False) -> l
 
 def withdraw_texts(state: State, name: str, ranges: Sequence[Range]) -> None:
     """Forget the texts of ``system`` or ``notebook`` that stand within the ranges."""
-    left = ([kept for kept in texts if not _covers(ranges, kept)] for texts in state[name])
-    state[name] = [texts for texts in left if texts]
+    state[name], _ = _divided(state[name], ranges)
+    if name in state["aside"]:
+        aside, _ = _divided(state["aside"][name], ranges)
+        state["aside"] = {**state["aside"], name: aside}
+
+
+def switch_texts(
+    state: State, name: str, gone: Sequence[Range], back: Sequence[Range]
+) -> tuple[list[int], list[int]]:
+    """Put the texts of ``system`` or ``notebook`` aside that are gone, and take others back.
+
+    Returns the versions of the latest ones before and after.
+    """
+    texts, aside = state[name], state["aside"].get(name, [])
+    before = list(texts[-1]) if texts else []
+    left, put_aside = _divided(texts, gone)
+    kept_aside, taken = _divided(aside, back)
+    state[name] = sorted([*left, *taken])[-MOST_TEXTS:]
+    if aside or put_aside:
+        state["aside"] = {**state["aside"], name: [*kept_aside, *put_aside][-MOST_ASIDE:]}
+    return before, list(state[name][-1]) if state[name] else []
+
+
+def _divided(
+    texts: Sequence[Sequence[int]], ranges: Sequence[Range]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the texts outside of the ranges, and those within."""
+    outside = ([kept for kept in each if not _covers(ranges, kept)] for each in texts)
+    inside = ([kept for kept in each if _covers(ranges, kept)] for each in texts)
+    return [each for each in outside if each], [each for each in inside if each]
 
 
 def withdraw_results(state: State, ranges: Sequence[Range]) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Self, get_args, get_type_hints
 from uuid import UUID
 
 from eventstore.events import (
+    BranchSwitch,
     ContentPart,
     ConversationStart,
     FilePart,
@@ -30,6 +31,7 @@ from eventstore.events import (
     Sections,
     TextPart,
     ToolResult,
+    VersionRange,
 )
 from projections.engine.projection import Change, Column, ColumnType, Patch, Put, State
 
@@ -41,9 +43,11 @@ __all__ = [
     "Draft",
     "Handler",
     "Row",
+    "before",
     "columns_of",
     "day_of",
     "elapsed_ms",
+    "joined",
     "mode_marks",
     "moment_text",
     "not_yet_within",
@@ -52,9 +56,11 @@ __all__ = [
     "retracted",
     "run",
     "sections_text",
+    "switch",
     "text_of",
     "where",
     "withdraw",
+    "within",
 ]
 
 OPEN_LIMIT = 256  # entries; open calls, turns, runs ... of one kind that a state remembers
@@ -259,10 +265,31 @@ def result_text(result: ToolResult) -> str | None:
 
 def retracted(retraction: Retraction, event: RecordedEvent) -> Iterator[tuple[int, int]]:
     """Yield the ranges of versions that a retraction withdraws, as far as they lie before it."""
-    for item in retraction.versions:
+    return before(retraction.versions, event)
+
+
+def before(versions: Iterable[VersionRange], event: RecordedEvent) -> Iterator[tuple[int, int]]:
+    """Yield ranges of versions, as far as they lie before an event."""
+    for item in versions:
         last = min(item.last, event.version - 1)
         if item.first <= last:
             yield item.first, last
+
+
+def within(ranges: Iterable[tuple[int, int]], version: int) -> bool:
+    """Whether a version is in one of the ranges."""
+    return any(first <= version <= last for first, last in ranges)
+
+
+def switch(draft: Draft, switched: BranchSwitch, table: str, column: str, **values: Any) -> None:
+    """Patch the rows of a table whose version has left the active branch, or comes back to it.
+
+    Their column ``inactive`` tells of it.
+    """
+    for ranges, inactive in ((switched.withdrawn, True), (switched.restored, None)):
+        for first, last in before(ranges, draft.event):
+            told = {"inactive": inactive, **values}
+            draft.changes.append(Patch(table, column, first, last, told))
 
 
 def withdraw(
@@ -284,7 +311,7 @@ def not_yet_within(
     remembered: what was forgotten is new once more.
     """
     new: list[tuple[int, int]] = []
-    for first, last in _joined(map(list, ranges)):
+    for first, last in joined(ranges):
         place = first
         for low, high in known:
             if high >= place and low <= last:
@@ -293,14 +320,16 @@ def not_yet_within(
                 place = high + 1
         if place <= last:
             new.append((place, last))
-    return new, _joined([*map(list, known), *map(list, new)])[-WITHDRAWN_LIMIT:]
+    before = ((low, high) for low, high in known)
+    return new, [list(each) for each in joined([*before, *new])][-WITHDRAWN_LIMIT:]
 
 
-def _joined(ranges: Iterable[list[int]]) -> list[list[int]]:
-    found: list[list[int]] = []
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges of versions that are apart from each other, in order."""
+    found: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
-            found[-1] = [found[-1][0], max(found[-1][1], last)]
+            found[-1] = (found[-1][0], max(found[-1][1], last))
         else:
-            found.append([first, last])
+            found.append((first, last))
     return found

@@ -75,6 +75,9 @@ class PatchedRows:
     def patch(self, patch: Patch) -> list[Key]:
         """Set columns of the rows that match; return their keys."""
         keys = list(self._matching(patch))
+        if patch.only is not None:
+            column, value = patch.only
+            keys = [key for key in keys if self.rows[key].get(column) == value]
         for key in keys:
             self.put(key, patch.values)
         return keys
@@ -189,7 +192,7 @@ class RowBuffer:
                 if isinstance(step, Patch):
                     within = (step.column, step.first, step.last)
                     made = (backend, tables[step.table], conversation_id, within, step.values)
-                    bound.append(row_statements.patch(*made))
+                    bound.append(row_statements.patch(*made, only=step.only))
                 else:
                     bound += self._upserts(backend, tables, conversation_id, step)
         self._earlier = []
@@ -214,9 +217,9 @@ class RowBuffer:
         """
         known: dict[str, PatchedRows] = {}
         for name, declared in self._declared.items():
-            columns = {
-                each.column for each in steps if isinstance(each, Patch) and each.table == name
-            }
+            patches = [each for each in steps if isinstance(each, Patch) and each.table == name]
+            columns = {each.column for each in patches}
+            columns.update(each.only[0] for each in patches if each.only is not None)
             known[name] = PatchedRows(declared)
             if columns:
                 wanted = (*declared.key, *sorted(columns.difference(declared.key)))

@@ -166,7 +166,8 @@ class Patch:
     """Set columns of the rows that exist and match; none is inserted.
 
     A row matches when ``column`` lies between ``first`` and ``last``, both included, in this
-    conversation; ``column`` is one of integers (usually a version).
+    conversation; ``column`` is one of integers (usually a version). With ``only``, a column of
+    texts and a value, it must have that value there, too.
     """
 
     table: str
@@ -174,6 +175,7 @@ class Patch:
     first: int
     last: int
     values: dict[str, Any]
+    only: tuple[str, str | None] | None = None
 
 
 Change = Put | Patch

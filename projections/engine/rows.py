@@ -156,7 +156,13 @@ def upsert(backend: Backend, table: Table, columns: tuple[str, ...], rows: Seque
 
 
 def patch(
-    backend: Backend, table: Table, owner: Any, within: tuple[str, int, int], values: Row
+    backend: Backend,
+    table: Table,
+    owner: Any,
+    within: tuple[str, int, int],
+    values: Row,
+    *,
+    only: tuple[str, str | None] | None = None,
 ) -> Bound:
     """Return the statement that sets columns of a conversation's rows.
 
@@ -166,10 +172,13 @@ def patch(
         owner: The conversation's id.
         within: The column that decides which rows, and its lowest and highest value.
         values: What to set, by column.
+        only: A column of texts, and the value that it must have.
     """
     column, first, last = within
-    made = _patch(table, column, tuple(sorted(values)), backend)
-    return Bound(made.sql, [[*made.bind({**values, _OWNER: owner}), first, last]])
+    checked = None if only is None else (only[0], only[1] is None)
+    made = _patch(table, column, tuple(sorted(values)), backend, checked)
+    bound = [*made.bind({**values, _OWNER: owner}), first, last]
+    return Bound(made.sql, [[*bound, only[1]] if only is not None and only[1] else bound])
 
 
 def columns_of(
@@ -245,11 +254,20 @@ def _upsert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepar
 
 
 @lru_cache(maxsize=_MADE)
-def _patch(table: Table, within: str, columns: tuple[str, ...], backend: Backend) -> _Prepared:
+def _patch(
+    table: Table,
+    within: str,
+    columns: tuple[str, ...],
+    backend: Backend,
+    checked: tuple[str, bool] | None,
+) -> _Prepared:
     mark = backend.mark
     [column] = _quoted(table, (within,))
     changed = ", ".join(f"{name} = {mark}" for name in _quoted(table, columns))
     chosen = f"{_OWNER} = {mark} AND {column} BETWEEN {mark} AND {mark}"
+    if checked is not None:
+        [name] = _quoted(table, checked[:1])
+        chosen += f" AND {name} IS NULL" if checked[1] else f" AND {name} = {mark}"
     return _Prepared(
         f'UPDATE "{table.name}" SET {changed} WHERE {chosen}',  # noqa: S608 - names of columns
         _converted(table, (*columns, _OWNER), backend),

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from eventstore.events import (
     AssistantMessage,
+    BranchSwitch,
     ConversationEnd,
     ConversationFork,
     ConversationStart,
@@ -43,6 +44,7 @@ ConversationStatus = Literal["open", "archived", "destroyed"]
 
 TITLE_CHARS = 80
 _TITLED = -1  # by a title of its own; else the version of the message that gave it, or 0
+_ASIDE = 32  # messages of branches that are not active, which a state remembers
 _RECENT = 8  # messages that a state remembers, of which a retraction may withdraw the last ones
 
 _TABLE = "directory"
@@ -68,6 +70,7 @@ _LOOKED_INTO = frozenset(
         AssistantMessage,
         LlmError,
         ToolResult,
+        BranchSwitch,
         Retraction,
         ConversationUpdate,
         ConversationEnd,
@@ -120,7 +123,7 @@ class DirectoryProjection:
     """Folds a conversation's events into its row of ``directory``."""
 
     name: str = "directory"
-    version: int = 3
+    version: int = 4
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -133,6 +136,7 @@ class DirectoryProjection:
     def initial(self) -> State:
         """Return the counts and marks of an empty conversation."""
         marks: State = {"titled": 0, "mode": None, "switched": False, "active": None, "recent": []}
+        marks |= {"aside": [], "titles": []}
         return {**dict.fromkeys(_COUNTS, 0), **marks}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
@@ -189,8 +193,11 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
             if not after["titled"] and text.strip():
                 values["title"] = folding.one_line(text, TITLE_CHARS)
                 after["titled"] = event.version
+                after["titles"] = [*after["titles"], [event.version, values["title"]]][-_RECENT:]
         case Retraction() as retraction:
             _withdraw(after, values, list(folding.retracted(retraction, event)))
+        case BranchSwitch() as switched:
+            _switch(after, values, event, switched)
         case ConversationStart() as start:
             values |= {
                 "status": "open",
@@ -235,6 +242,25 @@ def _withdraw(after: State, values: dict[str, Any], gone: Sequence[tuple[int, in
     _show_last(after, values)
     if not stays(after["titled"]):
         after["titled"] = 0  # The message that comes in its place gives the title.
+
+
+def _switch(
+    after: State, values: dict[str, Any], event: RecordedEvent, switched: BranchSwitch
+) -> None:
+    """Show what the active branch says last, and its title."""
+    said = after["recent"]
+    gone = list(folding.before(switched.withdrawn, event))
+    back = list(folding.before(switched.restored, event))
+    returned = [each for each in after["aside"] if folding.within(back, each[0])]
+    _withdraw(after, values, gone)
+    aside = [each for each in after["aside"] if each not in returned]
+    aside += [each for each in said if each not in after["recent"]]
+    after["aside"] = aside[-_ASIDE:]
+    after["recent"] = sorted([*after["recent"], *returned])[-_RECENT:]
+    _show_last(after, values)
+    titles = [each for each in after["titles"] if folding.within(back, each[0])]
+    if titles and after["titled"] == 0:
+        after["titled"], values["title"] = titles[0]
 
 
 def _show_last(after: State, values: dict[str, Any]) -> None:

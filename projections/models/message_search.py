@@ -16,6 +16,7 @@ from typing import Any
 
 from eventstore.events import (
     AssistantMessage,
+    BranchSwitch,
     ConversationStart,
     LlmError,
     ReasoningPart,
@@ -47,6 +48,7 @@ class SearchRow(Row):
         role: ``user``, ``assistant`` or, of a conversation's title, ``title``.
         said_at: When it was said.
         words: Its words as the index has them; NULL once the message was withdrawn.
+        inactive: Whether it stands on a branch that is not the active one: then it is not found.
     """
 
     version: int
@@ -54,6 +56,7 @@ class SearchRow(Row):
     role: str | None = None
     said_at: datetime | None = None
     words: str | None = None
+    inactive: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ class SearchProjection:
     """Folds a conversation's events into ``message_words``."""
 
     name: str = "search"
-    version: int = 1
+    version: int = 2
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -180,12 +183,17 @@ def _retract(draft: Draft, retraction: Retraction) -> None:
     folding.withdraw(draft, retraction, _TABLE, "version", {"words": None})
 
 
+def _switch(draft: Draft, switched: BranchSwitch) -> None:
+    folding.switch(draft, switched, _TABLE, "version")
+
+
 _HANDLERS: dict[type, folding.Handler] = {
     UserMessage: _say,
     AssistantMessage: _say,
     LlmError: _say,
     ConversationStart: _say,
     Retraction: _retract,
+    BranchSwitch: _switch,
 }
 
 SEARCH = SearchProjection()

@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Any
 
 from eventstore.events import (
+    BranchSwitch,
     ConversationEnd,
     ConversationFork,
     ConversationStart,
@@ -44,7 +45,8 @@ from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, Draft
 from projections.engine.projection import Change, ReadTable, State
 from projections.engine.quoting import PLACE
-from projections.models import timeline_items
+from projections.models import branches, timeline_items
+from projections.models.branches import BRANCHES
 from projections.models.timeline_items import (
     TABLE,
     QuotedTexts,
@@ -66,7 +68,7 @@ class TimelineProjection:
     """Folds a conversation's events into ``timeline_items``."""
 
     name: str = "timeline"
-    version: int = 6
+    version: int = 7
     tables: Sequence[ReadTable] = (
         ReadTable(
             TABLE,
@@ -76,11 +78,13 @@ class TimelineProjection:
             indexes=(("end_version",), ("message_version",)),
             storage=QuotedTexts(),
         ),
+        BRANCHES,
     )
 
     def initial(self) -> State:
         """Return the state of an empty conversation: nothing open, nothing ended."""
-        return {"llm": {}, "ended": {}, "calls": {}, "answered": {}, "spans": {}, "withdrawn": []}
+        memories: State = {"llm": {}, "ended": {}, "calls": {}, "answered": {}, "spans": {}}
+        return {**memories, "withdrawn": [], "fork": None}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the table."""
@@ -132,6 +136,7 @@ def _session_end(draft: Draft, end: SessionEnd) -> None:
 
 def _turn_start(draft: Draft, start: TurnStart) -> None:
     open_span(draft, "turn", draft.event.meta.turn, collapsed=True)
+    branches.begin(draft)
 
 
 def _turn_end(draft: Draft, end: TurnEnd) -> None:
@@ -220,6 +225,12 @@ def _retraction(draft: Draft, retraction: Retraction) -> None:
     point(draft, "retraction", text=retraction.reason, collapsed=True)
 
 
+def _switch(draft: Draft, switched: BranchSwitch) -> None:
+    folding.switch(draft, switched, TABLE, "message_version", end_version=draft.event.version)
+    branches.change(draft, switched)
+    point(draft, "branch", title=switched.reason, collapsed=True)
+
+
 def _forget(draft: Draft, first: int, last: int) -> None:
     """Keep what comes later from bringing a withdrawn item back."""
     for own_id, call in draft.state["calls"].items():
@@ -258,6 +269,7 @@ _HANDLERS: dict[type, folding.Handler] = timeline_items.HANDLERS | {
     Notebook: _notebook,
     Erasure: _erasure,
     Retraction: _retraction,
+    BranchSwitch: _switch,
     UnknownEvent: _unknown,
     NoneType: _erased,
 }

@@ -14,7 +14,7 @@ from uuid import UUID
 from eventstore.events import RecordedEvent
 from projections.engine.folding import one_line
 from projections.engine.projection import Change, Patch, Put, State
-from projections.models.timeline_items import TimelineItem
+from projections.models.timeline_items import TABLE, TimelineItem
 
 __all__ = [
     "ItemAdded",
@@ -71,14 +71,23 @@ class ItemsWithdrawn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ItemsLeft:
+    """Items are no longer on the active branch: remove those whose ``message_version`` is there."""
+
+    first: int
+    last: int
+    kind: Literal["left"] = "left"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineReset:
-    """The whole timeline anew, in place of all that was there: something was erased."""
+    """The whole timeline anew, in place of what was there: after an erasure or another branch."""
 
     items: tuple[TimelineItem, ...]
     kind: Literal["reset"] = "reset"
 
 
-TimelineChange = ItemAdded | TextAppended | ItemChanged | ItemsWithdrawn | TimelineReset
+TimelineChange = ItemAdded | TextAppended | ItemChanged | ItemsWithdrawn | ItemsLeft | TimelineReset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +129,11 @@ def _apply(held: dict[Key, TimelineItem], change: TimelineChange, version: int) 
                 named = item.message_version
                 if named is not None and change.first <= named <= change.last:
                     held[key] = replace(item, status="withdrawn", end_version=version)
+        case ItemsLeft():
+            for key, item in list(held.items()):
+                named = item.message_version
+                if named is not None and change.first <= named <= change.last:
+                    del held[key]
         case TimelineReset():
             held.clear()
             held.update(((item.version, item.part), item) for item in change.items)
@@ -148,8 +162,11 @@ def changes_of(
     texts = texts_of(before)
     added: set[Key] = set()
     for change in changes:
+        if change.table != TABLE:
+            continue
         if isinstance(change, Patch):
-            yield ItemsWithdrawn(first=change.first, last=change.last)
+            told = ItemsLeft if "inactive" in change.values else ItemsWithdrawn
+            yield told(first=change.first, last=change.last)
             continue
         key = change.key[0], change.key[1]
         if key[0] == event.version and key not in added:

@@ -99,7 +99,7 @@ class TimelineItem(Row):
         version: Version of the event that began the item.
         part: Place among the items that the event began, from 0.
         kind: conversation, session, turn, user, assistant, reasoning, tool, error, system,
-            summary, note, mode, run, step, task, retraction, erasure, erased or unknown.
+            summary, note, mode, run, step, task, retraction, branch, erasure, erased or unknown.
         status: complete, streaming, failed, cancelled, interrupted, withdrawn; of a tool call
             pending, running or the result's; running, then its own status, of what has an end.
         preview: The start of ``text``, on one line.
@@ -113,6 +113,7 @@ class TimelineItem(Row):
         extra: What the product keeps with the event that began the item.
         message_version: The version that a retraction has to name to withdraw the item.
         end_version: Version of the latest event that changed the item, to ask for news.
+        inactive: Whether it stands on a branch that is not the active one.
     """
 
     version: int
@@ -144,6 +145,7 @@ class TimelineItem(Row):
     extra: Any = None
     message_version: int | None = None
     end_version: int | None = None
+    inactive: bool | None = None
 
 
 def begin(draft: Draft, at: list[int], kind: str, status: str, values: Mapping[str, Any]) -> None:

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from eventstore.events import AssistantMessage, RecordedEvent, Retraction, ToolCall, ToolResult
+from eventstore.events import (
+    AssistantMessage,
+    BranchSwitch,
+    RecordedEvent,
+    Retraction,
+    ToolCall,
+    ToolResult,
+)
 from eventstore.events.values import ToolCallRequest
 from eventstore.ids import call_id
 from projections.engine import folding
@@ -42,6 +49,7 @@ class ToolCallRow(Row):
         requested_version: Version of the first event that told of the call.
         day: Day of the request in UTC, ``YYYY-MM-DD``.
         withdrawn: Whether the request was retracted from the context.
+        inactive: Whether it stands on a branch that is not the active one.
     """
 
     call_id: str
@@ -77,6 +85,7 @@ class ToolCallRow(Row):
     result_version: int | None = None
     day: str | None = None
     withdrawn: bool | None = None
+    inactive: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +93,7 @@ class ToolCallsProjection:
     """Folds a conversation's events into ``tool_calls``."""
 
     name: str = "tool_calls"
-    version: int = 2
+    version: int = 3
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -196,11 +205,16 @@ def _retraction(draft: Draft, retraction: Retraction) -> None:
     folding.withdraw(draft, retraction, _TABLE, "requested_version", {"withdrawn": True})
 
 
+def _switch(draft: Draft, switched: BranchSwitch) -> None:
+    folding.switch(draft, switched, _TABLE, "requested_version")
+
+
 _HANDLERS: dict[type, folding.Handler] = {
     AssistantMessage: _requests,
     ToolCall: _execution,
     ToolResult: _result,
     Retraction: _retraction,
+    BranchSwitch: _switch,
 }
 
 TOOL_CALLS = ToolCallsProjection()

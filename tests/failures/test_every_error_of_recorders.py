@@ -14,7 +14,7 @@ from eventstore import events as e
 from projections import Views
 from tests.failures.injected import Faults
 from tests.failures.struck import public, strike
-from tests.integration.recording import Access, Recorder, ask_for_tool, data_of, recorder
+from tests.integration.recording import Access, Recorder, ask_for_tool, data_of, events_of, recorder
 
 _LONG = "found " * 10_000
 
@@ -28,6 +28,7 @@ class World:
     conversation: Any = None
     views: Views = field(init=False)
     alias: str = ""
+    alternative: int = 0
 
     def __post_init__(self) -> None:
         self.views = Views(self.recorder.store)
@@ -38,12 +39,15 @@ class World:
         return self.recorder.store
 
     def begin(self) -> None:
-        """Have a conversation with a run, and an output that can be asked for."""
+        """Have a conversation with a run, an output to be asked for, and an alternative."""
         self.conversation = self.recorder.start(mode="chat")
         self.conversation.start_run("digest", run_id="1")
         turn(self)
         [result] = data_of(self.store, self.conversation, "tool_result")
         self.alias = result.alias
+        regenerate(self)
+        [place] = self.views.branches(self.conversation.id)
+        self.alternative = place.alternatives[0].version
 
     def reopen(self) -> None:
         """Have a conversation open whose session has not ended, with a call that has not."""
@@ -63,17 +67,34 @@ def turn(world: World) -> None:
             tool.result(_LONG)
 
 
+def edit(world: World) -> None:
+    """Say the last message in other words."""
+    said = events_of(world.store, world.conversation, "user_message")[-1]
+    with world.conversation.edit(said.version, "anew"):
+        pass
+
+
+def regenerate(world: World) -> None:
+    """Answer the last message again."""
+    with world.conversation.regenerate():
+        pass
+
+
 CALLS: dict[str, Callable[[World], object]] = {
     "append": lambda world: world.conversation.append(e.Notebook(text="noted")),
     "archive": lambda world: world.conversation.archive(),
     "close": lambda world: world.conversation.close(),
+    "edit": edit,
     "fork": lambda world: world.recorder.fork(world.conversation.id),
     "open": lambda world: world.recorder.open(world.conversation.id, if_busy="take_over"),
+    "regenerate": regenerate,
     "rename": lambda world: world.conversation.rename("Another title"),
     "resolve": lambda world: world.conversation.resolve(world.alias),
     "resume_run": lambda world: world.conversation.resume_run("1"),
+    "rewind": lambda world: world.conversation.rewind(world.conversation.version),
     "start": lambda world: world.recorder.start(mode="chat"),
     "start_run": lambda world: world.conversation.start_run("digest"),
+    "switch_branch": lambda world: world.conversation.switch_branch(world.alternative),
     "switch_mode": lambda world: world.conversation.switch_mode("agent"),
     "turn": turn,
     "unarchive": lambda world: world.conversation.unarchive(),

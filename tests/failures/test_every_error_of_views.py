@@ -44,6 +44,7 @@ class World:
 
 
 CALLS: dict[str, Callable[[World], object]] = {
+    "branches": lambda world: world.views.branches(world.cid),
     "calibration": lambda world: world.views.calibration("gpt-4o", conversation_id=world.cid),
     "context": lambda world: world.views.context(world.cid),
     "context_of": lambda world: world.views.context_of(world.cid, world.request),

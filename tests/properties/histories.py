@@ -171,6 +171,17 @@ _frames: tuple[st.SearchStrategy[e.Payload], ...] = (
     st.builds(e.Notebook, text=_texts),
     st.builds(e.Retraction, versions=st.lists(_ranges, max_size=2).map(tuple)),
     st.builds(
+        e.BranchSwitch,
+        reason=st.sampled_from(["edit", "regenerate", "rewind", "switch"]),
+        kind=st.sampled_from(["message", "answer"]),
+        after=st.integers(0, 20),
+        left=st.none() | st.integers(1, 20),
+        turn=st.none() | st.integers(1, 5),
+        withdrawn=st.lists(_ranges, max_size=2).map(tuple),
+        taken=st.none() | st.integers(1, 20),
+        restored=st.lists(_ranges, max_size=2).map(tuple),
+    ),
+    st.builds(
         e.Erasure,
         erasure_id=st.just("e1"),
         reason=_texts,
