@@ -53,7 +53,7 @@ def _fill(store: EventStore, conversations: int) -> None:
     rng = Random(1)
     for start in range(0, conversations, _TOGETHER):
         requests = [
-            store.request(
+            store._request(
                 new_id(),
                 [
                     NewEvent(events.UserMessage.text(text(rng))),
@@ -68,7 +68,7 @@ def _fill(store: EventStore, conversations: int) -> None:
             )
             for number in range(start, min(start + _TOGETHER, conversations))
         ]
-        for outcome in store.append_group(requests):
+        for outcome in store._append_group(requests):
             if isinstance(outcome, Exception):
                 raise outcome
 

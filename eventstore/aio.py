@@ -68,7 +68,7 @@ class AsyncEventStore:
 
     def _begin_threads(self) -> None:
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="eventstore")
-        self._group = GroupCommit(self.store.append_group, self.store.patience_s)
+        self._group = GroupCommit(self.store._append_group, self.store.patience_s)
 
     @classmethod
     async def open(
@@ -179,7 +179,7 @@ class AsyncEventStore:
         events = many(events)
         stream, _ = named(conversation_id, self.store.whose(tenant_id, user_id).tenant_id)
         request = partial(
-            self.store.request,
+            self.store._request,
             conversation_id,
             events,
             expected_version,

@@ -30,7 +30,7 @@ _SELDOM_S = 0.2
 
 
 class AppendGroup(Protocol):
-    """What runs many appends together, as `EventStore.append_group`."""
+    """What runs many appends together, as `EventStore._append_group`."""
 
     def __call__(
         self, requests: Sequence[Append], *, wait: bool = True

@@ -91,7 +91,7 @@ class EventWriter(EventReader):
             RedactionFailed: The store's redactor raised.
         """
         started, events = time.perf_counter(), many(events)
-        request = self.request(
+        request = self._request(
             conversation_id,
             events,
             expected_version,
@@ -156,7 +156,7 @@ class EventWriter(EventReader):
                 parent_conversation_id=str(parent), parent_version=point.version, title=title
             )
             first = NewEvent(forked, derived_id(stream, "fork", point.version), meta or NO_META)
-            request = self.request(
+            request = self._request(
                 named_as,
                 [first, *events],
                 point.version,
@@ -168,7 +168,7 @@ class EventWriter(EventReader):
             )
             return fork(connection, point, request, self.clock())
 
-    def request(
+    def _request(
         self,
         conversation_id: StreamId,
         events: Sequence[NewEvent | EventData],
@@ -180,7 +180,7 @@ class EventWriter(EventReader):
         writer_epoch: int | None,
         anchor: Anchor | None = None,
     ) -> Append:
-        """Return an append, encoded and ready to run; for `append_group`.
+        """Return an append, encoded and ready to run; for `_append_group`.
 
         Raises:
             InvalidEvent: As `append` does.
@@ -209,13 +209,13 @@ class EventWriter(EventReader):
         self, request: Append, connection: Connection | None, wait: bool
     ) -> Appended | Exception:
         if connection is None:
-            return self.append_group([request], wait=wait)[0]
+            return self._append_group([request], wait=wait)[0]
         try:
             return append_within(self, connection, request, self.clock())
         except Exception as error:
             return error
 
-    def append_group(
+    def _append_group(
         self, requests: Sequence[Append], *, wait: bool = True
     ) -> list[Appended | Exception]:
         """Run many appends together; each succeeds or fails by itself.
@@ -226,6 +226,6 @@ class EventWriter(EventReader):
         """
         return self._appending.run(requests, wait=wait)
 
-    def seen_version(self, conversation_id: UUID) -> int:
+    def _seen_version(self, conversation_id: UUID) -> int:
         """Return the version to which this store has last appended, as it remembers; no promise."""
         return self._appending.seen_version(conversation_id)

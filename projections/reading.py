@@ -115,11 +115,11 @@ def read_on_driver(
         return _or_in_memory(store, projections, conversation_id, on_copy, look)
 
     begin = _Begin(
-        store.on_driver,
-        partial(store.on_driver, write=True, durable=False, patience_ms=PATIENCE_MS),
-        partial(store.on_driver, snapshot=True),
+        store._on_driver,
+        partial(store._on_driver, write=True, durable=False, patience_ms=PATIENCE_MS),
+        partial(store._on_driver, snapshot=True),
     )
-    if last is not None and store.seen_version(conversation_id) > last.version:
+    if last is not None and store._seen_version(conversation_id) > last.version:
         with suppress(GenerationGone), gone():
             generations = [last.generation]
             return beside_a_lock(lambda: _read_new(begin, generations, conversation_id, query))

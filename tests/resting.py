@@ -49,12 +49,12 @@ class GatedStore(EventStore):
                 self.armed = False
                 self.gate.set()
 
-    def append_group(self, requests: Any, **options: Any) -> Any:
+    def _append_group(self, requests: Any, **options: Any) -> Any:
         """Append, once the gate is open."""
         if not self.gate.is_set():
             self._loop.call_soon_threadsafe(self._reached.set)
             self.gate.wait()
-        return super().append_group(requests, **options)
+        return super()._append_group(requests, **options)
 
 
 class _Selector(selectors.DefaultSelector):

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Unpack
 from weakref import WeakSet
 
 from sqlalchemy import Engine, event
@@ -18,7 +18,7 @@ from sqlalchemy.pool import QueuePool
 
 from eventstore.forks import at_fork
 from eventstore.sealing import OPTION, Keyring
-from eventstore.sql.backend import DriverConnection, backend_named
+from eventstore.sql.backend import Asked, DriverConnection, backend_named
 from eventstore.sql.sessions import USER, Opened
 
 __all__ = ["TURN_S", "AtHand"]
@@ -54,24 +54,9 @@ class AtHand:
         """``inside`` has the transactions that this thread is in, on SQLite."""
         self._held = False
 
-    def transaction(
-        self,
-        *,
-        write: bool = False,
-        durable: bool = True,
-        snapshot: bool = False,
-        pipelined: bool = False,
-        patience_ms: int | None = None,
-    ) -> AbstractContextManager[DriverConnection]:
-        """Return a context manager: a connection in a transaction, see `Backend.transaction`."""
-        return self.backend.transaction(
-            self,
-            write=write,
-            durable=durable,
-            snapshot=snapshot,
-            pipelined=pipelined,
-            patience_ms=patience_ms,
-        )
+    def transaction(self, **asked: Unpack[Asked]) -> AbstractContextManager[DriverConnection]:
+        """Return a context manager: a connection in a transaction, committed at the block's end."""
+        return self.backend.transaction(self, **asked)
 
     def statement(
         self, *, patience_ms: int | None = None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -27,6 +27,7 @@ __all__ = [
     "BACKENDS",
     "EVENT_COLUMNS",
     "AnyConnection",
+    "Asked",
     "Backend",
     "Bound",
     "DriverConnection",
@@ -43,6 +44,26 @@ __all__ = [
     "text_in",
     "text_out",
 ]
+
+
+class Asked(TypedDict, total=False):
+    """What a transaction on the driver's connection is to be like.
+
+    Attributes:
+        write: Hold SQLite's write lock from the first moment.
+        durable: Whether the commit waits for the disk, as by default; without, a power cut may undo
+            it as a whole.
+        snapshot: Whether all queries see the database as it was at the first.
+        pipelined: Whether PostgreSQL is sent a statement together with the next one whose rows are
+            fetched, or with the commit; it fails there. Saves a round trip for each.
+        patience_ms: How long to wait for a lock at most, if less long than the store does.
+    """
+
+    write: bool
+    durable: bool
+    snapshot: bool
+    pipelined: bool
+    patience_ms: int | None
 
 
 class Pooled(Protocol):
@@ -106,6 +127,8 @@ class Backend(ABC):
     """What locks the rows that a query finds."""
     json_object: str
     """The function that makes a JSON object of keys and values."""
+    snapshot: Mapping[str, str]
+    """Execution options of SQLAlchemy's with which a transaction sees one state throughout."""
     drop_beside: str
     """What drops that which stands beside a table: see `projections.engine.projection`."""
     fresh_s: float
@@ -135,27 +158,17 @@ class Backend(ABC):
 
     @abstractmethod
     def transaction(
-        self,
-        at_hand: Pooled,
-        *,
-        write: bool,
-        durable: bool = True,
-        snapshot: bool = False,
-        pipelined: bool = False,
-        patience_ms: int | None = None,
+        self, at_hand: Pooled, **asked: Unpack[Asked]
     ) -> AbstractContextManager[DriverConnection]:
-        """Return a context manager: a connection in a transaction, committed at the block's end.
+        """Return a context manager: a connection in a transaction, committed at the block's end."""
 
-        Args:
-            at_hand: The store's connections.
-            write: Hold SQLite's write lock from the first moment.
-            durable: Whether the commit waits for the disk; without, a power cut may undo it as a
-                whole.
-            snapshot: Whether all queries see the database as it was at the first.
-            pipelined: Whether PostgreSQL is sent a statement together with the next one whose rows
-                are fetched, or with the commit; it fails there. Saves a round trip for each.
-            patience_ms: How long to wait for a lock at most, if less long than the store does.
-        """
+    @abstractmethod
+    def settings(self, *, durable: bool, patience_ms: int | None) -> str:
+        """Return the statement with which SQLAlchemy's transactions begin; empty for none."""
+
+    @abstractmethod
+    def now(self, connection: AnyConnection) -> datetime:
+        """Return the time of all that share the database; on SQLite that is the machine's."""
 
     @abstractmethod
     def statement(

@@ -31,8 +31,8 @@ from sqlalchemy.pool import QueuePool
 
 from eventstore.errors import InvalidUrl, NotWritable
 from eventstore.log import masked
-from eventstore.sql.backend import BACKENDS
-from eventstore.sql.pipelines import EACH, settings
+from eventstore.sql.backend import BACKENDS, backend_named
+from eventstore.sql.pipelines import EACH
 from eventstore.sql.postgresql import POSTGRESQL
 from eventstore.sql.sessions import NAMES, Session
 from eventstore.sql.sqlite import SQLITE
@@ -130,9 +130,7 @@ def writer_of(engine: Engine, durable: bool, patience_ms: int | None = None) -> 
 @lru_cache(maxsize=32)
 def snapshot_of(engine: Engine) -> Engine:
     """Return the engine's variant whose transactions see one state of the database throughout."""
-    if engine.dialect.name == "sqlite":
-        return engine
-    return engine.execution_options(isolation_level="REPEATABLE READ")
+    return engine.execution_options(**backend_named(engine.dialect.name).snapshot)
 
 
 @contextmanager
@@ -145,9 +143,9 @@ def begin_write(
     the commit does not wait for the disk: a power cut may undo it, but never half of it. With
     ``patience_ms`` it waits no longer than that for a lock.
     """
-    chosen = settings(durable=durable, patience_ms=patience_ms)
+    chosen = backend_named(engine.dialect.name).settings(durable=durable, patience_ms=patience_ms)
     with writer_of(engine, durable, patience_ms).begin() as connection:
-        if chosen and engine.dialect.name == "postgresql":
+        if chosen:
             connection.exec_driver_sql(chosen)
         yield connection
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 
-from eventstore.events.base import utc_now
 from eventstore.processes import has_ended
+from eventstore.sql.backend import backend_of
 from eventstore.sql.schema import metadata_for
-from eventstore.sql.types import Timestamp
 
 __all__ = ["Lease", "lease_of", "let_go", "now_of", "renew", "take"]
 
@@ -47,12 +46,7 @@ class Lease:
 
 def now_of(connection: Connection) -> datetime:
     """Return the time by which leases run out."""
-    if connection.dialect.name == "sqlite":
-        return utc_now()
-    found: datetime = connection.execute(
-        select(func.clock_timestamp(type_=Timestamp()))
-    ).scalar_one()
-    return found
+    return backend_of(connection).now(connection)
 
 
 def lease_of(connection: Connection, conversation_id: UUID) -> Lease | None:

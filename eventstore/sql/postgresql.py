@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain as concatenated
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Unpack
 from uuid import UUID
 
 from psycopg import IsolationLevel
@@ -18,6 +19,7 @@ from sqlalchemy.exc import ProgrammingError
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
     AnyConnection,
+    Asked,
     Backend,
     Bound,
     FeedOrder,
@@ -173,6 +175,7 @@ class _Postgresql(Backend):
     locks_all = False
     for_update = "FOR UPDATE"
     json_object = "json_build_object"
+    snapshot = MappingProxyType({"isolation_level": "REPEATABLE READ"})
     drop_beside = "DROP FUNCTION IF EXISTS {}()"
     fresh_s = 1.0
     feed = _FEED
@@ -194,26 +197,27 @@ class _Postgresql(Backend):
         adapted = isinstance(connection, Connection) and connection.dialect.is_async
         return cursor(connection) if adapted else raw_of(connection).cursor(binary=True)
 
-    def transaction(
-        self,
-        at_hand: Pooled,
-        *,
-        write: bool,
-        durable: bool = True,
-        snapshot: bool = False,
-        pipelined: bool = False,
-        patience_ms: int | None = None,
-    ) -> OnPostgresql:
+    def transaction(self, at_hand: Pooled, **asked: Unpack[Asked]) -> OnPostgresql:
+        write, durable = asked.get("write", False), asked.get("durable", True)
+        snapshot, patience_ms = asked.get("snapshot", False), asked.get("patience_ms")
         return OnPostgresql(
             at_hand,
             isolation=IsolationLevel.REPEATABLE_READ if snapshot else None,
-            pipelined=pipelined and PIPELINES,
+            pipelined=asked.get("pipelined", False) and PIPELINES,
             settings=settings(
                 durable=durable or not write, patience_ms=patience_ms, brief=write and durable
             ),
             # Each query sees what is committed in any case: BEGIN and COMMIT are saved.
             autocommit=not (write or snapshot or patience_ms),
         )
+
+    def settings(self, *, durable: bool, patience_ms: int | None) -> str:
+        return settings(durable=durable, patience_ms=patience_ms)
+
+    def now(self, connection: AnyConnection) -> datetime:
+        [(now,)] = cursor(connection).execute("SELECT clock_timestamp()").fetchall()
+        found: datetime = self.to_time(now)
+        return found
 
     def statement(self, at_hand: Pooled, *, patience_ms: int | None = None) -> OnPostgresql:
         return OnPostgresql(at_hand, autocommit=True)

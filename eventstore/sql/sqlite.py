@@ -7,17 +7,20 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Any
+from datetime import datetime
+from types import MappingProxyType, TracebackType
+from typing import Any, Unpack
 from uuid import UUID
 
 from sqlalchemy import Connection
 
+from eventstore.events.base import utc_now
 from eventstore.ids import stored_id
 from eventstore.sql.at_hand import TURN_S
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
     AnyConnection,
+    Asked,
     Backend,
     Bound,
     DriverConnection,
@@ -80,6 +83,7 @@ class _Sqlite(Backend):
     locks_all = True
     for_update = ""
     json_object = "json_object"
+    snapshot = MappingProxyType(dict[str, str]())
     drop_beside = "DROP TABLE IF EXISTS {}"
     fresh_s = math.inf
     feed = _FEED
@@ -100,17 +104,15 @@ class _Sqlite(Backend):
     def reading(self, connection: AnyConnection) -> Any:
         return cursor(connection)
 
-    def transaction(
-        self,
-        at_hand: Pooled,
-        *,
-        write: bool,
-        durable: bool = True,
-        snapshot: bool = False,
-        pipelined: bool = False,
-        patience_ms: int | None = None,
-    ) -> _Transaction:
-        return _Transaction(at_hand, "IMMEDIATE" if write else "DEFERRED", durable, patience_ms)
+    def transaction(self, at_hand: Pooled, **asked: Unpack[Asked]) -> _Transaction:
+        mode = "IMMEDIATE" if asked.get("write") else "DEFERRED"
+        return _Transaction(at_hand, mode, asked.get("durable", True), asked.get("patience_ms"))
+
+    def settings(self, *, durable: bool, patience_ms: int | None) -> str:
+        return ""  # `begin` has seen to it.
+
+    def now(self, connection: AnyConnection) -> datetime:
+        return utc_now()
 
     def statement(self, at_hand: Pooled, *, patience_ms: int | None = None) -> _Transaction:
         return _Transaction(at_hand, "IMMEDIATE", True, patience_ms)

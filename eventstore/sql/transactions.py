@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -26,7 +26,7 @@ from eventstore.errors import UnsafeTransaction
 from eventstore.log import masked
 from eventstore.sql.append import append
 from eventstore.sql.at_hand import AtHand
-from eventstore.sql.backend import DriverConnection, cursor
+from eventstore.sql.backend import Asked, DriverConnection, backend_named, cursor
 from eventstore.sql.engines import SYNCHRONOUS, begin_write, snapshot_of
 from eventstore.sql.failures import translated
 from eventstore.sql.requests import Append, Appended
@@ -44,9 +44,9 @@ class Transactions:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.url = masked(engine.url)
-        on_server = engine.dialect.name == "postgresql"
         self.session = Session.of(engine.url)
-        self.patience_s = self.session.patience_ms / 1000 if on_server else None
+        waits = not backend_named(engine.dialect.name).locks_all
+        self.patience_s = self.session.patience_ms / 1000 if waits else None
         """How long a conversation's lock is waited for on PostgreSQL; 0 is without a limit."""
         self._schema = self.session.schema
         # Half of the pool at most, so that the other half is always to be had.
@@ -57,7 +57,7 @@ class Transactions:
     def reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
         """Yield a connection in a transaction for reading; ``snapshot`` freezes what it sees.
 
-        Here and in `writing` and `on_driver`, errors of the block's statements become this
+        Here and in `writing` and `_on_driver`, errors of the block's statements become this
         project's.
         """
         engine = snapshot_of(self.engine) if snapshot else self.engine
@@ -111,31 +111,13 @@ class Transactions:
             yield connection
 
     @contextmanager
-    def on_driver(
-        self,
-        *,
-        write: bool = False,
-        durable: bool = True,
-        snapshot: bool = False,
-        patience_ms: int | None = None,
-    ) -> Iterator[DriverConnection]:
+    def _on_driver(self, **asked: Unpack[Asked]) -> Iterator[DriverConnection]:
         """Yield what `reading` and `writing` do, as the driver's connection: for every turn's path.
-
-        Args:
-            write: Begin a transaction for writing.
-            durable: As in `writing`.
-            snapshot: As in `reading`.
-            patience_ms: As in `writing`.
 
         On PostgreSQL those that write are pipelined: one that fails may raise at a later one.
         """
-        begun = self._at_hand.transaction(
-            write=write,
-            durable=durable,
-            snapshot=snapshot,
-            pipelined=write,
-            patience_ms=patience_ms,
-        )
+        asked.setdefault("pipelined", asked.get("write", False))
+        begun = self._at_hand.transaction(**asked)
         with translated(self.url), begun as connection:
             yield connection
 

@@ -59,7 +59,7 @@ def catch_up_behind(
     gains events. With ``patience_ms`` no transaction waits longer for a lock.
     """
     way = _Way(store, pause, patience_ms)
-    with store.on_driver() as connection:
+    with store._on_driver() as connection:
         found = find_all_live(connection, projections)
     by_cursor: dict[str | None, list[Generation]] = {}
     for generation in found:
@@ -80,7 +80,7 @@ class _Way:
 
     def on_driver(self) -> AbstractContextManager[DriverConnection]:
         """Return a transaction for what can be made again."""
-        return self.store.on_driver(write=True, durable=False, patience_ms=self.patience_ms)
+        return self.store._on_driver(write=True, durable=False, patience_ms=self.patience_ms)
 
     def writing(self) -> AbstractContextManager[Connection]:
         """Return the same, as a connection of SQLAlchemy."""
@@ -90,13 +90,13 @@ class _Way:
 def _follow_owner(
     way: _Way, generations: list[Generation], cursor: str | None, whose: Owner
 ) -> int:
-    with way.store.on_driver() as connection:
+    with way.store._on_driver() as connection:
         much = feed.behind(connection, cursor, _LOOK).more
     if not much:
         return _follow(way, generations, cursor)
     with way.store.reading() as connection:
         owned = _behind_of(connection, generations, whose)
-    with way.store.on_driver() as connection:
+    with way.store._on_driver() as connection:
         late = sorted(heads.behind(connection, generations, owned).items(), key=itemgetter(0))
     return _catch_up_each(way, late)
 
@@ -123,7 +123,7 @@ def _behind_of(
 def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int:
     looked_at, count = cursor, 0
     while True:
-        with way.store.on_driver() as connection:
+        with way.store._on_driver() as connection:
             page = feed.behind(connection, looked_at, _LOOK)
             behind = heads.behind(connection, generations, page.conversations)
         # In one order everywhere, so that two followers cannot wait for each other.
@@ -158,7 +158,7 @@ def _catch_up_each(way: _Way, late: _Part) -> int:
 def _catch_up(way: _Way, part: _Part) -> int:
     several = [CatchUp(behind, conversation) for conversation, behind in part]
     try:
-        in_pieces(several, Begin(way.store.on_driver, way.on_driver), way.pause)
+        in_pieces(several, Begin(way.store._on_driver, way.on_driver), way.pause)
     except Exception as error:
         if not is_own_fault(error):
             raise

@@ -72,7 +72,7 @@ def measure(store: EventStore, projections: Sequence[Projection]) -> list[Measur
     Nothing while the database cannot be reached: then nobody knows, and zero would be a lie.
     """
     try:
-        with store.on_driver(snapshot=True) as connection:
+        with store._on_driver(snapshot=True) as connection:
             behind = lags(connection, find_all_live(connection, projections))
             held = held_back(connection)
     except (StoreUnavailable, StatementRefused):

@@ -69,7 +69,7 @@ class Script:
         expected: Any = random.choice([ANY, ANY, ANY, version, version, NO_STREAM, version + 3])
         if not repeated and expected in (ANY, version):
             self._versions[stream] += len(events)
-        return self._store.request(
+        return self._store._request(
             self.streams[stream],
             events,
             expected,
@@ -109,7 +109,7 @@ def test_a_group_does_what_its_appends_do_one_by_one(shared_url: str, seed: int)
     with EventStore.open(shared_url, blob_threshold=THRESHOLD) as store:
         short, plain = Script(store, seed), Script(store, seed)
         for _ in range(6):
-            outcomes = store.append_group(short.group())
+            outcomes = store._append_group(short.group())
             assert [*map(shown, plainly(store, plain.group()))] == [*map(shown, outcomes)]
 
         for one, other in zip(short.streams, plain.streams, strict=True):
@@ -157,7 +157,7 @@ def requested(store: EventStore, conversation_id: UUID, *words: str, **asked: An
     """Return an append of messages."""
     wanted = {"expected_version": ANY, "meta": None, "tenant_id": None, "user_id": None}
     given = wanted | {"parent": None, "writer_epoch": None} | asked
-    return store.request(conversation_id, say(*words), *given.values())
+    return store._request(conversation_id, say(*words), *given.values())
 
 
 def remembered(store: EventStore, *streams: UUID) -> Heads:
@@ -224,11 +224,11 @@ def test_appends_of_a_stream_keep_their_order(own: EventStore, cid: UUID) -> Non
     requests = [
         requested(own, cid, "1"),
         requested(own, cid, "no", expected_version=9),
-        own.request(cid, named, ANY, None, None, None, None, None),
+        own._request(cid, named, ANY, None, None, None, None, None),
         requested(own, cid, "3", expected_version=3),
     ]
 
-    outcomes = own.append_group(requests)
+    outcomes = own._append_group(requests)
 
     assert [2, None, 3, 4] == [getattr(outcome, "version", None) for outcome in outcomes]
     assert ["first", "1", "again", "3"] == texts(own.read(cid))
@@ -238,9 +238,9 @@ def test_positions_follow_versions(own: EventStore) -> None:
     """However many streams share a statement, the feed gives each one in order."""
     streams = [new_id() for _ in range(8)]
     words = [str(number) for number in range(60)]
-    own.append_group([requested(own, stream, "first") for stream in streams])
+    own._append_group([requested(own, stream, "first") for stream in streams])
 
-    outcomes = own.append_group([requested(own, stream, *words) for stream in streams])
+    outcomes = own._append_group([requested(own, stream, *words) for stream in streams])
 
     for stream, outcome in zip(streams, outcomes, strict=True):
         assert isinstance(outcome, Appended)

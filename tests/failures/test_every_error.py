@@ -71,11 +71,11 @@ def _append_within(world: World) -> None:
 
 
 def _request(world: World) -> Append:
-    return world.own.request(world.cid, world.new, ANY, None, None, None, None, None)
+    return world.own._request(world.cid, world.new, ANY, None, None, None, None, None)
 
 
 def _append_group(world: World) -> None:
-    for outcome in world.own.append_group([_request(world)]):
+    for outcome in world.own._append_group([_request(world)]):
         if isinstance(outcome, Exception):
             raise outcome
 
@@ -89,7 +89,7 @@ BORROWING = {"from_engine"}
 """Begins with an engine of the product's, and then is a store as any other."""
 CALLS: dict[str, Callable[[World], object]] = {
     "append": lambda world: world.store.append(world.cid, world.new),
-    "append_group": _append_group,
+    "_append_group": _append_group,
     "blob": lambda world: world.store.blob(world.cid, world.digest),
     "checkpoint": lambda world: world.store.checkpoint(io.BytesIO()),
     "close": lambda world: world.own.close(),
@@ -99,14 +99,14 @@ CALLS: dict[str, Callable[[World], object]] = {
     "fork": lambda world: world.store.fork(world.cid),
     "get": lambda world: world.store.get(world.cid),
     "list": lambda world: world.store.list(),
-    "on_driver": lambda world: _ask(world.own.on_driver),
+    "_on_driver": lambda world: _ask(world.own._on_driver),
     "open": lambda world: EventStore.open(world.url).close(),
     "raise_writer_epoch": lambda world: world.store.raise_writer_epoch(world.cid),
     "read": lambda world: list(world.store.read(world.cid)),
     "read_all": lambda world: world.store.read_all(),
     "reading": lambda world: _ask(world.own.reading),
-    "request": _request,
-    "seen_version": lambda world: world.own.seen_version(world.cid),
+    "_request": _request,
+    "_seen_version": lambda world: world.own._seen_version(world.cid),
     "stream": lambda world: world.own.stream(world.cid),
     "transaction": _append_within,
     "vacuum": lambda world: world.store.vacuum(),
@@ -118,7 +118,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "whose": lambda world: world.own.whose(user_id="ada"),
     "writing": lambda world: _ask(world.own.writing),
 }
-APPENDS = {"append", "append_group", "transaction"}
+APPENDS = {"append", "_append_group", "transaction"}
 
 
 class Blocking:
@@ -168,7 +168,7 @@ def world(struck: EventStore, faults: Faults, struck_url: str, tmp_path: Path) -
 
 def test_no_method_is_forgotten() -> None:
     """A new one needs a call here."""
-    assert public(EventStore) == CALLS.keys() | BORROWING
+    assert public(EventStore) == {name for name in CALLS if name[0] != "_"} | BORROWING
     assert public(AsyncEventStore) <= CALLS.keys() | BORROWING
 
 

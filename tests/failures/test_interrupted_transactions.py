@@ -79,7 +79,7 @@ def _append(store: EventStore, cid: UUID) -> None:
 
 
 def _driver(store: EventStore, _: UUID) -> None:
-    with store.on_driver(write=True):
+    with store._on_driver(write=True):
         pass
 
 

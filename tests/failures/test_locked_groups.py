@@ -42,7 +42,7 @@ def requests(store: EventStore, known: int, unknown: int) -> list[Append]:
     ids = [new_id() for _ in range(known + unknown)]
     for conversation_id in ids[:known]:
         store.append(conversation_id, say("first"))
-    return [store.request(each, say("more"), ANY, None, None, None, None, None) for each in ids]
+    return [store._request(each, say("more"), ANY, None, None, None, None, None) for each in ids]
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ def test_a_group_waits_once(store: EventStore, sqlite_url: str, known: int, unkn
     group = requests(store, known, unknown)
 
     with EventStore.open(sqlite_url) as other, attempts(store) as made, other.writing():
-        outcomes = store.append_group(group)
+        outcomes = store._append_group(group)
 
     assert [DatabaseBusy] * len(group) == [type(each) for each in outcomes]
     assert 1 == len(made)
-    done = store.append_group(group)
+    done = store._append_group(group)
     assert [2] * known + [1] * unknown == [each.version for each in done]  # type: ignore[union-attr]
 
 

@@ -22,12 +22,9 @@ SECRET = "the password is swordfish"
 UNGUARDED = {
     "close": "closes the connections that it shares",
     "for_owner": "is how it was made",
-    "on_driver": "gives a transaction of one's own",
     "from_engine": "makes another store",
     "open": "makes another store",
-    "append_group": "runs what `request` has made",
     "reading": "gives a transaction of one's own",
-    "seen_version": "tells how far this process has appended, and asks nothing",
     "transaction": "gives a transaction of one's own",
     "vacuum": "reads and tells nothing",
     "whose": "asks nothing",
@@ -42,12 +39,6 @@ ARGUMENTS: dict[str, Callable[[UUID], dict[str, Any]]] = {
     "context_of": lambda cid: {"request_version": 1},
     "erase": lambda cid: {"reason": "x"},
     "find": lambda cid: {"key": "secret chat"},
-    "request": lambda cid: {
-        "events": [UserMessage.text("x")],
-        **dict.fromkeys(
-            ("expected_version", "meta", "tenant_id", "user_id", "parent", "writer_epoch")
-        ),
-    },
     "rows": lambda cid: {"table": "timeline_items"},
     "search": lambda cid: {"text": SECRET},
     "state_at": lambda cid: {"version": 1},

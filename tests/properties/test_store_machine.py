@@ -68,7 +68,7 @@ class Machine(RuleBasedStateMachine):
         """Append several requests together, some of which may refuse each other."""
         attempts = [self._attempt(wish) for wish in wishes]
         requests = [_request(self.stores[store], attempt) for attempt in attempts]
-        outcomes = self.stores[store].append_group(requests)
+        outcomes = self.stores[store]._append_group(requests)
         for attempt, outcome in zip(attempts, outcomes, strict=True):
             self._check(attempt, outcome)
 
@@ -256,7 +256,7 @@ class _RolledBack(Exception):
 
 
 def _request(store: EventStore, attempt: Attempt) -> Append:
-    return store.request(
+    return store._request(
         attempt.stream,
         attempt.events,
         attempt.expected,

@@ -11,11 +11,7 @@ import pytest
 from eventstore import AsyncEventStore, EventStore
 
 SYNCHRONOUS = {
-    "append_group",
-    "on_driver",
     "reading",
-    "request",
-    "seen_version",
     "stream",
     "whose",
     "writing",
