@@ -230,9 +230,9 @@ class ContextSettings(BaseModel):
     system_notes: StrictBool = False
     tokenizer: _Name | None = None
     steps: StrictBool = True
-    trigger: _Share = 0.8
-    target: _Share = 0.5
-    strategy: _Name = "level_of_detail"
+    trigger: _Share = 1.0
+    target: _Share = 0.6
+    strategy: _Name = "key_messages"
     strategy_options: dict[str, Any] = Field(default_factory=dict)
     prompts: PromptTexts = Field(default_factory=PromptTexts)
 

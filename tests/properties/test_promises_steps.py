@@ -31,6 +31,9 @@ from tests.properties.promises import FORMATS, STRATEGIES, Request, ask, tokens_
 from tests.properties.test_context import as_events, transcripts
 from tests.unit.context.log import Log
 
+DIGEST = 64
+"""Tokens by which a digest may be counted too high while it is planned, line by line."""
+
 CLOSING = "<system_note>\nThe conversation stops here. Continue it.\n</system_note>"
 
 
@@ -75,7 +78,7 @@ def assert_prefix_is_kept(histories: Iterator[list[ContextRow]], request: Reques
         view = ask(rows, request)
         if view is not None and last is not None and only_appended(last[0], rows):
             new = sum(row.tokens + row.native_tokens for row in rows[len(last[0]) :])
-            trigger = (request.max_tokens or 0) * 8 // 10
+            trigger = (request.max_tokens or 0) - DIGEST
             before, now = sent(last[1]), sent(view)
             asked = any(row.kind == "user" for row in rows[len(last[0]) :])
             recalled = (recalled_at(before) < len(before), recalled_at(now) < len(now))
@@ -162,7 +165,7 @@ def steps_of(groups: Sequence[Sequence[ContextRow]], budget: int) -> list[tuple[
     message if the whole history is over it.
     """
     fixed = 3 + groups[0][0].tokens
-    room, kept = budget * 8 // 10 - fixed, budget // 2 - fixed
+    room, kept = budget - fixed, budget * 6 // 10 - fixed
     total = whole = 0
     step: int | None = None
     found: list[tuple[int, int] | None] = [None]
@@ -192,7 +195,7 @@ class TestALongConversation:
             assert expected[count - 1] == view.step
 
     def test_it_trims_above_the_trigger_to_about_the_target(self, budget: int) -> None:
-        """No request is far over the trigger without its last group, and none under the target."""
+        """A step leaves room for the next ones, and no more than that."""
         groups = groups_of(ROWS)
         request = Request(steps=True, max_tokens=budget)
         last: ContextView | None = None
@@ -200,9 +203,9 @@ class TestALongConversation:
             newest = sum(row.tokens for row in groups[count - 1])
             rows = [row for group in groups[:count] for row in group]
             view = request.build(rows)
-            assert view.tokens.tokens <= budget * 14 // 16 + newest
+            assert view.tokens.tokens <= budget
             if last is not None and last.step != view.step:
-                assert budget // 2 <= view.tokens.tokens <= budget * 9 // 16 + newest
+                assert budget // 2 <= view.tokens.tokens <= budget * 11 // 16 + newest
             last = view
 
     def test_the_prefix_is_kept(self, budget: int) -> None:

@@ -1,6 +1,6 @@
 """Strategies by age: what is old loses detail first, or drops out of a window.
 
-The default strategy: what is old loses detail first, then its facts, one by one.
+What is old loses detail first, then its facts, one by one.
 
 An item of age ``a`` (the newest is 1) is shortened under the pressure under which one sixteen
 times as old becomes its facts, and one sixty-four times as old loses its identifiers. No single age

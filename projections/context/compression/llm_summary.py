@@ -73,7 +73,7 @@ class LlmSummary:
     """
 
     summarize: Summarize | None = None
-    base: str | Strategy = "level_of_detail"
+    base: str | Strategy = "key_messages"
     least_tokens: int = _LEAST_TOKENS
 
     name: ClassVar[str] = "llm_summary"

@@ -32,8 +32,8 @@ class Thresholds:
         InvalidSettings: Not ``0 < target < trigger <= 1``.
     """
 
-    trigger: float = 0.8
-    target: float = 0.5
+    trigger: float = 1.0
+    target: float = 0.6
 
     def __post_init__(self) -> None:
         problems = [
@@ -95,7 +95,7 @@ def usage_of(
         used: Tokens of the request.
         budget: Tokens that it may have.
         fixed: Of the used, those of what every request holds.
-        thresholds: When compression sets in; None: 80 % and 50 %.
+        thresholds: When compression sets in; None: 100 % and 60 %.
         warn_tokens: From how many tokens on it is a warning; None: from seven eighths of the
             trigger on.
         compressed: Whether the request has already been made smaller.

@@ -103,7 +103,7 @@ def compress(
     messages: Iterable[Message],
     *,
     max_tokens: int,
-    strategy: str | Strategy = "level_of_detail",
+    strategy: str | Strategy = "key_messages",
     model: str = "gpt-4o",
     tools: Sequence[Mapping[str, Any]] = (),
     thresholds: Thresholds | None = None,

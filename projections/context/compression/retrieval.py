@@ -3,7 +3,7 @@
 Keeps what answers the current intent, however old it is.
 
 Relevance comes from a `Search`, through `with_relevance`; without one, all groups are alike and
-the older go first. What matters least loses detail first, as by the default strategy: shortened,
+the older go first. What matters least loses detail first, as by level of detail: shortened,
 then its facts only, then nothing.
 
 Keeps what is key and what is relevant: two rankings in one.

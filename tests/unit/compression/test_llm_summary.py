@@ -9,8 +9,8 @@ import pytest
 
 from projections.context.compression import (
     Item,
+    KeyMessages,
     Level,
-    LevelOfDetail,
     LlmSummary,
     Message,
     SummaryRequest,
@@ -125,7 +125,7 @@ def test_without_a_callable_it_is_its_base_strategy() -> None:
 
     assert LlmSummary().due(history, ["dropped", "full"]) is None
     reductions = list(LlmSummary().reductions(history, ""))
-    assert reductions == list(LevelOfDetail().reductions(history, ""))
+    assert reductions == list(KeyMessages().reductions(history, ""))
 
 
 @pytest.mark.parametrize(("base", "expected"), [("retrieval", True), ("key_messages", False)])

@@ -21,7 +21,7 @@ from projections.errors import InvalidSettings
 )
 def test_a_large_fixed_part_counts_as_a_quarter(fixed: int, trigger: int, target: int) -> None:
     """Up to a quarter the plain share holds; from there what is left is divided alike."""
-    thresholds = Thresholds()
+    thresholds = Thresholds(0.8, 0.5)
 
     assert thresholds.trigger_tokens(fixed, 1_000) == trigger
     assert thresholds.target_tokens(fixed, 1_000) == target
@@ -60,7 +60,7 @@ def test_contradictory_thresholds_are_refused(trigger: float, target: float) -> 
 )
 def test_usage_by_what_is_used(used: int, expected: ContextUsage) -> None:
     """A warning comes before the trigger, compressing above it."""
-    assert usage_of(used, 1_000) == expected
+    assert usage_of(used, 1_000, thresholds=Thresholds(0.8, 0.5)) == expected
 
 
 def test_a_compressed_request_says_so_however_small_it_is() -> None:

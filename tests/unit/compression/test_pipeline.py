@@ -65,7 +65,7 @@ def test_up_to_the_trigger_nothing_happens() -> None:
     history = a_history(20)
     budget = tokens(history) * 10 // 8 + 1
 
-    done = compress(history, max_tokens=budget, thresholds=Thresholds())
+    done = compress(history, max_tokens=budget, thresholds=Thresholds(0.8, 0.5))
 
     assert list(done.messages) == history
     assert done.usage.status == "warning"
@@ -76,7 +76,9 @@ def test_above_the_trigger_it_goes_down_to_the_target() -> None:
     history = a_history(20)
     budget = tokens(history) * 10 // 9
 
-    done = compress(history, max_tokens=budget, strategy="sliding_window", thresholds=Thresholds())
+    done = compress(
+        history, max_tokens=budget, strategy="sliding_window", thresholds=Thresholds(0.8, 0.5)
+    )
 
     assert budget * 0.4 < done.tokens <= budget * 0.5
     assert done.usage.status == "compressing"
@@ -86,7 +88,7 @@ def test_a_large_system_part_does_not_defeat_the_target() -> None:
     """Half of the budget is taken by what must be sent, and there is still room for more."""
     history = [{"role": "system", "content": "rule " * 600}, *a_history(20)[1:]]
 
-    done = compress(history, max_tokens=1_200, thresholds=Thresholds())
+    done = compress(history, max_tokens=1_200, thresholds=Thresholds(0.8, 0.5))
 
     assert done.tokens > 620
     assert done.usage.percent < 80

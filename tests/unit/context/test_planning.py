@@ -106,10 +106,12 @@ class TestSteps:
     """The history is trimmed at once and far, then left alone."""
 
     def test_nothing_is_trimmed_up_to_the_trigger(self) -> None:
-        """At 80 % of the budget exactly, everything is there."""
+        """At the trigger exactly, everything is there."""
         log = talk(30)
         tokens = log.view().tokens.tokens
-        view = log.view(max_tokens=-(-tokens * 10 // 8))
+        view = log.view(
+            max_tokens=-(-tokens * 10 // 8), settings=ContextSettings(trigger=0.8, target=0.5)
+        )
         assert (True, None) == (view.complete, view.step)
 
     def test_the_newest_group_is_whole_at_a_step(self) -> None:
@@ -126,9 +128,9 @@ class TestSteps:
         """A higher trigger trims later, a higher target less."""
         log = talk(30)
         budget = log.view().tokens.tokens * 100 // 85
-        late = log.view(max_tokens=budget, settings=ContextSettings(trigger=0.9))
-        high = log.view(max_tokens=budget, settings=ContextSettings(target=0.7))
-        usual = log.view(max_tokens=budget)
+        late = log.view(max_tokens=budget, settings=ContextSettings(trigger=0.9, target=0.5))
+        high = log.view(max_tokens=budget, settings=ContextSettings(trigger=0.8, target=0.7))
+        usual = log.view(max_tokens=budget, settings=ContextSettings(trigger=0.8, target=0.5))
         assert late.complete is True
         assert high.tokens.tokens > usual.tokens.tokens
 

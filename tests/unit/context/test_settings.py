@@ -29,10 +29,10 @@ class TestDefaults:
         assert True is settings.include_tool_results
         assert False is settings.include_collapsed_ui_events
 
-    def test_steps_go_from_80_to_50_percent(self) -> None:
-        """Document 000's threshold and target, in steps."""
+    def test_steps_go_from_everything_to_60_percent(self) -> None:
+        """Trigger and target as they were measured."""
         settings = ContextSettings()
-        assert (True, 0.8, 0.5) == (settings.steps, settings.trigger, settings.target)
+        assert (True, 1.0, 0.6) == (settings.steps, settings.trigger, settings.target)
 
 
 class TestNames:
@@ -121,8 +121,8 @@ class TestValues:
             ({"trigger": 1.1}, "trigger: .*less than or equal to 1"),
             ({"trigger": float("nan")}, "trigger: "),
             ({"target": 0}, "target: .*greater than 0"),
-            ({"target": 0.8}, r"target \(0.8\) must be less than trigger \(0.8\)"),
-            ({"trigger": 0.4}, r"target \(0.5\) must be less than trigger \(0.4\)"),
+            ({"target": 1.0}, r"target \(1.0\) must be less than trigger \(1.0\)"),
+            ({"trigger": 0.4}, r"target \(0.6\) must be less than trigger \(0.4\)"),
             (
                 {"max_prompt_tokens": 9, "warn_prompt_tokens": 9},
                 r"warn_prompt_tokens \(9\) must be less than max_prompt_tokens \(9\)",
