@@ -368,6 +368,7 @@ class AsyncEventStore:
         state_directory: str | Path | None = None,
         vacuum: bool = False,
         derived: bool = True,
+        keep_usage: bool = True,
         **owner: Unpack[Owned],
     ) -> ErasureReceipt:
         """Erase a conversation's payloads for good; see `EventStore.erase`."""
@@ -381,6 +382,7 @@ class AsyncEventStore:
                 state_directory=state_directory,
                 vacuum=vacuum,
                 derived=derived,
+                keep_usage=keep_usage,
                 **owner,
             )
         )

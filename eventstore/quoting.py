@@ -23,10 +23,13 @@ from uuid import UUID
 
 from sqlalchemy import Connection, select
 
+from eventstore.bill import bills, readable
 from eventstore.events import (
     AssistantChunk,
     AssistantMessage,
+    BilledCall,
     Erasure,
+    KeptUsage,
     LlmError,
     LlmRequest,
     Notebook,
@@ -245,6 +248,7 @@ class Survey:
         chosen: The versions asked for that have a payload, in order.
         copies: Those that go along, each with what it is.
         quoting: Those that hold the same words, and stay.
+        bill: The model calls that lose words, and whose usage is kept.
     """
 
     version: int
@@ -252,6 +256,7 @@ class Survey:
     chosen: tuple[int, ...]
     copies: Mapping[int, str] = field(default_factory=dict)
     quoting: Mapping[int, str] = field(default_factory=dict)
+    bill: tuple[BilledCall, ...] = ()
 
 
 def survey(
@@ -261,6 +266,7 @@ def survey(
     *,
     erasures: int,
     derived: bool,
+    keep_usage: bool,
 ) -> Survey:
     """Look through a conversation for what holds the words of these versions; None for all.
 
@@ -272,6 +278,7 @@ def survey(
         versions: Those that were asked for.
         erasures: How often the conversation was erased, counted before in this transaction.
         derived: Whether what copies them goes along.
+        keep_usage: Whether the usage of model calls stays.
 
     Raises:
         KeyUnavailable: The conversation is sealed, and its key is not at hand.
@@ -281,16 +288,20 @@ def survey(
     version = connection.execute(
         select(streams.c.version).where(streams.c.conversation_id == conversation_id)
     ).scalar()
-    present = _chosen(connection, conversation_id, versions)
-    if versions is None:
-        return Survey(version or 0, erasures, present)
-    copies, quoting = _quoting(connection, conversation_id, present, derived)
+    stays = (Erasure.type, KeptUsage.type) if keep_usage else (Erasure.type,)
+    present = _chosen(connection, conversation_id, versions, stays)
+    copies: dict[int, str] = {}
+    quoting: dict[int, str] = {}
+    if versions is not None:
+        copies, quoting = _quoting(connection, conversation_id, present, derived)
     if copies and (parent := fork_point(connection, conversation_id)) is not None:
         # What a fork shares is not its own to erase.
-        stays = {each: what for each, what in copies.items() if each <= parent.version}
-        copies = {each: what for each, what in copies.items() if each not in stays}
-        quoting = quoting | stays
-    return Survey(version or 0, erasures, present, copies, quoting)
+        theirs = {each: what for each, what in copies.items() if each <= parent.version}
+        copies = {each: what for each, what in copies.items() if each not in theirs}
+        quoting = quoting | theirs
+    going = {*present, *copies} if keep_usage else set()
+    bill = bills(readable(connection, conversation_id), going) if going else ()
+    return Survey(version or 0, erasures, present, copies, quoting, bill)
 
 
 def copies_in(connection: Connection, fork: UUID, shared: Collection[int]) -> list[int]:
@@ -299,7 +310,10 @@ def copies_in(connection: Connection, fork: UUID, shared: Collection[int]) -> li
 
 
 def _chosen(
-    connection: Connection, conversation_id: UUID, versions: Collection[int] | None
+    connection: Connection,
+    conversation_id: UUID,
+    versions: Collection[int] | None,
+    stays: Collection[str],
 ) -> tuple[int, ...]:
     """Return the versions that have a payload and are to lose it, in order."""
     events = metadata_for(connection.dialect.name).tables["events"]
@@ -308,7 +322,7 @@ def _chosen(
         .where(
             events.c.conversation_id == conversation_id,
             events.c.data.is_not(None),
-            events.c.type != Erasure.type,
+            events.c.type.not_in(stays),
         )
         .order_by(events.c.version)
     )

@@ -17,6 +17,7 @@ from typing import Any, Self, Unpack
 from sqlalchemy import URL, Engine
 
 from eventstore import blobs, erasure, telemetry
+from eventstore.erased_rows import tables_with_content
 from eventstore.errors import (
     InvalidEvent,
     KeyUnavailable,
@@ -259,16 +260,20 @@ class EventStore(EventWriter):
         state_directory: str | Path | None = None,
         vacuum: bool = False,
         derived: bool = True,
+        keep_usage: bool = True,
         **owner: Unpack[Owned],
     ) -> erasure.ErasureReceipt:
         """Erase a conversation's payloads for good, all or those of ``versions``.
 
         One transaction takes payloads, blobs and all that projections made of them, and appends
-        the receipt; what goes along with ``versions`` is looked for before it begins. `verify`
-        still passes afterwards. On SQLite the freed pages are overwritten and the write-ahead log
-        is emptied. A reader that stays in a transaction keeps it from that: after half a second a
-        warning is logged, and the receipt says ``log_emptied=False``. The next erasure, `vacuum`
-        or `close` tries again.
+        the receipt; what it needs to know of them is read before it begins. A conversation that
+        was erased as a whole leaves lists until somebody speaks in it again. The bill stays: a
+        ``kept_usage`` event has models, tokens and times of the calls; with ``keep_usage`` false
+        it goes too, also what earlier erasures have kept. `verify` still passes afterwards.
+
+        On SQLite the freed pages are overwritten and the write-ahead log is emptied. A reader that
+        stays in a transaction keeps it from that: after half a second a warning is logged, and the
+        receipt says ``log_emptied=False``. The next erasure, `vacuum` or `close` tries again.
 
         With ``versions``, what holds the same words goes along: a turn's input, the pieces of an
         answer, the arguments of a call, the requests and summaries that they went into. The receipt
@@ -291,15 +296,9 @@ class EventStore(EventWriter):
         """
         stream = self.stream(conversation_id, **owner)
         with operation("eventstore", "erase", level=INFO, conversation_id=stream) as erased:
-            receipt = erasure.erase_in(
-                self,
-                stream,
-                reason=reason,
-                now=self.clock(),
-                versions=versions,
-                requested_by=requested_by,
-                derived=derived,
-            )
+            wanted = None if versions is None else frozenset(versions)
+            asked = erasure.Erasing(reason, self.clock(), wanted, requested_by, derived, keep_usage)
+            receipt = erasure.erase_in(self, stream, asked)
             try:
                 if self.keys is not None:
                     destroy_retired(self, self.keys, stream)
@@ -324,7 +323,7 @@ class EventStore(EventWriter):
         """
         with operation("eventstore", "vacuum", level=INFO):
             with self.reading() as connection:
-                tables = erasure.tables_with_content(connection)
+                tables = tables_with_content(connection)
             traces.vacuum(self, tables)
             self._empty_log()
 

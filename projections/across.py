@@ -181,7 +181,8 @@ class ViewsAcross:
         Args:
             tenant_id: Only this tenant's.
             user_id: Only this user's.
-            status: Only those that are ``open``, ``archived`` or ``destroyed``.
+            status: Only those that are ``open``, ``archived``, ``destroyed`` or ``erased``; without
+                it all but the erased ones, which nothing else lists.
             after: The ``cursor`` of the page before; None begins with the newest.
             limit: The most conversations to return.
 

@@ -25,6 +25,7 @@ from projections.models.directory import ConversationStatus, DirectoryEntry
 __all__ = ["ConversationEntry", "ConversationPage", "Place", "page_of"]
 
 _STATUSES: tuple[ConversationStatus, ...] = get_args(ConversationStatus)
+_SHOWN = tuple(status for status in _STATUSES if status != "erased")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +120,7 @@ def page_of(
     listed = union_all(
         *(
             select(_listed(directory, whose, each, place).limit(limit + 1).subquery())
-            for each in (_STATUSES if status is None else (status,))
+            for each in (_SHOWN if status is None else (status,))
         )
     ).subquery()
     query = (

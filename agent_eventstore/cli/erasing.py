@@ -44,6 +44,11 @@ __all__ = ["erase"]
     is_flag=True,
     help="With --version: leave the copies, and name them as what still quotes.",
 )
+@click.option(
+    "--no-usage",
+    is_flag=True,
+    help="Erase the usage of model calls too, which otherwise stays: the bill without the words.",
+)
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it stands in the receipt.")
 @click.option("--requested-by", metavar="WHO", help="Who asked for it; stands in the receipt.")
 @click.option(
@@ -62,6 +67,7 @@ def erase(
     conversation: str,
     chosen: tuple[range, ...],
     no_derived: bool,
+    no_usage: bool,
     reason: str,
     requested_by: str | None,
     state_directory: Path | None,
@@ -71,9 +77,10 @@ def erase(
 ) -> None:
     """Erase what a conversation says, for good.
 
-    Payloads, blobs and everything derived from them go; the order of events, their types and a
-    receipt stay, and can be verified. The receipt names what went along as it copied what was to
-    be erased (derived), and what repeats it still (quoted_by).
+    Payloads, blobs and everything derived from them go; the order of events, their types, the
+    usage of model calls and a receipt stay, and can be verified. A conversation that was erased
+    as a whole is listed by `list --status erased` alone. The receipt names what went along as it
+    copied what was to be erased (derived), and what repeats it still (quoted_by).
     """
     if no_derived and not chosen:
         raise Failed("--no-derived is for --version: erasing all leaves no copies")
@@ -96,6 +103,7 @@ def erase(
                 state_directory=state_directory,
                 vacuum=vacuum,
                 derived=not no_derived,
+                keep_usage=not no_usage,
             )
         except OSError as error:
             raise Failed(f"erased, but for a file: {error}; erase again once it can go") from error
@@ -126,6 +134,8 @@ def _tell(receipt: ErasureReceipt) -> None:
     blobs = f" and {plural(receipt.blob_count, 'blob')}" if receipt.blob_count else ""
     done = f"erased {plural(len(receipt.versions), 'event')}{blobs} of {receipt.conversation_id}"
     say(f"{done}; the receipt is event {receipt.version}")
+    if receipt.kept_calls:
+        say(f"the usage of {plural(receipt.kept_calls, 'model call')} is kept")
     if receipt.derived:
         say(f"of these, as copies: {_quoting(receipt.derived)}")
     if receipt.quoted_by:

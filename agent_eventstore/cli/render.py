@@ -41,6 +41,7 @@ from eventstore.events import (
     ConversationFork,
     ConversationStart,
     Erasure,
+    KeptUsage,
     LlmError,
     LlmRequest,
     ModeSwitch,
@@ -153,6 +154,8 @@ def _told(data: EventData) -> str:
             return " · ".join(filter(None, (data.node_id, getattr(data, "status", None))))
         case Erasure():
             return f"{plural(data.event_count, 'event')} erased: {data.reason}"
+        case KeptUsage():
+            return f"usage of {plural(len(data.calls), 'model call')} kept"
         case UnknownEvent() if data.reason or not is_own(data.type):
             return f"not readable: {data.reason or 'unknown type or version'}"
     plain = encode(data)

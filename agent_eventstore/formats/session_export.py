@@ -24,6 +24,7 @@ from eventstore.events import (
     AssistantMessage,
     ConversationStart,
     Erasure,
+    KeptUsage,
     LlmRequest,
     SessionEnd,
     SessionStart,
@@ -106,7 +107,7 @@ class _Export:
                 yield from self._pending()
                 yield self._session_start(event, data, start)
                 return
-            case LlmRequest() | AssistantChunk() | Erasure():
+            case LlmRequest() | AssistantChunk() | Erasure() | KeptUsage():
                 return
             case UserMessage():
                 yield from self._user(event, data)

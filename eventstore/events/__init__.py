@@ -5,6 +5,7 @@ all types stands in `eventstore.events.registry`.
 """
 
 from eventstore.events.base import JsonObject, Payload
+from eventstore.events.billing import BilledCall, KeptUsage
 from eventstore.events.content import (
     BranchSwitch,
     Notebook,
@@ -68,6 +69,7 @@ __all__ = [
     "Artifact",
     "AssistantChunk",
     "AssistantMessage",
+    "BilledCall",
     "BlobRef",
     "BranchSwitch",
     "ContentPart",
@@ -80,6 +82,7 @@ __all__ = [
     "ImagePart",
     "Invocation",
     "JsonObject",
+    "KeptUsage",
     "LlmError",
     "LlmRequest",
     "Mention",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from eventstore.errors import InvalidEvent
 from eventstore.events.base import Payload
@@ -76,7 +76,18 @@ def encode(payload: Payload | UnknownEvent) -> str:
 
 def _ascii(payload: Payload) -> str:
     # In Python's mode, since pydantic's JSON mode loses lone surrogates in the keys of objects.
-    return dumps(payload.model_dump(exclude_none=True))
+    return dumps(_plain(payload.model_dump(exclude_none=True)))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of Python's as JSON has it: moments as texts, and texts as they are."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return to_jsonable_python(value)
 
 
 def decode(

@@ -350,6 +350,7 @@ class Erasure(Payload):
 
     Attributes:
         erasure_id: The id of the row in ``erasures``.
+        whole: Whether the whole conversation was erased, and not some versions of it.
         versions: The events whose data is gone.
         event_count: How many events those are.
         blob_count: Blobs deleted.
@@ -360,10 +361,11 @@ class Erasure(Payload):
     """
 
     type: ClassVar[str] = "erasure"
-    schema_version: ClassVar[int] = 2
+    schema_version: ClassVar[int] = 3
 
     erasure_id: Name
     reason: str
+    whole: bool = False
     versions: tuple[Whole, ...]
     event_count: Count
     blob_count: Count = 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventstore.events.base import JsonObject, Payload
+from eventstore.events.billing import KeptUsage
 from eventstore.events.content import (
     BranchSwitch,
     Notebook,
@@ -76,6 +77,7 @@ EVENT_TYPES: tuple[type[Payload], ...] = (
     Retraction,
     BranchSwitch,
     Erasure,
+    KeptUsage,
 )
 
 REGISTRY: dict[str, type[Payload]] = {cls.type: cls for cls in EVENT_TYPES}
@@ -103,6 +105,7 @@ _GOT_UI = (UserMessage, AssistantMessage, LlmError, ToolResult, Summary, SystemI
 UPCASTERS: dict[tuple[str, int], Callable[[JsonObject], JsonObject]] = {
     **{(cls.type, 1): _unchanged for cls in (*_GOT_UI, *_GOT_METADATA)},
     (Erasure.type, 1): _without_digests,
+    (Erasure.type, 2): _unchanged,
 }
 """From (type, version) to the function that returns the payload of the version after it."""
 

@@ -22,7 +22,6 @@ from eventstore.errors import (
     WriterFenced,
     WrongExpectedVersion,
 )
-from eventstore.events import Erasure
 from eventstore.integrity import chain_start
 from eventstore.sealing import SealingKey
 from eventstore.sql.backend import (
@@ -35,7 +34,7 @@ from eventstore.sql.backend import (
     text_out,
 )
 from eventstore.sql.read import chain_at, read_page
-from eventstore.sql.requests import ANY, NO_STREAM, Anchor, Append, Appended
+from eventstore.sql.requests import ANY, NO_STREAM, OUTLIVING, Anchor, Append, Appended
 from eventstore.sql.steps import Head, Heads, Step
 
 __all__ = ["append"]
@@ -109,7 +108,7 @@ def _seal(cur: Any, backend: Backend, request: Append, key_id: str | None) -> Se
     It may have got another one, by an erasure, since the request was made ready.
     """
     conversation_id, keys = request.conversation_id, request.keys
-    if all(event.data.type == Erasure.type for event in request.events):
+    if all(event.data.type in OUTLIVING for event in request.events):
         return request.key
     if keys is None:
         if key_id is not None:

@@ -12,6 +12,7 @@ from uuid import UUID
 from eventstore.blobs import Blob, externalise
 from eventstore.errors import InvalidEvent
 from eventstore.events.base import Payload
+from eventstore.events.billing import KeptUsage
 from eventstore.events.bounds import Excess, excess_of, excesses
 from eventstore.events.codec import decode, dumps, encode
 from eventstore.events.lifecycle import Erasure
@@ -28,6 +29,7 @@ __all__ = [
     "ANY",
     "MOST_BYTES",
     "NO_STREAM",
+    "OUTLIVING",
     "Anchor",
     "Append",
     "Appended",
@@ -53,6 +55,9 @@ ANY = Expected.ANY
 NO_STREAM = Expected.NO_STREAM
 MOST_BYTES = 128 * 1024 * 1024
 """Bytes that the JSON of a payload has at most, unless a store is opened with another limit."""
+
+OUTLIVING = frozenset({Erasure.type, KeptUsage.type})
+"""What an erasure leaves behind, which outlives the conversation's key, and is not sealed."""
 
 _SALT = 16
 _NO_META_TEXT = "{}"
@@ -246,7 +251,7 @@ def prepare(
 
 
 def _sealed(event: Prepared, key: SealingKey) -> Prepared:
-    if event.data.type == Erasure.type:  # A receipt outlives the key.
+    if event.data.type in OUTLIVING:
         return event
     text, meta = key.seal_text(DATA, event.id_text, event.text), event.meta_text
     return Prepared(

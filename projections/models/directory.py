@@ -19,6 +19,8 @@ from eventstore.events import (
     ConversationFork,
     ConversationStart,
     ConversationUpdate,
+    Erasure,
+    KeptUsage,
     LlmError,
     ReasoningPart,
     RecordedEvent,
@@ -39,7 +41,7 @@ __all__ = [
     "DirectoryProjection",
 ]
 
-ConversationStatus = Literal["open", "archived", "destroyed"]
+ConversationStatus = Literal["open", "archived", "destroyed", "erased"]
 
 
 TITLE_CHARS = 80
@@ -74,8 +76,10 @@ _LOOKED_INTO = frozenset(
         Retraction,
         ConversationUpdate,
         ConversationEnd,
+        Erasure,
     }
 )
+_NO_ACTIVITY = frozenset({Erasure.type, KeptUsage.type})
 _LISTED = ("status", "last_activity_at", "conversation_id")
 
 
@@ -85,7 +89,7 @@ class DirectoryEntry(Row):
 
     Attributes:
         title: As the conversation was titled, else the start of the first user message.
-        status: ``open``, ``archived`` or ``destroyed``.
+        status: ``open``, ``archived``, ``destroyed`` or ``erased``; open again with a message.
         last_activity_at: Time of the latest event, erasures excepted.
         message_count: User messages, assistant messages and tool results.
         tool_call_count: Calls that the model asked for.
@@ -136,7 +140,7 @@ class DirectoryProjection:
     def initial(self) -> State:
         """Return the counts and marks of an empty conversation."""
         marks: State = {"titled": 0, "mode": None, "switched": False, "active": None, "recent": []}
-        marks |= {"aside": [], "titles": []}
+        marks |= {"aside": [], "titles": [], "erased": False}
         return {**dict.fromkeys(_COUNTS, 0), **marks}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
@@ -152,7 +156,7 @@ class DirectoryProjection:
             values["mode"] = marks["mode"]
         # ISO texts of one zone are in the order of their times.
         active = folding.moment_text(moment)
-        if state["active"] is None or (event.type != "erasure" and active > state["active"]):
+        if state["active"] is None or (event.type not in _NO_ACTIVITY and active > state["active"]):
             after["active"], values["last_activity_at"] = active, moment
         if type(event.data) in _LOOKED_INTO:
             _look_into(after, event, values)
@@ -225,6 +229,8 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
                 values["status"] = "archived" if update.archived else "open"
         case ConversationEnd() as end:
             values["status"] = end.reason
+        case Erasure() as erasure if erasure.whole:
+            values["status"], after["erased"] = "erased", True
 
 
 def _say(after: State, event: RecordedEvent, values: dict[str, Any], role: str, text: str) -> None:
@@ -232,6 +238,8 @@ def _say(after: State, event: RecordedEvent, values: dict[str, Any], role: str, 
     if preview := folding.one_line(text, PREVIEW_CHARS):
         after["recent"] = [*after["recent"][1 - _RECENT :], [event.version, role, preview]]
         _show_last(after, values)
+        if after["erased"]:
+            values["status"], after["erased"] = "open", False
 
 
 def _withdraw(after: State, values: dict[str, Any], gone: Sequence[tuple[int, int]]) -> None:

@@ -1,12 +1,4 @@
-"""Usage: one row a model call, with its tokens, latency, and cost by the price list.
-
-What a model call cost, by the price list of `genai_prices`, which is carried along.
-
-Most models cost a fixed sum for each token of a kind. Those sums are asked of the list once, as
-the price of a million tokens, since its own arithmetic takes longer than all folds of an event
-together. Prices with tiers, and whatever else is not so simple, are asked of it each time.
-
-Tokens, cost, latency and outcome of every model call: one row each.
+"""Tokens, cost, latency and outcome of every model call: one row each.
 
 What the provider reported and what was estimated stand in columns of their own, and cost comes
 from reported tokens only. A row belongs to an ``llm_call_id``; a message or an error without one
@@ -19,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from eventstore.events import (
     AssistantChunk,
     AssistantMessage,
+    BilledCall,
     Invocation,
+    KeptUsage,
     LlmError,
     LlmRequest,
     RecordedEvent,
@@ -35,127 +27,35 @@ from eventstore.events import (
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, Draft, Row
 from projections.engine.projection import Change, ReadTable, State
+from projections.models.prices import cost_usd
 from projections.tokens.estimates import EstimatedColumn, Written
 
-__all__ = ["USAGE", "UsageProjection", "UsageRow", "cost_usd"]
-
-
-if TYPE_CHECKING:
-    from genai_prices.data_snapshot import DataSnapshot
-    from genai_prices.types import ModelInfo, ModelPrice, Provider
-
-
-_MILLION = 1_000_000
-
-
-class _Rates(NamedTuple):
-    """US dollars for a million tokens of each kind."""
-
-    prompt: Decimal
-    cached: Decimal
-    cache_write: Decimal
-    completion: Decimal
-
-
-def cost_usd(
-    usage: TokenUsage, provider: str | None, model: str | None, at: datetime
-) -> float | None:
-    """Return what a call cost in US dollars by the bundled price list, at the prices of ``at``.
-
-    None when the list has no such provider or model, or the counts contradict each other (more
-    cached tokens than prompt tokens): no cost is better than a wrong one.
-    """
-    found = None if not model else _model_prices(provider, model)
-    if found is None:
-        return None
-    seller, prices = found
-    cached, cache_write = usage.cached_prompt_tokens or 0, usage.cache_write_tokens or 0
-    plain = usage.prompt_tokens - cached - cache_write
-    rates = _rates(prices.get_prices(at), seller, prices, at)
-    if rates is None or plain < 0:
-        total = _by_the_list(seller, prices, at, usage)
-        return None if total is None else float(total)
-    total = (
-        plain * rates.prompt
-        + cached * rates.cached
-        + cache_write * rates.cache_write
-        + usage.completion_tokens * rates.completion
-    )
-    return float(total / _MILLION)
-
-
-_RATES: dict[int, tuple[ModelPrice, _Rates | None]] = {}
-"""By the identity of a price, which has no hash; as many as the list has prices."""
-
-
-def _rates(price: ModelPrice, seller: Provider, prices: ModelInfo, at: datetime) -> _Rates | None:
-    known = _RATES.get(id(price))
-    if known is None:
-        known = _RATES[id(price)] = price, _asked(price, seller, prices, at)
-    return known[1]
-
-
-def _asked(price: ModelPrice, seller: Provider, prices: ModelInfo, at: datetime) -> _Rates | None:
-    """Return what a million tokens of each kind cost; None if the price is not the sum of these."""
-    if any(isinstance(each, _tiered()) for each in vars(price).values()):
-        return None
-    usages = (
-        TokenUsage(),
-        TokenUsage(prompt_tokens=_MILLION),
-        TokenUsage(prompt_tokens=_MILLION, cached_prompt_tokens=_MILLION),
-        TokenUsage(prompt_tokens=_MILLION, cache_write_tokens=_MILLION),
-        TokenUsage(completion_tokens=_MILLION),
-    )
-    costs = [_by_the_list(seller, prices, at, usage) for usage in usages]
-    nothing, *sums = [cost for cost in costs if cost is not None]
-    return _Rates(*sums) if nothing == 0 and len(sums) == len(_Rates._fields) else None
-
-
-def _by_the_list(
-    seller: Provider, prices: ModelInfo, at: datetime, usage: TokenUsage
-) -> Decimal | None:
-    from genai_prices import Usage
-
-    counts = Usage(
-        input_tokens=usage.prompt_tokens,
-        output_tokens=usage.completion_tokens,
-        cache_read_tokens=usage.cached_prompt_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-    )
-    try:
-        price = prices.calc_price(counts, seller, genai_request_timestamp=at)
-    except ValueError:
-        return None
-    return price.total_price
-
-
-@lru_cache(maxsize=1024)
-def _model_prices(provider: str | None, model: str) -> tuple[Provider, ModelInfo] | None:
-    try:
-        return _price_list().find_provider_model(model, None, provider, None)
-    except LookupError:
-        return None
-
-
-@cache
-def _price_list() -> DataSnapshot:
-    # Not the package's current snapshot: a program may have set one that updates itself, and then
-    # a rebuild would not give what was there.
-    from genai_prices.data import providers
-    from genai_prices.data_snapshot import DataSnapshot
-
-    return DataSnapshot(providers=providers, from_auto_update=False)
-
-
-@cache
-def _tiered() -> type:
-    from genai_prices.types import TieredPrices
-
-    return TieredPrices
-
+__all__ = ["USAGE", "UsageProjection", "UsageRow"]
 
 _TABLE = "usage_by_call"
 _INHERITED = "inherited"
+_AS_BILLED = (
+    "provider",
+    "model",
+    "specification",
+    "status",
+    "estimated_prompt_tokens",
+    "latency_ms",
+    "first_token_ms",
+    "attempt",
+    "retry_of",
+    "version",
+    "end_version",
+    "turn",
+    "step",
+    "session_id",
+    "mode",
+    "run_id",
+    "agent_id",
+    "started_at",
+    "ended_at",
+)
+"""The columns that a bill has under the same names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +222,33 @@ def _error(draft: Draft, error: LlmError) -> None:
     draft.put(_TABLE, (own_id,), values)
 
 
+def _kept(draft: Draft, kept: KeptUsage) -> None:
+    """Write what an erasure has kept of calls, in place of what is left of their events."""
+    for call in kept.calls:
+        own_id, started = call.llm_call_id, call.status == "started"
+        draft.drop("open", own_id)
+        draft.drop("ended", own_id)
+        if started:
+            begun = folding.moment_text(call.started_at) if call.has_request else None
+            held = {"started": begun, "first": call.first_token_ms, "called": _model(call)}
+            draft.keep("open", own_id, held)
+        else:
+            draft.keep("ended", own_id, "ok" if call.status == "ok" else "error", CLOSED_LIMIT)
+        draft.put(_TABLE, (own_id,), _billed(call))
+
+
+def _billed(call: BilledCall) -> dict[str, Any]:
+    values: dict[str, Any] = {name: getattr(call, name) for name in _AS_BILLED}
+    values["error_kind"] = None if call.status in ("started", "ok") else call.status
+    values["day"] = folding.day_of(call.started_at)
+    ended = call.ended_at or call.started_at
+    return values | _tokens(call.usage, _model(call), ended)
+
+
+def _model(call: BilledCall) -> dict[str, str | None]:
+    return {name: getattr(call, name) for name in ("provider", "model", "specification")}
+
+
 def _end(
     draft: Draft, own_id: str, call: dict[str, Any] | None, called: dict[str, str | None]
 ) -> dict[str, Any]:
@@ -394,6 +321,7 @@ _HANDLERS: dict[type, folding.Handler] = {
     AssistantChunk: _chunk,
     AssistantMessage: _message,
     LlmError: _error,
+    KeptUsage: _kept,
 }
 
 USAGE = UsageProjection()

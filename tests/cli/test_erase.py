@@ -46,7 +46,7 @@ def test_erase_leaves_a_receipt(own_anywhere: str) -> None:
     arguments = ("--reason", "asked to", "--requested-by", "ada", "--yes", "--json")
     receipt = run("erase", cid, *arguments, url=own_anywhere).document
     events = run("events", cid, "--json", url=own_anywhere).document
-    assert (cid, "asked to", 10) == (
+    assert (cid, "asked to", 11) == (
         receipt["conversation_id"],
         receipt["reason"],
         receipt["version"],
@@ -58,10 +58,13 @@ def test_erase_leaves_a_receipt(own_anywhere: str) -> None:
 
 
 def test_erase_in_words(own: str) -> None:
-    """Without ``--json`` one sentence tells what was erased."""
+    """Without ``--json`` a sentence tells what was erased, and another what is kept."""
     cid = conversation_with(own, "How is the weather")
     done = run("erase", cid, "--reason", "asked to", "--yes", url=own)
-    assert f"erased 9 events of {cid}; the receipt is event 10\n" == done.out
+    said = f"erased 9 events of {cid}; the receipt is event 11\n"
+    assert f"{said}the usage of 3 model calls is kept\n" == done.out
+    done = run("erase", cid, "--reason", "asked to", "--yes", "--no-usage", url=own)
+    assert f"erased 1 event of {cid}; the receipt is event 12\n" == done.out
 
 
 @pytest.mark.parametrize(
@@ -124,8 +127,9 @@ def test_what_went_along_in_words(own: str) -> None:
     """A line for the copies, a line for what is left."""
     cid = quoted(own)
     first, *rest = run("erase", cid, "--version", "2", *WHY, url=own).out.splitlines()
-    assert f"erased 3 events of {cid}; the receipt is event 7" == first
+    assert f"erased 3 events of {cid}; the receipt is event 8" == first
     assert [
+        "the usage of 1 model call is kept",
         "of these, as copies: input 1; request 3",
         "not erased, though they hold the same words: quotation 5",
     ] == rest

@@ -183,6 +183,7 @@ def test_the_receipt_is_an_event(store: EventStore, cid: UUID) -> None:
     assert Erasure(
         erasure_id=str(receipt.erasure_id),
         reason="Art. 17",
+        whole=True,
         versions=(1, 2),
         event_count=2,
         blob_count=1,

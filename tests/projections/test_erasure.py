@@ -126,7 +126,7 @@ def test_a_catch_up_waits_for_an_erasure(postgres_url: str, cid: UUID) -> None:
         Views(store)
         marked(store, cid)
         with store.writing() as connection:
-            erasure.erase(connection, cid, reason="asked for", now=store.clock())
+            erasure.erase(connection, cid, erasure.Erasing("asked for", store.clock()))
             thread, problems = in_thread(lambda: catch_up_behind(store, PROJECTIONS))
             wait_until_blocked(store, thread)
         thread.join(30)

@@ -21,7 +21,7 @@ from eventstore.errors import (
     WriterFenced,
     WrongExpectedVersion,
 )
-from eventstore.events import BlobRef, Erasure, ToolResult
+from eventstore.events import BlobRef, Erasure, KeptUsage, ToolResult
 from eventstore.events.codec import encode
 from eventstore.events.records import EventData
 from eventstore.sql.requests import Expected
@@ -125,7 +125,7 @@ class Model:
             event.version
             for event in stream.events
             if event.data is not None
-            and event.type != Erasure.type
+            and event.type not in (Erasure.type, KeptUsage.type)
             and (wanted is None or event.version in wanted)
         )
         for version in gone:

@@ -118,10 +118,11 @@ class Machine(RuleBasedStateMachine):
         receipt = chosen.erase(cid, reason="asked for", versions=versions)
         gone, digests = self.model.erase(cid, versions)
         assert (gone, len(digests)) == (receipt.versions, receipt.blob_count)
-        [event] = chosen.read(cid, after=stream.version)
+        *bill, event = chosen.read(cid, after=stream.version)
         assert isinstance(event.data, e.Erasure)
+        assert all(isinstance(each.data, e.KeptUsage) for each in bill)
         assert (gone, receipt.version) == (event.data.versions, event.version)
-        stream.events.append(event)
+        stream.events += [*bill, event]
         for digest in digests:
             with pytest.raises(BlobNotFound):
                 chosen.blob(cid, digest)

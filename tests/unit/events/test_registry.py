@@ -24,7 +24,7 @@ CATALOGUE = {
     *("turn_start", "turn_end", "user_message", "llm_request", "assistant_chunk"),
     *("assistant_message", "llm_error", "tool_call", "tool_result", "run_start", "run_end"),
     *("run_step_start", "run_step_end", "task_enqueue", "task_start", "task_end", "summary"),
-    *("system_instruction", "notebook", "retraction", "branch_switch", "erasure"),
+    *("system_instruction", "notebook", "retraction", "branch_switch", "erasure", "kept_usage"),
 }
 
 

@@ -9,8 +9,8 @@ from random import Random
 from genai_prices.types import ModelInfo, Provider
 
 from eventstore.events import TokenUsage
-from projections.models import usage as prices
-from projections.models.usage import cost_usd
+from projections.models import prices
+from projections.models.prices import cost_usd
 
 TIMES = (datetime(2025, 1, 1, 3, tzinfo=UTC), datetime(2026, 6, 1, 18, 30, tzinfo=UTC))
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from eventstore import events as e
-from projections.models.usage import USAGE, cost_usd
+from projections.models.prices import cost_usd
+from projections.models.usage import USAGE
 from tests.unit.projections.history import Entry, rows
 
 GPT = e.Invocation(provider="openai", specification="chat", model="gpt-4o")

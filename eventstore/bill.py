@@ -1,0 +1,179 @@
+"""The bill of model calls that an erasure takes words from, read off their events.
+
+What a bill needs is in few of an event's fields: the model, the counts, the times. They are kept in
+an event of their own, from which usage is folded once the words are gone. Tokens that nobody
+reported are not: they were counted from the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection
+
+from eventstore.errors import BlobDamaged, BlobNotFound, EventDamaged
+from eventstore.events.billing import BilledCall, KeptUsage
+from eventstore.events.model import AssistantChunk, AssistantMessage, LlmError, LlmRequest
+from eventstore.events.records import RecordedEvent
+from eventstore.events.values import Invocation
+from eventstore.log import get_logger
+from eventstore.sql.read import read_page
+
+__all__ = ["bills", "kept", "readable"]
+
+_log = get_logger("eventstore")
+
+_MOST_CALLS = 1_000
+"""How many calls an event of kept usage has at most."""
+_WHERE = ("turn", "step", "mode", "session_id", "run_id", "agent_id")
+_PAGE = 1_000
+_UNREADABLE = (BlobDamaged, BlobNotFound, EventDamaged)
+_BILLED = (AssistantChunk, AssistantMessage, LlmError, LlmRequest)
+
+
+def kept(bill: Collection[BilledCall]) -> list[KeptUsage]:
+    """Return the events that keep a bill."""
+    calls = tuple(bill)
+    return [
+        KeptUsage(calls=calls[start : start + _MOST_CALLS])
+        for start in range(0, len(calls), _MOST_CALLS)
+    ]
+
+
+def readable(connection: Connection, conversation_id: UUID) -> Iterator[RecordedEvent]:
+    """Yield a conversation's events but for those that are damaged: these can still be erased.
+
+    In the caller's transaction, page by page.
+
+    Raises:
+        KeyUnavailable: An event is sealed, and its key is not to be had.
+    """
+    after = 0
+    while True:
+        try:
+            page = read_page(connection, conversation_id, after=after, limit=_PAGE)
+        except _UNREADABLE as error:
+            said = "an event cannot be read: usage that it tells of is not kept"
+            _log.warning(said, conversation_id=conversation_id, error=str(error))
+            yield from _one_by_one(connection, conversation_id, after)
+            after += _PAGE
+            continue
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1].version
+
+
+def _one_by_one(
+    connection: Connection, conversation_id: UUID, after: int
+) -> Iterator[RecordedEvent]:
+    for version in range(after + 1, after + _PAGE + 1):
+        with suppress(*_UNREADABLE):
+            yield from read_page(
+                connection, conversation_id, after=version - 1, before=version + 1, limit=1
+            )
+
+
+def bills(events: Iterable[RecordedEvent], erased: Collection[int]) -> tuple[BilledCall, ...]:
+    """Return the calls of which one of these versions is an event, as all events tell of them.
+
+    Args:
+        events: Of a conversation from its first one on, with their payloads.
+        erased: The versions that are to lose theirs.
+    """
+    calls: dict[str, dict[str, Any]] = {}
+    shared: set[str] = set()
+    losing: dict[str, None] = {}
+    for event in events:
+        data = event.data
+        if isinstance(data, KeptUsage) and not event.inherited:
+            calls |= {call.llm_call_id: dict(call) for call in data.calls}
+        if not isinstance(data, _BILLED):
+            continue
+        own_id = data.llm_call_id or f"v{event.version}"
+        if event.inherited:  # The call is the parent's, and stands in its bill.
+            shared.add(own_id)
+            continue
+        if isinstance(data, LlmRequest):
+            shared.discard(own_id)
+        if own_id not in shared:
+            calls[own_id] = _after(calls.get(own_id), own_id, event, data)
+            if event.version in erased:
+                losing[own_id] = None
+    return tuple(BilledCall(**calls[own_id]) for own_id in losing)
+
+
+def _after(
+    call: dict[str, Any] | None,
+    own_id: str,
+    event: RecordedEvent,
+    data: AssistantChunk | AssistantMessage | LlmError | LlmRequest,
+) -> dict[str, Any]:
+    """Return what is known of a call after one more event of it: the first answer stays."""
+    if call is not None and call["status"] == "ok":
+        return call
+    if isinstance(data, LlmRequest):
+        before = call or dict(BilledCall(**_begun(own_id, event)))
+        asked = {**_begun(own_id, event), **_called(data.invocation), **_asked(data)}
+        return {**before, **asked}
+    if call is not None and call["status"] != "started" and not isinstance(data, AssistantMessage):
+        return call
+    call = call or dict(BilledCall(**_begun(own_id, event)))
+    if isinstance(data, AssistantChunk):
+        if call["first_token_ms"] is None and call["has_request"]:
+            return {**call, "first_token_ms": _elapsed_ms(call, event)}
+        return call
+    ended = {**call, **_called(data.invocation), **_ended(call, event, data)}
+    if isinstance(data, AssistantMessage):
+        first = data.first_token_ms
+        told = {} if first is None else {"first_token_ms": first}
+        return {**ended, "status": "ok", **told}
+    return {**ended, "status": data.kind, "attempt": data.attempt}
+
+
+def _begun(own_id: str, event: RecordedEvent) -> dict[str, Any]:
+    return {
+        "llm_call_id": own_id,
+        "status": "started",
+        "version": event.version,
+        "end_version": event.version,
+        "started_at": event.occurred_at,
+        **{name: getattr(event.meta, name) for name in _WHERE},
+    }
+
+
+def _asked(request: LlmRequest) -> dict[str, Any]:
+    return {
+        "estimated_prompt_tokens": request.counted_tokens,
+        "attempt": request.attempt,
+        "retry_of": request.retry_of,
+        "has_request": True,
+    }
+
+
+def _called(invocation: Invocation | None) -> dict[str, Any]:
+    names = ("provider", "model", "specification")
+    told = {name: getattr(invocation, name) for name in names if invocation is not None}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _ended(
+    call: dict[str, Any], event: RecordedEvent, data: AssistantMessage | LlmError
+) -> dict[str, Any]:
+    ended: dict[str, Any] = {"ended_at": event.occurred_at, "end_version": event.version}
+    latency = data.duration_ms
+    if latency is None and call["has_request"] and call["status"] == "started":
+        latency = _elapsed_ms(call, event)
+    if latency is not None:
+        ended["latency_ms"] = latency
+    if data.usage is not None:
+        ended["usage"] = data.usage.model_copy(update={"raw": None})
+    return ended
+
+
+def _elapsed_ms(call: dict[str, Any], event: RecordedEvent) -> int:
+    seconds: float = (event.occurred_at - call["started_at"]).total_seconds()
+    return max(0, round(seconds * 1000))

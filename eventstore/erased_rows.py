@@ -1,0 +1,145 @@
+"""The rows that hold what was said: which tables they stand in, and what an erasure takes of them.
+
+Events lose their payloads, blobs that no remaining payload refers to are deleted, and so is all
+that projections made of the conversation, in the tables of every generation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from sqlalchemy import Connection, column, delete, insert, inspect, select, table, update
+from sqlalchemy import Table as SqlTable
+
+from eventstore.blobs import stub_of
+from eventstore.events import ToolResult
+from eventstore.events.codec import decode
+from eventstore.integrity import unwrapped
+from eventstore.quoting import ranges
+from eventstore.sealing import DATA, SEALED, Keyring, key_of, opened
+from eventstore.sql.backend import keys_of
+from eventstore.sql.schema import SHARED_TABLES, metadata_for
+from eventstore.sql.types import Id
+
+__all__ = ["erase_blobs", "erase_events", "erase_projected", "tables_with_content"]
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+def erase_events(
+    connection: Connection,
+    tables: Mapping[str, SqlTable],
+    conversation_id: UUID,
+    erasure_id: UUID,
+    versions: Sequence[int],
+) -> None:
+    """Take the payloads of versions, which are named to the triggers: no other may lose its own."""
+    events = tables["events"]
+    if versions:
+        rows = [
+            {
+                "conversation_id": conversation_id,
+                "erasure_id": erasure_id,
+                "first_version": first,
+                "last_version": last,
+            }
+            for first, last in ranges(versions)
+        ]
+        connection.execute(insert(tables["erased_versions"]), rows)
+    for start in range(0, len(versions), 500):
+        connection.execute(
+            update(events)
+            .where(
+                events.c.conversation_id == conversation_id,
+                events.c.version.in_(versions[start : start + 500]),
+            )
+            .values(data=None, salt=None)
+        )
+
+
+def erase_blobs(
+    connection: Connection, tables: Mapping[str, SqlTable], conversation_id: UUID
+) -> list[int]:
+    """Delete the blobs that no remaining payload refers to, and return their sizes in bytes."""
+    blobs, events = tables["blobs"], tables["events"]
+    kept = connection.execute(
+        select(blobs.c.digest, blobs.c.size_bytes).where(blobs.c.conversation_id == conversation_id)
+    ).all()
+    if not kept:
+        return []
+    rows = connection.execute(
+        select(events.c.type, events.c.schema_version, events.c.data, events.c.event_id).where(
+            events.c.conversation_id == conversation_id, events.c.data.is_not(None)
+        )
+    )
+    keys = keys_of(connection)
+    used = {name for row in rows for name in _names(keys, conversation_id, *row)}
+    gone = {digest: int(size) for digest, size in kept if digest not in used}
+    for digest in gone:
+        connection.execute(
+            delete(blobs).where(
+                blobs.c.conversation_id == conversation_id, blobs.c.digest == digest
+            )
+        )
+    return list(gone.values())
+
+
+def _names(
+    keys: Keyring | None,
+    conversation_id: UUID,
+    kind: str,
+    schema_version: int,
+    data: str,
+    event_id: UUID,
+) -> list[str]:
+    """Return under which names the blobs of a payload are kept."""
+    if not data.startswith(SEALED):
+        return _digests(kind, schema_version, data)
+    key = key_of(keys, conversation_id, data)
+    text = opened(key, DATA, str(event_id), data)
+    if key is None or text is None:
+        return []
+    return [key.name_of(digest) for digest in _digests(kind, schema_version, text)]
+
+
+def _digests(kind: str, schema_version: int, data: str) -> list[str]:
+    data, _ = unwrapped(data)
+    stub = stub_of(data)
+    if stub is not None:
+        return [stub.digest]
+    if kind != ToolResult.type:
+        return []
+    payload = decode(kind, schema_version, data)
+    if isinstance(payload, ToolResult):
+        return [payload.blob.digest] if payload.blob else []
+    # Of a version that this code does not know: keep whatever it may refer to.
+    return _DIGEST.findall(data)
+
+
+def erase_projected(
+    connection: Connection, tables: Mapping[str, SqlTable], conversation_id: UUID
+) -> None:
+    """Delete what projections made of a conversation, in every generation, and its heads."""
+    heads = tables["projection_heads"]
+    connection.execute(delete(heads).where(heads.c.conversation_id == conversation_id))
+    derived = _projected(connection)
+    for name in derived:
+        rows = table(name, column("conversation_id", Id))
+        connection.execute(delete(rows).where(rows.c.conversation_id == conversation_id))
+
+
+def tables_with_content(connection: Connection) -> list[str]:
+    """Return the tables that hold what was said, or what was made of it."""
+    log = ("events", "blobs", "import_sources", "projection_heads")
+    return [*log, *_projected(connection)]
+
+
+def _projected(connection: Connection) -> list[str]:
+    projections = metadata_for(connection.dialect.name).tables["projections"]
+    registered = connection.execute(select(projections.c.tables)).scalars().all()
+    derived = [name for names in registered for name in json.loads(names)]
+    inspector = inspect(connection)
+    return derived + [name for name in SHARED_TABLES if inspector.has_table(name)]

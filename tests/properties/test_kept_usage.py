@@ -1,0 +1,60 @@
+"""The bill survives its words: usage after an erasure is what it was before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore.bill import bills, kept
+from eventstore.events import KeptUsage, LlmRequest, Meta, RecordedEvent
+from eventstore.events.codec import decode, encode
+from projections.models.usage import USAGE
+from tests.properties.histories import histories
+from tests.unit.projections.history import apply, fold, record
+
+_COUNTED = "estimated_completion_tokens"  # from the words, where nobody reported them
+
+
+def usage_of(events: list[RecordedEvent]) -> dict[Any, dict[str, Any]]:
+    """Return the rows of usage, without what is counted from words and what is empty."""
+    rows = apply(fold(USAGE, events)[1]).get("usage_by_call", {})
+    return {
+        key: {name: value for name, value in row.items() if value is not None and name != _COUNTED}
+        for key, row in rows.items()
+    }
+
+
+@given(
+    histories().filter(lambda each: not any(isinstance(e.data, KeptUsage) for e in each)),
+    st.sets(st.integers(1, 25)),
+    st.sets(st.integers(1, 25)),
+)
+def test_usage_is_what_it_was(
+    events: list[RecordedEvent], first: set[int], second: set[int]
+) -> None:
+    """Whatever is erased of a history, and whatever more in a second erasure."""
+    before = usage_of(events)
+    for chosen in (first, second):
+        left = kept(bills(events, chosen))
+        events = [
+            replace(event, data=None) if event.version in chosen else event for event in events
+        ]
+        events += [record(len(events) + place, each) for place, each in enumerate(left, 1)]
+        assert before == usage_of(events)
+
+
+def test_a_long_bill_stands_in_several_events() -> None:
+    """No event grows without bound."""
+    events = [record(version, LlmRequest(llm_call_id=str(version))) for version in range(1, 2_502)]
+    found = kept(bills(events, range(1, 2_502)))
+    assert [1_000, 1_000, 501] == [len(each.calls) for each in found]
+
+
+def test_a_bill_with_half_a_character_is_kept() -> None:
+    """Names that are no Unicode text stand beside moments."""
+    told = (LlmRequest(llm_call_id="a"), Meta(session_id="\ud800"))
+    [bill] = kept(bills([record(1, told)], [1]))
+    assert bill == decode(bill.type, 1, encode(bill))
