@@ -15,16 +15,18 @@ threads and tasks of a web framework, `OpenTurn.client` names the turn instead.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from agent_eventstore.errors import BlockNotOpen
+from agent_eventstore.errors import BlockNotOpen, TurnStopped
 from agent_eventstore.machines import Branching, CallFacts, TurnScript
 from agent_eventstore.posts import TurnOutcome
 from agent_eventstore.session import JournalT, Session
+from agent_eventstore.stops import Stop
 from eventstore import NewEvent
 from eventstore.events import TokenUsage, UserMessage
 from projections.context import ContextView
@@ -73,13 +75,17 @@ class Block:
 class CallBlock(CallFacts, Block):
     """A model call's block, which takes an answer until it has one."""
 
+    _going: Callable[[], None]
+
     def _taking(self, what: str) -> None:
         """Refuse what comes before the request is recorded, or after the answer's end.
 
         Raises:
             BlockNotOpen: The call has not been entered, or has its answer.
+            TurnStopped: Its turn has been stopped.
         """
         self._within(what)
+        self._going()
         if self.answer is not None or self.error is not None:
             raise BlockNotOpen(f"{what}: this call has its answer already; make another one")
 
@@ -117,6 +123,8 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
         self._said = said
         self._plan = plan
         self._status: Literal["ok", "max_steps"] = "ok"
+        self._stop: Stop | None = None
+        self._told_to_stop = False
         self._before: weakref.ref[OpenTurn[Any, Any]] | None = None
         self._held: list[tuple[CallT, weakref.ref[object]]] = []
         self._holding = threading.RLock()
@@ -153,6 +161,55 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
             return view
 
         return read
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the turn was stopped, in words; None if it was not, or had ended by itself."""
+        return str(self._stop) if self._stop is not None and self._told_to_stop else None
+
+    def stop(self, reason: str = "user") -> None:
+        """Have the turn end now: the stop button, for another thread or task to press.
+
+        Returns at once. Who has the turn gets `TurnStopped` with the next chunk of a stream, or
+        where it goes on next; a task that waits is cancelled. A tool that runs in a thread runs to
+        its end. What was said by then stays; answer and turn end as ``cancelled``, and the turn's
+        block is left without an exception. A turn that has ended stays as it is.
+
+        Args:
+            reason: Who or what stops it, as the log is to tell; ``user`` stands for the user.
+        """
+        if self._stop is None and self._state != "over":
+            self._stop = Stop.of(reason)
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Wake who has the turn, where that can be done."""
+
+    def _going(self) -> None:
+        """Refuse to go on once the turn was stopped.
+
+        Raises:
+            TurnStopped: It was.
+        """
+        if self._stop is not None and self._state == "open":
+            self._told_to_stop = True
+            raise TurnStopped(self._session.id, self.number, self._stop)
+
+    def _within(self, what: str) -> None:
+        self._going()
+        super()._within(what)
+
+    def _cause(self, error: BaseException | None) -> BaseException | None:
+        """Return why the block is left: the stop, where somebody has caught what told of it."""
+        by_stop = error is None or isinstance(error, TurnStopped | asyncio.CancelledError)
+        if self._stop is None or not self._told_to_stop or not by_stop:
+            return error
+        return TurnStopped(self._session.id, self.number, self._stop)
+
+    def _is_own_stop(self, error: BaseException | None) -> bool:
+        """Whether an exception does nothing but tell of this turn's stop."""
+        own = isinstance(error, TurnStopped) and error.conversation_id == self._session.id
+        return own and self._stop is not None
 
     def _beginning(self) -> list[NewEvent]:
         """Return the events with which the turn begins; reads where it takes another's place."""

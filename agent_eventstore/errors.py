@@ -27,6 +27,7 @@
     ├── BlockNotOpen              a turn or call is used outside its block  (also RuntimeError)
     ├── BranchRefused             nothing there to be edited, rewound or taken (also ValueError)
     ├── TurnRunning               a message was posted again while its turn runs (also RuntimeError)
+    ├── TurnStopped               its own turn was stopped meanwhile        (also RuntimeError)
     ├── TurnStillOpen             a turn is entered within another one      (also RuntimeError)
     ├── UnknownAlias              no tool result has this alias             (also LookupError)
     ├── ToolDenied                the tool policy does not let a tool run
@@ -178,6 +179,7 @@ __all__ = [
     "ToolDenied",
     "TurnRunning",
     "TurnStillOpen",
+    "TurnStopped",
     "UnknownAlias",
     "UnknownProjection",
     "UnknownResponse",
@@ -262,6 +264,26 @@ class BranchRefused(EventStoreError, ValueError):
         self.conversation_id = conversation_id
         self.reason = reason
         super().__init__(f"conversation {conversation_id} keeps its branch: {reason}")
+
+
+class TurnStopped(EventStoreError, RuntimeError):
+    """`Turn.stop` was called: the turn's own thread gets this where it goes on next.
+
+    It ends the turn, whose block keeps it: what follows the block runs.
+
+    Attributes:
+        conversation_id: The conversation.
+        turn: The turn's number.
+        reason: Why, in words.
+    """
+
+    def __init__(self, conversation_id: UUID, turn: int, reason: str) -> None:
+        self.conversation_id = conversation_id
+        self.turn = turn
+        self.reason = reason
+        super().__init__(
+            f"turn {turn} of conversation {conversation_id} was {reason}: leave its block"
+        )
 
 
 class TurnStillOpen(EventStoreError, RuntimeError):

@@ -37,12 +37,14 @@ class LlmCall(CallBlock):
         ended: Callable[[TokenUsage | None], None],
         prepare: Callable[[CallScript], None],
         inside: Callable[[str], None],
+        going: Callable[[], None],
     ) -> None:
         self._journal = journal
         self._script = script
         self._ended = ended
         self._prepare = prepare
         self._inside = inside
+        self._going = going
         self._stalls = Stalls(self._flush)
         self._counted = False
 
@@ -184,12 +186,14 @@ class AsyncLlmCall(CallBlock):
         ended: Callable[[TokenUsage | None], None],
         prepare: Callable[[CallScript], Awaitable[None]],
         inside: Callable[[str], None],
+        going: Callable[[], None],
     ) -> None:
         self._journal = journal
         self._script = script
         self._ended = ended
         self._prepare = prepare
         self._inside = inside
+        self._going = going
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None

@@ -26,7 +26,8 @@ class TurnOutcome:
     Attributes:
         turn: Its number.
         version: That of its first event.
-        status: How it ended: ``ok``, ``error``, ``max_steps`` or ``aborted``; None if erased.
+        status: How it ended: ``ok``, ``error``, ``max_steps``, ``cancelled`` or
+            ``aborted``; None if erased.
         text: The text of its last answer; empty if there was none, or it has been erased.
         error: What went wrong, in words.
         tokens: Those of its model calls.
@@ -34,7 +35,7 @@ class TurnOutcome:
 
     turn: int | None
     version: int
-    status: Literal["ok", "error", "max_steps", "aborted"] | None
+    status: Literal["ok", "error", "max_steps", "cancelled", "aborted"] | None
     text: str = ""
     error: str | None = None
     tokens: TokenUsage | None = None

@@ -8,9 +8,21 @@ stopped what was going on. Other exceptions keep their words, without the server
 
 from __future__ import annotations
 
+import asyncio
 import re
 
-__all__ = ["BY_SOMEBODY", "BY_USER", "failed", "left", "stopped", "told", "without_directories"]
+from agent_eventstore.errors import TurnStopped
+
+__all__ = [
+    "BY_SOMEBODY",
+    "BY_USER",
+    "Stop",
+    "failed",
+    "left",
+    "stopped",
+    "told",
+    "without_directories",
+]
 
 BY_USER = "stopped by the user"
 BY_SOMEBODY = "stopped by the user or the program"
@@ -35,8 +47,23 @@ _QUOTED = re.compile(rf"(['\"]){_ROOT}[\\/][^'\"\n]*?([^\\/'\"\n]+)[\\/]*\1")
 _PATH = re.compile(rf"(?<![\w.:/\\~-]){_ROOT}(?:[\\/]+[^\s\\/:'\"()\[\],;]+){{2,}}")
 
 
+class Stop(str):
+    """Why a turn was stopped, as the cancellation of its task brings it."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, reason: str) -> Stop:
+        """Return a reason in words."""
+        return cls(BY_USER if reason == "user" else f"stopped: {reason}"[:_LONGEST])
+
+
 def stopped(error: BaseException | None) -> str | None:
     """Return who stopped a block, in words; None if it was left well, or by an error."""
+    if isinstance(error, TurnStopped):
+        return error.reason
+    if isinstance(error, asyncio.CancelledError) and error.args and isinstance(error.args[0], Stop):
+        return str(error.args[0])
     if isinstance(error, BaseExceptionGroup):
         told = [stopped(each) for each in error.exceptions]
         return None if None in told else (BY_USER if BY_USER in told else BY_SOMEBODY)

@@ -42,7 +42,7 @@ class Turn(OpenTurn[LlmCall, Journal]):
     """From one input to the final answer; numbered from 1 within the conversation.
 
     Entering writes the turn's start and the input, in one transaction; leaving writes its end:
-    ``ok``, or ``error`` when an exception passes, or ``aborted`` when the process is told to stop.
+    ``ok``, ``error`` when an exception passes, or ``cancelled`` when somebody stops it.
     """
 
     form = "with conversation.turn(...) as turn:"
@@ -79,15 +79,16 @@ class Turn(OpenTurn[LlmCall, Journal]):
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
-        """Write the turn's end."""
+    ) -> bool | None:
+        """Write the turn's end; a stop goes no further."""
         if self.outcome is not None:
-            return
+            return None
         self._step_back()
         try:
-            self._end(error)
+            self._end(self._cause(error))
         finally:
             self._session.one_turn.leave(self)
+        return self._is_own_stop(error) or None
 
     def _end(self, error: BaseException | None) -> None:
         for call in self.unfinished():
@@ -205,7 +206,7 @@ class Turn(OpenTurn[LlmCall, Journal]):
             tools_from_messages=tools_from_messages,
         )
         self.last_call = LlmCall(
-            self._journal, script, self._script.count, self._tell, self._within
+            self._journal, script, self._script.count, self._tell, self._within, self._going
         )
         return self.last_call
 

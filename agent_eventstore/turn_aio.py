@@ -39,6 +39,9 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
     """`Turn` for an event loop."""
 
     form = "async with conversation.turn(...) as turn:"
+    _loop: asyncio.AbstractEventLoop | None = None
+    _task: asyncio.Task[Any] | None = None
+    _cancelled = False
 
     async def __aenter__(self) -> Self:
         """Write the turn's start and the input."""
@@ -63,6 +66,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
             self._session.one_turn.leave(self)
             raise
         self._become_current()
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         return self
 
     async def __aexit__(
@@ -70,15 +74,39 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
-        """Write the turn's end."""
+    ) -> bool | None:
+        """Write the turn's end; a stop goes no further."""
         if self.outcome is not None:
-            return
+            return None
         self._step_back()
+        cancelled: asyncio.CancelledError | None = None
         try:
-            await finish(self._end(error))
+            await finish(self._end(self._cause(error)))
+        except asyncio.CancelledError as raised:
+            cancelled = raised
         finally:
             self._session.one_turn.leave(self)
+        if cancelled is not None and not self._taken_back(cancelled):
+            raise cancelled
+        return self._is_own_stop(error) or self._taken_back(error) or None
+
+    def _interrupt(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        """Cancel the task that has the turn, unless it is stopping by itself."""
+        if self._task is not None and self._state == "open" and not self._told_to_stop:
+            self._told_to_stop = self._cancelled = True
+            self._task.cancel(self._stop)
+
+    def _taken_back(self, error: BaseException | None) -> bool:
+        """Return whether a cancellation was this turn's alone, which has then been answered."""
+        if not self._cancelled or not isinstance(error, asyncio.CancelledError):
+            return False
+        self._cancelled = False
+        task = asyncio.current_task()
+        return task is not None and task is self._task and task.uncancel() == 0
 
     async def _end(self, error: BaseException | None) -> None:
         for call in self.unfinished():
@@ -160,7 +188,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
             tools_from_messages=tools_from_messages,
         )
         self.last_call = AsyncLlmCall(
-            self._journal, script, self._script.count, self._tell, self._within
+            self._journal, script, self._script.count, self._tell, self._within, self._going
         )
         return self.last_call
 

@@ -47,7 +47,7 @@ Protocol = Literal["tools", "react"]
 Listener = Callable[[str, str], None]
 """Told as it happens, as kind and text: thought, text, said, call, result, failed, note."""
 
-Status = Literal["ok", "error", "max_steps", "aborted"]
+Status = Literal["ok", "error", "max_steps", "cancelled", "aborted"]
 
 _TOOL_ATTEMPTS = 3
 _AGAIN_S = 0.25

@@ -126,14 +126,13 @@ class TurnScript:
         self.ended = True
         stop = left(error) if isinstance(error, BaseException) else None
         if error is not None:
-            status = "aborted" if stop else "error"
+            status = "cancelled" if stop else "error"
         return [
             *self._unseen(),
             self.event(
                 TurnEnd.model_validate(
                     {
                         "status": status,
-                        "reason": "interrupted" if stop else None,
                         "error": stop or (None if error is None else told(error)),
                         "step_count": self.steps,
                         "duration_ms": milliseconds(now - self.started_at),

@@ -275,7 +275,7 @@ class TurnStart(Payload):
 
 
 class TurnEnd(Payload):
-    """A turn ends. ``reason`` goes with ``aborted``: replaced by another task, or interrupted.
+    """A turn ends: ``cancelled`` by a user or the program, ``aborted`` where its process died.
 
     Attributes:
         reason: Why it was aborted.
@@ -285,7 +285,7 @@ class TurnEnd(Payload):
 
     type: ClassVar[str] = "turn_end"
 
-    status: Literal["ok", "error", "max_steps", "aborted"]
+    status: Literal["ok", "error", "max_steps", "cancelled", "aborted"]
     reason: Literal["replaced", "interrupted"] | None = None
     error: str | None = None
     step_count: Count | None = None

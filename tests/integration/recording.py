@@ -42,8 +42,9 @@ class Blocking:
         self._loop.run_until_complete(self.inner.__aenter__())
         return self
 
-    def __exit__(self, *details: Any) -> None:
-        self._loop.run_until_complete(self.inner.__aexit__(*details))
+    def __exit__(self, *details: Any) -> bool | None:
+        kept: bool | None = self._loop.run_until_complete(self.inner.__aexit__(*details))
+        return kept
 
     def _wrapped(self, member: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:

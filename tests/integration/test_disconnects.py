@@ -45,7 +45,7 @@ def statuses(conversation: Conversation, *kinds: str) -> list[tuple[str, str | N
 
 @pytest.mark.parametrize("error", STOPS, ids=lambda error: type(error).__name__)
 def test_client_that_goes_away_in_mid_stream(recording: Recorder, error: BaseException) -> None:
-    """The answer is cancelled, the turn aborted; log, timeline and prompt say by whom."""
+    """The answer is cancelled, the turn too; log, timeline and prompt say by whom."""
     conversation = recording.start()
     with suppress(type(error)), conversation, conversation.turn("hello") as turn:
         with turn.llm_call() as call:
@@ -56,7 +56,7 @@ def test_client_that_goes_away_in_mid_stream(recording: Recorder, error: BaseExc
     (cut,) = data_of(recording.store, conversation, "llm_error")
     assert ("cancelled", False, "Half") == (cut.kind, cut.retryable, cut.partial_text)
     (end,) = data_of(recording.store, conversation, "turn_end")
-    assert ("aborted", "interrupted") == (end.status, end.reason)
+    assert ("cancelled", None) == (end.status, end.reason)
     assert [("assistant", "cancelled"), ("error", "cancelled")] == statuses(
         conversation, "assistant", "error"
     )
@@ -117,7 +117,7 @@ def test_answer_that_is_whole_stands(recording: Recorder, error: BaseException) 
         raise error
 
     assert [] == data_of(recording.store, conversation, "llm_error")
-    assert ["aborted"] == [e.status for e in data_of(recording.store, conversation, "turn_end")]
+    assert ["cancelled"] == [e.status for e in data_of(recording.store, conversation, "turn_end")]
     assert "Whole" == call.text
 
 

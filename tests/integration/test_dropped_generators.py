@@ -78,5 +78,5 @@ def test_closed_within_an_append(
 
     assert isinstance(error, e.LlmError)
     assert isinstance(end, e.TurnEnd)
-    assert ("cancelled", "aborted") == (error.kind, end.status)
+    assert ("cancelled", "cancelled") == (error.kind, end.status)
     assert "agent" == other.mode

@@ -236,7 +236,7 @@ def test_exception_ends_turn_and_session(recording: Recorder) -> None:
 
 
 def test_interrupt_aborts_the_turn(recording: Recorder) -> None:
-    """Ctrl-C in a tool leaves its outcome unknown, and the turn aborted."""
+    """Ctrl-C in a tool leaves its outcome unknown, and the turn too."""
     conversation = recording.start()
     with pytest.raises(KeyboardInterrupt), conversation, conversation.turn("hello") as turn:
         with turn.tool(ask_for_tool(turn)):
@@ -245,7 +245,7 @@ def test_interrupt_aborts_the_turn(recording: Recorder) -> None:
     (result,) = data_of(recording.store, conversation, "tool_result")
     assert "outcome_unknown" == result.status
     (end,) = data_of(recording.store, conversation, "turn_end")
-    assert ("aborted", "interrupted") == (end.status, end.reason)
+    assert ("cancelled", None) == (end.status, end.reason)
 
 
 def test_limit_of_steps(recording: Recorder) -> None:

@@ -77,5 +77,5 @@ def test_process_that_is_told_to_stop(store: EventStore, server: ReplayServer) -
 
     assert "cancelled" == error.kind
     assert error.partial_text.startswith(shown)
-    assert ("aborted", "interrupted") == (end.status, end.reason)
+    assert ("cancelled", None) == (end.status, end.reason)
     assert store.verify(conversation.id).ok

@@ -162,7 +162,7 @@ def test_client_that_goes_away(store: EventStore, server: ReplayServer) -> None:
         server.released.set()
     [error] = [r.data for r in store.read(session.id) if isinstance(r.data, e.LlmError)]
 
-    assert "aborted" == end.status
+    assert "cancelled" == end.status
     assert "cancelled" == error.kind
     assert shown.replace(HEARTBEAT, "") == error.partial_text
     assert_truth(store, session.id, error.partial_text)

@@ -126,7 +126,7 @@ def test_client_that_goes_away(store: EventStore, server: ReplayServer) -> None:
         end = watched(store, conversation.id, e.TurnEnd)
     [error] = [r.data for r in store.read(conversation.id) if isinstance(r.data, e.LlmError)]
 
-    assert "aborted" == end.status
+    assert "cancelled" == end.status
     assert "cancelled" == error.kind
     assert_truth(store, conversation.id, shown)
 

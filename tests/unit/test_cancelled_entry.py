@@ -166,7 +166,7 @@ async def enter_step(conversation: AsyncConversation, shut: Callable[[], object]
 
 
 ENDS = {
-    "turn": (enter_turn, ["turn_start", "user_message", "turn_end"], ("aborted", "interrupted")),
+    "turn": (enter_turn, ["turn_start", "user_message", "turn_end"], ("cancelled", None)),
     "call": (enter_call, ["llm_request", "llm_error", "turn_end"], ("cancelled", False)),
     "tool": (enter_tool, ["tool_call", "tool_result", "turn_end"], ("not_started", None)),
     "step": (enter_step, ["run_step_start", "run_step_end"], ("cancelled", None)),
