@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from uuid import UUID, SafeUUID, uuid5
+from uuid import UUID, uuid5
 
 import uuid_utils
 
@@ -17,7 +17,6 @@ __all__ = [
     "fresh_id",
     "keyed_id",
     "new_id",
-    "stored_id",
     "to_owner",
     "to_uuid",
     "uuid_in",
@@ -41,29 +40,6 @@ def fresh_id() -> tuple[str, bytes]:
     """Return a fresh UUIDv7 as its text and its bytes; a `UUID` would cost more than both."""
     made = uuid_utils.uuid7()
     return str(made), made.bytes
-
-
-class _Unset(UUID):
-    """A UUID that is being put together; the class's own initialiser takes twice as long."""
-
-    __slots__ = ()
-    __setattr__ = object.__setattr__  # type: ignore[assignment]
-
-
-def stored_id(text: str) -> UUID:
-    """Return a UUID from its text of 32 digits and hyphens, which a database has kept.
-
-    Raises:
-        ValueError: It is no such text.
-    """
-    digits = text.replace("-", "")
-    if len(digits) != 32:
-        raise ValueError(f"{text!r} is not a UUID")
-    made: Any = object.__new__(_Unset)
-    made.int = int(digits, 16)
-    made.is_safe = SafeUUID.unknown
-    made.__class__ = UUID
-    return made  # type: ignore[no-any-return]
 
 
 def derived_id(*parts: str | int | UUID) -> UUID:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from operator import is_
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, Field
@@ -221,8 +222,7 @@ def _each(fit: _Fit) -> _Fit:
         if not isinstance(value, tuple | list):
             return value
         after = [fit(one, f"{path}[{place}]", told) for place, one in enumerate(value)]
-        same = all(one is other for one, other in zip(value, after, strict=True))
-        return value if same else type(value)(after)
+        return value if all(map(is_, value, after)) else type(value)(after)
 
     return each
 
@@ -234,9 +234,9 @@ def _value(value: Any, path: str, told: _Told) -> Any:
 
 
 def _value_of_numbers(value: Any, path: str, told: _Told) -> Any:
-    if not isinstance(value, BaseModel):
-        return value
-    return _fit(value, f"{path}.", told, _plan(type(value), True))
+    if isinstance(value, BaseModel) and (plan := _plan(type(value), True)):
+        return _fit(value, f"{path}.", told, plan)
+    return value
 
 
 def _json(value: Any, path: str, told: _Told) -> Any:

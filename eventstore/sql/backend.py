@@ -136,7 +136,6 @@ class Backend(ABC):
     feed: FeedOrder
     from_id: Callable[[UUID], Any]
     to_id: Callable[[Any], UUID]
-    to_event_id: Callable[[Any], UUID]
     from_time: Callable[[datetime], Any]
     to_time: Callable[[Any], datetime]
     from_digest: Callable[[bytes], Any]

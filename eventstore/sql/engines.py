@@ -19,7 +19,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -119,7 +119,6 @@ def open_engine(
     return _sqlite_engine(parsed, synchronous, busy_timeout_ms, read_only, pool_size)
 
 
-@lru_cache(maxsize=32)
 def writer_of(engine: Engine, durable: bool, patience_ms: int | None = None) -> Engine:
     """Return the engine's variant for transactions that write; it shares the connections."""
     return engine.execution_options(
@@ -127,7 +126,6 @@ def writer_of(engine: Engine, durable: bool, patience_ms: int | None = None) -> 
     )
 
 
-@lru_cache(maxsize=32)
 def snapshot_of(engine: Engine) -> Engine:
     """Return the engine's variant whose transactions see one state of the database throughout."""
     return engine.execution_options(**backend_named(engine.dialect.name).snapshot)

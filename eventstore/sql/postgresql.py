@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache
 from itertools import chain as concatenated
 from types import MappingProxyType
 from typing import Any, Unpack
@@ -179,7 +178,7 @@ class _Postgresql(Backend):
     drop_beside = "DROP FUNCTION IF EXISTS {}()"
     fresh_s = 1.0
     feed = _FEED
-    from_id = to_id = to_event_id = from_time = staticmethod(_same)
+    from_id = to_id = from_time = staticmethod(_same)
     to_time = staticmethod(lambda moment: moment.astimezone(UTC))
     from_digest = staticmethod(lambda digest: UUID(bytes=digest))
     to_digest = staticmethod(lambda kept: kept.bytes)
@@ -366,7 +365,6 @@ def _array(values: Iterable[str]) -> str:
     return "{" + ",".join(values) + "}"
 
 
-@lru_cache(maxsize=256)
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

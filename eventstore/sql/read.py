@@ -1,11 +1,7 @@
 """Reading one stream in order of version: rows to recorded events, a page at a time.
 
-Rows of `events` to recorded events, a page at a time.
-
-Every read and every fold comes through here once an event, so that what pages have in common is
-made once, and events and ids are put together without their classes' own initialisers.
-
-Reading one stream, in order of version, in pages.
+Every read and every fold comes through here once an event, so that what the events of a page have
+in common is made once.
 """
 
 from __future__ import annotations
@@ -41,14 +37,6 @@ from eventstore.sql.types import is_plain
 __all__ = ["END", "chain_at", "chains_stand", "decode_meta", "decode_rows", "read_page"]
 
 
-class _Unfrozen(RecordedEvent):
-    """An event that is being put together; the initialiser of a frozen one takes twice as long."""
-
-    __slots__ = ()
-    __setattr__ = object.__setattr__
-    __delattr__ = object.__delattr__
-
-
 def decode_rows(
     cur: Any,
     backend: Backend,
@@ -66,11 +54,10 @@ def decode_rows(
         BlobNotFound, BlobDamaged: A payload's blob is gone, or cannot be unpacked.
         KeyUnavailable: A row is sealed, and its key is not to be had.
     """
-    to_id = backend.to_event_id
+    to_id = backend.to_id
     streams: dict[Any, UUID] = {}
     times: dict[Any, datetime] = {}
     events: list[RecordedEvent] = []
-    new = object.__new__
     for (
         position, stream, version, event_id, kind, schema_version, at, data, meta, digest, chain
     ) in rows:  # fmt: skip
@@ -98,28 +85,27 @@ def decode_rows(
             recorded_at = times.get(at)
             if recorded_at is None:
                 recorded_at = times[at] = backend.to_time(at)
-            event: Any = new(_Unfrozen)
-            event.conversation_id = fork or conversation_id
-            event.version = version
-            event.event_id = to_id(event_id)
-            event.position = position
-            event.type = kind
-            event.schema_version = schema_version
-            event.recorded_at = recorded_at
-            event.data = payload
-            event.meta = _with_private(meta, private) if private else decode_meta(meta)
-            event.data_digest = digest if digest.__class__ is bytes else bytes(memoryview(digest))
-            event.chain = chain if chain.__class__ is bytes else bytes(memoryview(chain))
-            event.quotable = quotable
-            event.inherited = fork is not None
-            event.__class__ = RecordedEvent
+            event = RecordedEvent(
+                fork or conversation_id,
+                version,
+                to_id(event_id),
+                position,
+                kind,
+                schema_version,
+                recorded_at,
+                payload,
+                _with_private(meta, private) if private else decode_meta(meta),
+                digest if digest.__class__ is bytes else bytes(memoryview(digest)),
+                chain if chain.__class__ is bytes else bytes(memoryview(chain)),
+                quotable,
+                fork is not None,
+            )
         except (AttributeError, RecursionError, TypeError, ValueError) as error:
             raise EventDamaged(conversation_id, version) from error
         events.append(event)
     return events
 
 
-@lru_cache(maxsize=4096)
 def _with_private(text: str, private: str) -> Meta:
     """Return the metadata of two JSON texts: what stays, and what goes with the payload."""
     return decode_meta(dumps({**read_json(text), **read_json(private)}))

@@ -15,7 +15,6 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from eventstore.events.base import utc_now
-from eventstore.ids import stored_id
 from eventstore.sql.at_hand import TURN_S
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
@@ -89,7 +88,6 @@ class _Sqlite(Backend):
     feed = _FEED
     from_id = staticmethod(str)
     to_id = staticmethod(text_to_id)
-    to_event_id = staticmethod(stored_id)
     from_time = staticmethod(time_to_text)
     to_time = staticmethod(text_to_time)
     from_digest = to_digest = staticmethod(bytes)

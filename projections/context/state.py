@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, cast, get_args
 from uuid import UUID
 
@@ -121,7 +120,6 @@ def _policy(text: str) -> ToolPolicy:
         raise RowDamaged("no tool policy") from error
 
 
-@lru_cache(maxsize=64)
 def _query(table: Table) -> Statement:
     # As text, which keeps PostgreSQL's driver from parsing what json_out does.
     return Statement(

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from functools import lru_cache
 from types import UnionType
 from typing import Any, Self, get_args, get_type_hints
 from uuid import UUID
@@ -205,15 +204,13 @@ def mode_marks(state: State, event: RecordedEvent) -> dict[str, Any]:
     return {"mode": event.meta.mode}
 
 
-@lru_cache(maxsize=1024)
 def day_of(moment: datetime) -> str:
     """Return the day in UTC, as ``YYYY-MM-DD``."""
     return (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).date().isoformat()
 
 
-@lru_cache(maxsize=1024)
 def moment_text(moment: datetime) -> str:
-    """Return a moment in UTC as a state can hold it; what is appended together has one."""
+    """Return a moment in UTC as a state can hold it."""
     return moment.isoformat()
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -278,7 +277,6 @@ def _select(
     return found
 
 
-@lru_cache(maxsize=128)
 def _heads_query(backend: Backend, count: int, locked: bool) -> str:
     mark = backend.mark
     wanted = " OR ".join([f"projection = {mark} AND generation = {mark}"] * count)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -39,7 +38,6 @@ Convert = Callable[[Any], Any]
 ConvertAll = Callable[[Convert, Sequence[Any]], Sequence[Any]]
 
 _OWNER = "conversation_id"
-_MADE = 512  # statements that are kept: of each table there are a few
 
 # A type that is not listed is taken by both drivers as it is.
 _CONVERTERS: dict[type[TypeEngine[Any]], Callable[[Backend], Convert]] = {
@@ -226,14 +224,12 @@ _CONVERT_ALL: dict[type[TypeEngine[Any]], ConvertAll] = {
 }
 
 
-@lru_cache(maxsize=_MADE)
 def _key_and_others(table: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns of the key, without the owner's, and the other ones."""
     key = tuple(column.name for column in table.primary_key if column.name != _OWNER)
     return key, tuple(name for name in table.columns.keys() if name not in (_OWNER, *key))
 
 
-@lru_cache(maxsize=_MADE)
 def _insert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepared:
     names = ", ".join(_quoted(table, columns))
     marks = ", ".join([backend.mark] * len(columns))
@@ -243,7 +239,6 @@ def _insert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepar
     )
 
 
-@lru_cache(maxsize=_MADE)
 def _upsert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepared:
     key = tuple(column.name for column in table.primary_key)
     plain = _insert(table, (*key, *columns), backend)
@@ -253,7 +248,6 @@ def _upsert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepar
     return _Prepared(f"{plain.sql} {conflict}", plain.columns)
 
 
-@lru_cache(maxsize=_MADE)
 def _patch(
     table: Table,
     within: str,

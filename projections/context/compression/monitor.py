@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from typing import Literal
 
 from projections.errors import InvalidSettings
@@ -109,7 +108,6 @@ def usage_of(
     return ContextUsage(used, budget, percent, max(budget - used, 0), status)
 
 
-@lru_cache(maxsize=1024)
 def _share_of(share: float, fixed: int, budget: int) -> int:
     exact = Fraction(str(share))  # 0.8 as it is written: the float is a little more or less.
     as_if = fixed + (exact - _QUARTER) / (1 - _QUARTER) * (budget - fixed)
