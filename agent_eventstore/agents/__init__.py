@@ -9,10 +9,14 @@ from agent_eventstore.agents.agent_session import AgentSession, run_agent
 from agent_eventstore.agents.agent_turns import ToolUse, TurnResult, TurnStep
 from agent_eventstore.agents.function_tools import FunctionTool
 from agent_eventstore.agents.model_calls import ModelRequest
+from agent_eventstore.agents.sinks import HistorySink, JsonlHistorySink, LegacyXmlSink
 
 __all__ = [
     "AgentSession",
     "FunctionTool",
+    "HistorySink",
+    "JsonlHistorySink",
+    "LegacyXmlSink",
     "ModelRequest",
     "ToolUse",
     "TurnResult",

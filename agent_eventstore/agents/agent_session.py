@@ -22,21 +22,26 @@ from agent_eventstore.agents.agent_turns import (
     TurnResult,
 )
 from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, tools_by_name
+from agent_eventstore.agents.history_lines import session_before
 from agent_eventstore.agents.model_calls import port_of
 from agent_eventstore.agents.react import parse_reply
+from agent_eventstore.agents.sinks import History, HistorySink
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import PromptTooLong
 from agent_eventstore.posts import TurnOutcome
 from agent_eventstore.stops import told
 from eventstore import EventStore
-from eventstore.events import JsonObject, TokenUsage
+from eventstore.events import AssistantMessage, JsonObject, TokenUsage, TurnEnd
 from eventstore.ids import StreamId
 from eventstore.log import get_logger
+from projections.tokens import tokenizer_for
 from projections.tokens.estimates import estimated_tokens
 
 __all__ = ["AgentOptions", "AgentSession", "run_agent"]
 
 _log = get_logger("agent_eventstore")
+
+STOPPED = frozenset({"aborted", "cancelled"})
 
 CONTINUE = "Please go on: the program was stopped before you had answered."
 
@@ -57,6 +62,8 @@ class AgentOptions(TypedDict, total=False):
         parameters: Temperature and the like, as the provider's API takes them.
         attempts: How often a model call is tried that may succeed if it is made again; 3.
         provider: Who is asked; by default told from the client's URL.
+        tokenizer_model: The model or encoding by which tokens are counted, if not by the model.
+        sinks: Who is told the history beside the log, such as a `JsonlHistorySink`.
         listener: Told of everything as it happens, as kind and text.
     """
 
@@ -71,6 +78,8 @@ class AgentOptions(TypedDict, total=False):
     parameters: JsonObject
     attempts: int
     provider: str | None
+    tokenizer_model: str | None
+    sinks: Iterable[HistorySink]
     listener: Listener
 
 
@@ -95,12 +104,15 @@ class AgentSession:
         self._agent = _agent(model, options)
         self._over = options.get("over_max_prompt", "refuse")
         self._warn = options.get("warn_prompt_tokens")
+        store, sinks = conversation.views.store, tuple(options.get("sinks", ()))
+        self._store, self._history = store, History(store, conversation, sinks, self._agent.tell)
         if self._agent.tools:
             reader = conversation.tools.read_output
             if reader.name not in self._agent.tools:
                 declared = reader.declaration()["function"]
                 own = FunctionTool(**declared, function=reader.run, idempotent=True)
                 self._agent.tools[reader.name] = own
+        self._history.follow()
 
     @classmethod
     def create(
@@ -197,8 +209,8 @@ class AgentSession:
             with turn:
                 if turn.outcome is not None:
                     return self._first(turn.outcome)
-                self._noted()
-                running = AgentTurn(turn, self._agent, self._noted)
+                self._history.follow()
+                running = AgentTurn(turn, self._agent, self._history.follow)
                 status = running.run()
             error = None
         except Exception as problem:
@@ -207,10 +219,32 @@ class AgentSession:
                 raise
             status, error = "error", told(problem)
         finally:
-            self._noted()
+            self._history.follow()
         steps = tuple(running.steps)
         final = steps[-1].parsed_final if steps and status == "ok" else None
         return TurnResult(status, final, steps, turn.usage, error, turn.number)
+
+    def go_on(self) -> TurnResult | None:
+        """Go on with the last turn if it was stopped before its answer; None if it was not.
+
+        A process that was killed, or an interrupt, has stopped it. The new turn begins with a note
+        of that in place of the user's words; the model sees what was done, and what came of it.
+
+        Raises:
+            PromptTooLong: As of `run_turn`.
+        """
+        version = self.conversation.version
+        while events := session_before(self._store, self.id, version + 1):
+            turns = [each for each in events if each.meta.turn is not None]
+            if turns:
+                last = [each.data for each in turns if each.meta.turn == turns[-1].meta.turn]
+                answered = any(isinstance(each, AssistantMessage) and each.final for each in last)
+                stopped = any(
+                    isinstance(each, TurnEnd) and each.status == "aborted" for each in last
+                )
+                return self.run_turn(CONTINUE) if stopped and not answered else None
+            version = events[0].version - 1
+        return None
 
     def _first(self, outcome: TurnOutcome) -> TurnResult:
         """Return what came of a message that was posted before."""
@@ -227,10 +261,7 @@ class AgentSession:
     def close(self, reason: str | None = None) -> None:
         """End the session; closing again does nothing."""
         self.conversation.close(reason)
-        self._noted()
-
-    def _noted(self) -> None:
-        """Take note that something new is durable."""
+        self._history.follow()
 
     def _require_room(self, text: str) -> None:
         """Refuse an input whose request would be over the limit, before anything is written."""
@@ -238,7 +269,7 @@ class AgentSession:
         if most is None and self._warn is None:
             return
         limit = most if self._over == "trim" else None
-        own = estimated_tokens([text, self._agent.instructions], self._agent.model)
+        own = estimated_tokens([text, self._agent.instructions], self._agent.tokenizer)
         if limit is not None and own > limit:
             raise PromptTooLong(self.id, own, limit)
         asked = replace(self._agent, max_prompt_tokens=None).rendering()
@@ -286,9 +317,11 @@ def _agent(model: Any, options: AgentOptions) -> Agent:
         number = options.get(name)
         if isinstance(number, int) and number < 1:
             raise ValueError(f"{name} is at least 1, not {number}")
+    name = options.get("model_name", "gpt-4o")
     return Agent(
         port=port_of(model, options.get("provider")),
-        model=options.get("model_name", "gpt-4o"),
+        model=name,
+        tokenizer=options.get("tokenizer_model") or name,
         tools=tools_by_name(options.get("tools", ())),
         protocol=options.get("protocol", "tools"),
         max_steps=options.get("max_steps", 100),
@@ -305,6 +338,7 @@ def _config(model: Any, options: AgentOptions, config: JsonObject | None) -> Jso
     agent = _agent(model, options)
     return {
         "model": agent.model,
+        "tokenizer": tokenizer_for(agent.tokenizer).name,
         "protocol": agent.protocol,
         "max_steps": agent.max_steps,
         "tools": list(agent.tools),

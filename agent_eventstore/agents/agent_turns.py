@@ -130,7 +130,8 @@ class Agent:
 
     Attributes:
         port: Where the model is asked.
-        model: The model's name, which decides how tokens are counted.
+        model: The model's name.
+        tokenizer: The model or encoding by which tokens are counted.
         tools: By name.
         protocol: How tools are called.
         max_steps: Replies of the model in one turn, at most.
@@ -145,6 +146,7 @@ class Agent:
 
     port: ModelPort
     model: str
+    tokenizer: str
     tools: dict[str, FunctionTool] = field(default_factory=dict)
     protocol: Protocol = "tools"
     max_steps: int = 100
@@ -175,10 +177,11 @@ class Agent:
 
     def rendering(self) -> dict[str, Any]:
         """Return how a request is rendered, as `Views.context` takes it."""
-        told: dict[str, Any] = {"model": self.model, "tools": self.declared, "format": self.format}
+        told: dict[str, Any] = {"model": self.tokenizer, "tools": self.declared}
+        told["format"] = self.format
         told |= {"provider": self.port.provider, "max_tokens": self.max_prompt_tokens}
         if self.max_prompt_tokens is not None:
-            told["reserve_for_response"] = estimated_tokens([self.instructions], self.model)
+            told["reserve_for_response"] = estimated_tokens([self.instructions], self.tokenizer)
         return told
 
 

@@ -76,8 +76,8 @@ def test_a_session_tells_how_it_is_set_up(store: EventStore) -> None:
     starts = [e.data for e in store.read(session.id) if isinstance(e.data, SessionStart)]
     assert [
         {
-            **{"model": "gpt-4o", "protocol": "tools", "max_steps": 100, "tools": ["read"]},
-            "temperature": 0,
+            **{"model": "gpt-4o", "tokenizer": "o200k_base", "protocol": "tools"},
+            **{"max_steps": 100, "tools": ["read"], "temperature": 0},
         }
     ] == [start.config for start in starts]
 
@@ -282,7 +282,7 @@ def test_an_interrupt_keeps_what_was_said(store: EventStore) -> None:
 
     events = list(store.read(session.id))
     assert ["It is "] == [e.data.partial_text for e in events if isinstance(e.data, LlmError)]
-    assert ["aborted", "ok"] == [e.data.status for e in events if isinstance(e.data, TurnEnd)]
+    assert ["cancelled", "ok"] == [e.data.status for e in events if isinstance(e.data, TurnEnd)]
     assert "Again." == after.final_text
 
 

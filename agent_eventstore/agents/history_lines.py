@@ -1,0 +1,186 @@
+"""A session as the lines of document 001, made from its events alone.
+
+The same events give the same lines, while the session runs and afterwards; so a file that a killed
+process left is completed from the log. Where a line tells the tokens of an input, they are counted
+here; those of model calls are the log's, estimates where the provider told none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agent_eventstore.agents.react import parse_reply
+from agent_eventstore.formats.extras import known, moment
+from eventstore import EventStore, RecordedEvent
+from eventstore.events import (
+    AssistantMessage,
+    JsonObject,
+    LlmError,
+    SessionEnd,
+    SessionStart,
+    TextPart,
+    TokenUsage,
+    ToolCall,
+    ToolResult,
+    TurnEnd,
+    TurnStart,
+)
+from eventstore.events.codec import dumps
+from eventstore.ids import StreamId, call_id
+from projections.engine.folding import result_text
+from projections.tokens.estimates import estimated_tokens
+
+__all__ = ["SETTINGS", "HistoryLines", "session_before"]
+
+SETTINGS = ("model", "tokenizer", "protocol", "max_steps", "tools")
+"""What an agent tells of itself in the session's start, beside what the product adds."""
+
+_PAGE = 500
+
+
+class HistoryLines:
+    """Makes the lines of one session, event by event.
+
+    Args:
+        store: Where outputs stand that are too large for an event.
+        session_id: Whose lines; events of other sessions have none.
+    """
+
+    def __init__(self, store: EventStore, session_id: str) -> None:
+        self._store, self._session_id = store, session_id
+        self._tokenizer: str | None = None
+        self._inputs: dict[str, tuple[str, str]] = {}
+        self._acted: set[str] = set()
+
+    def of(self, event: RecordedEvent) -> Iterator[JsonObject]:
+        """Iterate over the lines that an event makes."""
+        if event.meta.session_id != self._session_id:
+            return
+        match event.data:
+            case SessionStart() as start:
+                yield self._line(event, "session_start", meta=self._begun(start))
+            case TurnStart(input=said):
+                tokens = {"prompt": estimated_tokens([said or ""], self._tokenizer)}
+                yield self._line(event, "turn_start", content=said or "", meta={"tokens": tokens})
+            case AssistantMessage() as answer:
+                yield from self._answer(event, answer)
+            case LlmError() as error:
+                told = {"error": error.message, "tokens": _tokens(error.usage)}
+                yield self._line(event, "assistant", content=error.partial_text, meta=told)
+            case ToolCall() as call:
+                yield self._action(event, call.call_id, call.name, dumps(call.arguments or {}))
+            case ToolResult() as result:
+                yield from self._observation(event, result)
+            case TurnEnd() as end:
+                yield self._line(event, "turn_end", meta=_turn_end(end))
+            case SessionEnd() as end:
+                yield self._line(event, "session_end", meta={"tokens": _tokens(end.tokens)})
+
+    def _begun(self, start: SessionStart) -> JsonObject:
+        config = dict(start.config)
+        own = {name: config.pop(name, None) for name in SETTINGS}
+        self._tokenizer = own["tokenizer"] or own["model"]
+        told = {"model": own["model"], "tokenizer": own["tokenizer"], "config": config or None}
+        return {"mode": start.mode, **told}
+
+    def _answer(self, event: RecordedEvent, answer: AssistantMessage) -> Iterator[JsonObject]:
+        text = "".join(part.text for part in answer.parts if isinstance(part, TextPart))
+        widget = (answer.ui.widget if answer.ui else None) or {}
+        said = parse_reply(text) if widget.get("protocol") == "react" else None
+        for index, call in enumerate(answer.tool_calls):
+            given = said.of(said.action) if said else None
+            told = call.arguments_text if given is None else given
+            self._inputs[call_id(event.version, index)] = (call.name, told)
+        final = None if answer.tool_calls else text if said is None else said.of(said.final)
+        tokens = _tokens(answer.usage)
+        if final is None or (said is not None and said.thought is not None):
+            yield self._line(event, "assistant", content=text, meta={"tokens": tokens})
+        if final is not None:
+            counts = {key: tokens[key] for key in ("completion", "estimated") if key in tokens}
+            yield self._line(event, "final", content=final, meta={"tokens": counts})
+
+    def _action(self, event: RecordedEvent, own_id: str, name: str, given: str) -> JsonObject:
+        self._acted.add(own_id)
+        tool, told = self._inputs.get(own_id, (name, given))
+        return self._line(event, "action", meta={"tool": tool, "input": told})
+
+    def _observation(self, event: RecordedEvent, result: ToolResult) -> Iterator[JsonObject]:
+        if result.call_id not in self._acted:
+            yield self._action(event, result.call_id, result.name or "", "")
+        self._acted.discard(result.call_id)
+        tool, _ = self._inputs.pop(result.call_id, (result.name, ""))
+        text = result_text(result) or ""
+        if result.blob is not None and not event.erased:
+            whole = self._store.blob(event.conversation_id, result.blob.digest)
+            text = whole.decode("utf-8", "surrogatepass")
+        status = None if result.status == "success" else result.status
+        yield self._line(event, "observation", content=text, meta={"tool": tool, "status": status})
+
+    def _line(
+        self,
+        event: RecordedEvent,
+        kind: str,
+        *,
+        content: str | None = None,
+        meta: JsonObject | None = None,
+    ) -> JsonObject:
+        framing = kind in ("session_start", "session_end")
+        stepping = not framing and kind not in ("turn_start", "turn_end")
+        told = known({key: value for key, value in (meta or {}).items() if value != {}})
+        return known(
+            {
+                "ts": moment(event.occurred_at),
+                "session_id": self._session_id,
+                "turn": None if framing else event.meta.turn,
+                "step": event.meta.step if stepping else None,
+                "type": kind,
+                "content": content,
+                "meta": told or None,
+            }
+        )
+
+
+def _tokens(usage: TokenUsage | None) -> JsonObject:
+    if usage is None:
+        return {}
+    prompt, completion = usage.prompt_tokens, usage.completion_tokens
+    total = usage.total_tokens
+    return known(
+        {
+            "prompt": prompt,
+            "completion": completion,
+            "total": prompt + completion if total is None else total,
+            "estimated": None if usage.reported else True,
+        }
+    )
+
+
+def _turn_end(end: TurnEnd) -> JsonObject:
+    return {
+        "status": end.status,
+        "stepCount": end.step_count,
+        "durationMs": end.duration_ms,
+        "errorMessage": end.error,
+        "tokens": _tokens(end.tokens),
+    }
+
+
+def session_before(
+    store: EventStore, conversation_id: StreamId, version: int
+) -> list[RecordedEvent]:
+    """Return the events of the last session that began before a version, in order.
+
+    Reads page by page from the end, as far back as that session's start.
+    """
+    found: list[RecordedEvent] = []
+    end = version
+    while end > 1:
+        after = max(0, end - 1 - _PAGE)
+        page = list(store.read(conversation_id, after=after, limit=end - 1 - after))
+        found = [*page, *found]
+        starts = [place for place, each in enumerate(found) if each.type == SessionStart.type]
+        if starts:
+            session = found[starts[-1]].meta.session_id
+            return [each for each in found[starts[-1] :] if each.meta.session_id == session]
+        end = after + 1
+    return []

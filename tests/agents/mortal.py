@@ -1,0 +1,73 @@
+"""A session in a process that is killed after so many appends: a server that forks one an order.
+
+The server has no thread and no connection when it forks. An order is a line of JSON on its input;
+the answer is how the process ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from agent_eventstore import AgentSession, JsonlHistorySink, LegacyXmlSink
+from tests.agents.scripted import Scripted
+from tests.crash.world import Kill, MortalStore, World
+
+__all__ = ["ACTION", "FINAL", "QUESTION", "options"]
+
+QUESTION = "帮我读 README"
+ACTION = '<thought>需要 read...</thought><action tool="read">/repo/README.md</action>'
+FINAL = "<final>README 摘要...</final>"
+
+
+def read(path: str) -> str:
+    """Return a part of a file."""
+    return "(文件片段)"
+
+
+def options(folder: Path, *replies: str) -> dict[str, Any]:
+    """Return how the agent of document 001's example is made."""
+    return {
+        "model": Scripted(*replies),
+        "model_name": "deepseek-chat",
+        "tokenizer_model": "cl100k_base",
+        "protocol": "react",
+        "tools": [read],
+        "sinks": [JsonlHistorySink(folder / "history"), LegacyXmlSink(folder / "history")],
+    }
+
+
+def _live(url: str, conversation_id: str, folder: str, after: int) -> None:
+    with MortalStore.open(url, migrate=False, synchronous="NORMAL") as store:
+        assert isinstance(store, MortalStore)
+        store.world = World(Path(folder), Kill(after_append=after))
+        session = AgentSession.create(
+            store,
+            conversation={"conversation_id": conversation_id},
+            **options(Path(folder), ACTION, FINAL),
+        )
+        session.run_turn(QUESTION)
+        session.close()
+
+
+def _serve() -> None:
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _live(*json.loads(line))
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve()
