@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 from sqlalchemy import Connection
 
@@ -23,6 +23,7 @@ from projections.context import CONTEXT, ContextSettings, ContextView
 from projections.context.compression.strategy import Strategy, strategy_of
 from projections.context.settings import DEFAULTS
 from projections.context.state import CONTEXT_ACTIVE, AskedMode, read_active
+from projections.context.window import budget_of
 from projections.context_reading import ContextReading, sent
 from projections.engine.generations import Generation
 from projections.finding import SearchHit
@@ -145,7 +146,7 @@ class Views(ViewsAcross):
         conversation_id: StreamId,
         *,
         model: str = "gpt-4o",
-        max_tokens: int | None = None,
+        max_tokens: int | Literal["model"] | None = None,
         reserve_for_response: int | None = None,
         max_messages: int | None = None,
         mode: AskedMode = "active",
@@ -169,7 +170,9 @@ class Views(ViewsAcross):
         Args:
             conversation_id: The conversation.
             model: Decides how tokens are counted.
-            max_tokens: Tokens of the call, by the project's own count; by default the settings'.
+            max_tokens: Tokens of the call, by the project's own count; by default the settings',
+                which is ``model``: its window, where that is known. Otherwise nothing is trimmed,
+                and the view's ``notes`` say so.
             reserve_for_response: How many of them are kept free for the response.
             max_messages: Upper limit for the number of messages.
             mode: The mode that the request is made in: composes the system part for it. By
@@ -201,6 +204,7 @@ class Views(ViewsAcross):
             UnknownStrategy: No strategy of that name is registered.
         """
         settings = settings or DEFAULTS
+        budget = budget_of(settings, max_tokens, reserve_for_response, model, provider)
         if strategy is None:
             chosen = strategy_of(settings.strategy, **settings.strategy_options)
         else:
@@ -217,7 +221,7 @@ class Views(ViewsAcross):
             run=run,
             at=at,
             options={
-                "max_tokens": settings.budget(max_tokens, reserve_for_response),
+                "max_tokens": budget.tokens,
                 "max_messages": max_messages,
                 "model": model,
                 "format": format,
@@ -225,7 +229,7 @@ class Views(ViewsAcross):
                 "paths": paths,
             },
         )
-        return reading.view(chosen)
+        return budget.told(reading.view(chosen))
 
     def tool_policy(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> ToolPolicy | None:
         """Return which tools a conversation may use, as its start says; None if it does not.

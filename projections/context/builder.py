@@ -21,6 +21,7 @@ from projections.context.detail import shortened, without_result
 from projections.context.formats import Wire, writer_of
 from projections.context.grouping import Grouping, tokens_of
 from projections.context.limits import chars_of, within
+from projections.context.margins import OVERHEAD, infeasible, within_margin
 from projections.context.plan_cache import PlanMemo
 from projections.context.planning import LookForLevels, Plan, Planned, plan
 from projections.context.plans import COMPACTED, ERROR, Budget, Group, groups_of, without_path
@@ -28,7 +29,7 @@ from projections.context.recall import recall_for
 from projections.context.recalled import Block, block_of, reserve
 from projections.context.rows import ContextRow
 from projections.context.settings import DEFAULTS, ContextSettings
-from projections.context.source import ContextHead, RowSource
+from projections.context.source import RowSource
 from projections.context.system_part import Injection
 from projections.context.view import Account, ContextView, digest_row
 from projections.errors import BudgetInfeasible
@@ -84,16 +85,19 @@ def build(
     """
     settings = settings or DEFAULTS
     limit = settings.budget() if max_tokens is None else max_tokens
+    tokenizer = tokenizer_for(settings.tokenizer or model)
+    margin = tokenizer.margin if settings.count_margin is None else settings.count_margin
+    least = None if limit is None else within_margin(limit, margin)
     builder = _Builder(
         source,
         Budget(
-            max_tokens=limit,
+            max_tokens=least,
             max_messages=settings.max_messages if max_messages is None else max_messages,
             max_chars=settings.max_chars,
             thresholds=settings.thresholds if settings.steps else None,
         ),
         model,
-        tokenizer_for(settings.tokenizer or model),
+        tokenizer,
         strategy or strategy_of(settings.strategy, **settings.strategy_options),
         settings.include_tool_results,
         format,
@@ -103,7 +107,11 @@ def build(
         memo,
         look_for_levels,
     )
-    return builder.view(tuple(injections), tools, settings)
+    try:
+        view = builder.view(tuple(injections), tools, settings)
+    except BudgetInfeasible as error:
+        raise infeasible(error, limit, margin) from None
+    return replace(view, policy={**view.policy, "max_tokens": limit})
 
 
 class _Builder:
@@ -153,7 +161,7 @@ class _Builder:
     ) -> ContextView:
         head = self._source.head()
         front = self._grouping.front(head, injections)
-        mandatory = self._user_messages(head)
+        mandatory = self._grouping.users(head.first_user, self._source.latest_user())
         summaries = [self._grouping.group((row,)) for row in head.summaries]
         declared = count_tools(tools, self._tokenizer) if tools else Count(0)
         overhead = count_messages((), self._tokenizer) + declared
@@ -311,7 +319,7 @@ class _Builder:
                 return self._plan(front, mandatory, summaries, overhead, budget, until)
             sizes = {f"{group.label} (version {group.key[0]})": group.tokens for group in front}
             held = {name: size for name, size in error.mandatory.items() if name != "fixed part"}
-            sizes |= held | {"tools and request overhead": overhead}
+            sizes |= held | {OVERHEAD: overhead}
             raise BudgetInfeasible(error.max_tokens, sizes) from None
         ended = [*window.ended, *([COMPACTED] if self._compacted else ())]
         return self._in_chars(front, chosen), ended
@@ -379,13 +387,6 @@ class _Builder:
             warn_tokens=settings.warn_prompt_tokens,
             compressed=chosen.trimmed,
         )
-
-    def _user_messages(self, head: ContextHead) -> list[Group]:
-        first, latest = head.first_user, self._source.latest_user()
-        groups = [] if first is None else [self._grouping.group((first,), "first user message")]
-        if latest and (first is None or latest.key != first.key):
-            groups.append(self._grouping.group((latest,), "latest user message"))
-        return groups
 
     def _recalled(self, rows: tuple[ContextRow, ...]) -> Group:
         bare = rows if self._with_results else tuple(map(without_result, rows))

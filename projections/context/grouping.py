@@ -84,6 +84,13 @@ class Grouping:
         )
         return Group((row,), count.tokens, injection.label)
 
+    def users(self, first: ContextRow | None, latest: ContextRow | None) -> list[Group]:
+        """Return the first and the latest user message; one where they are the same."""
+        groups = [] if first is None else [self.group((first,), "first user message")]
+        if latest and (first is None or latest.key != first.key):
+            groups.append(self.group((latest,), "latest user message"))
+        return groups
+
     def shorter(self, group: Group) -> Group | None:
         """Return a group in its shorter form; None if it has none."""
         if all(lower(row).shortened is None for row in group.rows):

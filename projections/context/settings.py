@@ -1,4 +1,4 @@
-"""All settings of a messages[] view, and the texts of its system part.
+"""All settings of a messages[] view, of documents 000 (section 7) and 001, and its texts.
 
 The texts of the system part: the product's own where it has them, the defaults elsewhere.
 
@@ -6,10 +6,8 @@ Products keep them in a directory under the names of document 000 (section 4.3),
 directly. A file is read again only when its modification time, size or inode changes. Line ends
 and surrounding blank space do not count, so that a checkout on another system gives the same bytes.
 
-How the messages of requests are chosen: the settings of documents 000 (section 7) and 001.
-
 Every setting may be given by its name here or by the name that a document has for it. Without any,
-there is no limit; ``ContextSettings.proposed()`` has the limits that document 000 proposes.
+the model's window is the limit; ``ContextSettings.proposed()`` has document 000's limits.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from difflib import get_close_matches
 from functools import cache, cached_property, lru_cache
 from importlib import resources
 from pathlib import Path, PureWindowsPath
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -160,6 +158,8 @@ def _normal(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
+_MOST_RESERVED = 16_384  # tokens of a model's window, where nobody says how many
+
 # Strict: in a settings file, "80" and true are mistakes.
 _Limit = Annotated[int, Field(strict=True, ge=1)]
 _Share = Annotated[float, Field(strict=True, gt=0, le=1)]
@@ -193,8 +193,10 @@ class ContextSettings(BaseModel):
     """Limits and choices for the messages[] view; immutable.
 
     Attributes:
-        max_tokens: Tokens of a whole call, prompt and response (``totalBudget``).
-        reserve_for_response: How many of ``max_tokens`` are kept free for the response.
+        max_tokens: Tokens of a whole call, prompt and response (``totalBudget``); ``model``: the
+            model's window, where it is known; None: any number.
+        reserve_for_response: How many of ``max_tokens`` are kept free for the response; 0 of a
+            model's window is an eighth of it, and at most 16,384.
         max_prompt_tokens: Upper limit for the prompt's tokens alone; nothing is taken off it.
         warn_prompt_tokens: From how many tokens on the prompt's status is a warning.
         max_messages: Upper limit for the messages, those of the system part included.
@@ -203,6 +205,8 @@ class ContextSettings(BaseModel):
         include_collapsed_ui_events: Whether what the UI shows collapsed is sent.
         system_notes: Whether chat messages have no system message but the first, and what is told
             later is a note within the user's; for chat templates that refuse any other.
+        count_margin: By what share a count may be too low, which is kept free of the budget; None:
+            what is known of the model, 0.0 where its encoding is carried along.
         tokenizer: The encoding, or the model, to count with; None: that of the request's model.
         steps: Whether the history is trimmed in steps, so that the prefix stays the same.
         trigger: From what share of the budget on it is trimmed.
@@ -219,7 +223,7 @@ class ContextSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    max_tokens: _Limit | None = None
+    max_tokens: _Limit | Literal["model"] | None = "model"
     reserve_for_response: Annotated[int, Field(strict=True, ge=0)] = 0
     max_prompt_tokens: _Limit | None = None
     warn_prompt_tokens: _Limit | None = None
@@ -228,6 +232,7 @@ class ContextSettings(BaseModel):
     include_tool_results: StrictBool = True
     include_collapsed_ui_events: StrictBool = False
     system_notes: StrictBool = False
+    count_margin: Annotated[float, Field(ge=0, le=4)] | None = None
     tokenizer: _Name | None = None
     steps: StrictBool = True
     trigger: _Share = 1.0
@@ -285,7 +290,13 @@ class ContextSettings(BaseModel):
         """``trigger`` and ``target``."""
         return Thresholds(self.trigger, self.target)
 
-    def budget(self, max_tokens: int | None = None, reserve: int | None = None) -> int | None:
+    def budget(
+        self,
+        max_tokens: int | Literal["model"] | None = None,
+        reserve: int | None = None,
+        *,
+        window: int | None = None,
+    ) -> int | None:
         """Return how many tokens a prompt may have, None for any number.
 
         What the response is left is taken off ``max_tokens``; ``max_prompt_tokens`` limits what
@@ -294,6 +305,7 @@ class ContextSettings(BaseModel):
         Args:
             max_tokens: Tokens of the whole call; None: as set.
             reserve: Tokens for the response; None: as set.
+            window: What ``model`` stands for; None if that is not known.
 
         Raises:
             ValueError: A number is negative, or the response is left everything.
@@ -301,6 +313,9 @@ class ContextSettings(BaseModel):
         """
         total = self.max_tokens if max_tokens is None else max_tokens
         reserve = self.reserve_for_response if reserve is None else reserve
+        if total == "model":
+            total = window
+            reserve = reserve or (0 if total is None else min(total // 8, _MOST_RESERVED))
         for name, value in (("max_tokens", total), ("reserve_for_response", reserve)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
                 raise TypeError(f"{name} must be an integer, and is {value!r}")
@@ -332,7 +347,7 @@ class ContextSettings(BaseModel):
     def _consistent(self) -> Self:
         for low_name, high_name in _LESS_THAN:
             low, high = getattr(self, low_name), getattr(self, high_name)
-            if low is not None and high is not None and low >= high:
+            if isinstance(low, int | float) and isinstance(high, int | float) and low >= high:
                 raise ValueError(f"{low_name} ({low}) must be less than {high_name} ({high})")
         return self
 

@@ -98,12 +98,26 @@ def resolve(model: str) -> tuple[str, float]:
 
 
 def _encoding_in_tiktoken(model: str) -> str | None:
-    if model in _KNOWN:
-        return model
-    try:
-        return encoding_name_for_model(model)
-    except KeyError:
-        return None
+    for name in names_of(model):
+        if name in _KNOWN:
+            return name
+        try:
+            return encoding_name_for_model(name)
+        except KeyError:
+            continue
+    return None
+
+
+def names_of(model: str) -> list[str]:
+    """Return the names by which a model may be listed: its own, then those without its seller.
+
+    >>> names_of("OpenAI/GPT-4o:free")
+    ['OpenAI/GPT-4o:free', 'openai/gpt-4o:free', 'gpt-4o:free', 'gpt-4o']
+    """
+    lowered = model.strip().lower()
+    bare = lowered.rpartition("/")[2]
+    plain = bare if bare.startswith("ft:") else bare.partition(":")[0]
+    return list(dict.fromkeys(name for name in (model, lowered, bare, plain) if name))
 
 
 def _margin(model: str) -> float:

@@ -204,7 +204,7 @@ def test_without_steps_there_are_no_marks(imported: str, weather: str) -> None:
 
 def test_without_a_budget_there_is_no_bar(imported: str, weather: str) -> None:
     """It is said how to give one."""
-    shown = run("context", weather, "--explain", url=imported).out
+    shown = run("context", weather, "--explain", "--model", "house", url=imported).out
 
     assert "budget  none: give one with --max-tokens" in shown
     assert "everything is there, whole" in shown

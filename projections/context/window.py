@@ -1,0 +1,52 @@
+"""The budget of a request: what was asked for, or the model's window where nobody said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from eventstore.log import get_logger
+from projections.context.settings import ContextSettings
+from projections.context.view import ContextView
+from projections.tokens.windows import window_of
+
+__all__ = ["Allowed", "budget_of"]
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """How many tokens a prompt may have; None for any number, and then why."""
+
+    tokens: int | None
+    note: str = ""
+
+    def told(self, view: ContextView) -> ContextView:
+        """Return the view, which says so if it has no budget though it was asked to have one."""
+        return replace(view, notes=(*view.notes, self.note)) if self.note else view
+
+
+def budget_of(
+    settings: ContextSettings,
+    max_tokens: int | Literal["model"] | None,
+    reserve: int | None,
+    model: str,
+    provider: str | None,
+) -> Allowed:
+    """Return the budget; see `ContextSettings.budget` for what is refused."""
+    asked = settings.max_tokens if max_tokens is None else max_tokens
+    window = window_of(model, provider) if asked == "model" else None
+    tokens = settings.budget(max_tokens, reserve, window=window)
+    if asked != "model" or tokens is not None:
+        return Allowed(tokens)
+    return Allowed(None, _unknown(model))
+
+
+@lru_cache(maxsize=256)
+def _unknown(model: str) -> str:
+    """Return what is told of a model without a known window; logged once a process."""
+    told = f"no budget: the context window of model {model} is not known, nothing is trimmed"
+    _log.warning(told)
+    return told

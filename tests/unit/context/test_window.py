@@ -1,0 +1,54 @@
+"""The budget of a request where nobody said one: the model's window, by data that is at hand."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from projections.context import ContextSettings
+from projections.context.window import budget_of
+from projections.tokens import tokenizer_for
+from projections.tokens.windows import window_of
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["gpt-4o", "GPT-4o", "openai/gpt-4o", "azure/gpt-4o", "gpt-4o-2024-08-06", "gpt-4o:free"],
+)
+def test_a_model_has_many_names(model: str) -> None:
+    """Its window and its encoding are the same under each."""
+    assert 128_000 == window_of(model)
+    assert ("o200k_base", True) == (tokenizer_for(model).name, tokenizer_for(model).exact)
+
+
+def test_the_seller_may_stand_before_a_name() -> None:
+    """As routers write it."""
+    assert 200_000 <= (window_of("anthropic/claude-sonnet-4-20250514") or 0)
+    assert window_of("claude-sonnet-4-20250514", "anthropic") == window_of(
+        "claude-sonnet-4-20250514"
+    )
+
+
+def test_an_eighth_of_a_window_is_kept_for_the_response() -> None:
+    """Unless somebody says how much; and never more than most models can answer."""
+    settings = ContextSettings()
+    assert 112_000 == budget_of(settings, None, None, "gpt-4o", None).tokens
+    assert 127_000 == budget_of(settings, None, 1_000, "gpt-4o", None).tokens
+    assert 4_000 == budget_of(settings, 4_000, None, "gpt-4o", None).tokens
+
+
+def test_none_in_the_settings_is_no_limit() -> None:
+    """And nothing needs to be said of it."""
+    allowed = budget_of(ContextSettings(max_tokens=None), None, None, "gpt-4o", None)
+    assert (None, "") == (allowed.tokens, allowed.note)
+
+
+def test_an_unknown_model_has_no_budget_and_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Once in the log of a process, and in the notes of every view."""
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            allowed = budget_of(ContextSettings(), None, None, "house-model-7", None)
+    assert allowed.tokens is None
+    assert "model house-model-7 is not known, nothing is trimmed" in allowed.note
+    assert 1 == len(caplog.records)
