@@ -11,6 +11,7 @@
     ├── EventIdConflict           some of the event ids are already elsewhere in the stream
     ├── OwnerMismatch             the conversation belongs to another tenant or user
     ├── ForkRefused               a conversation cannot be forked there     (also ValueError)
+    ├── ConversationForked        it is to be purged, and forks share its events (also ValueError)
     ├── EventsShared              a parent's events are erased in the parent (also ValueError)
     ├── InvalidEvent              what was handed in cannot be stored       (also ValueError)
     │   └── RedactionFailed       the redactor raised, so nobody knows what may be stored
@@ -79,6 +80,7 @@ from eventstore.errors import (
     CheckpointRefused,
     ConversationDamaged,
     ConversationExists,
+    ConversationForked,
     ConversationInUse,
     ConversationNotFound,
     DatabaseBusy,
@@ -138,6 +140,7 @@ __all__ = [
     "CheckpointRefused",
     "ConversationDamaged",
     "ConversationExists",
+    "ConversationForked",
     "ConversationInUse",
     "ConversationNotFound",
     "DatabaseBusy",

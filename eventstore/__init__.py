@@ -16,12 +16,14 @@ from eventstore.events import Meta, NewEvent, RecordedEvent
 from eventstore.ids import new_id
 from eventstore.integrity import Problem, Verification
 from eventstore.key_directory import DirectoryKeys
+from eventstore.purging import PurgeReceipt
 from eventstore.redaction import Redactor, redact_secrets
 from eventstore.sealing import KeyProvider
 from eventstore.sql.feed import FeedPage
 from eventstore.sql.requests import ANY, NO_STREAM, Anchor, Appended
 from eventstore.sql.streams import StreamInfo
 from eventstore.store import EventStore
+from eventstore.user_erasure import UserErasure
 
 __all__ = [
     "ANY",
@@ -38,9 +40,11 @@ __all__ = [
     "Meta",
     "NewEvent",
     "Problem",
+    "PurgeReceipt",
     "RecordedEvent",
     "Redactor",
     "StreamInfo",
+    "UserErasure",
     "Verification",
     "errors",
     "events",

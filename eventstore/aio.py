@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from uuid import UUID
@@ -24,8 +23,8 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.pool import QueuePool
 
 from eventstore import blobs, telemetry
+from eventstore.aio_eraser import AsyncEraser
 from eventstore.checkpoints import Checkpoint
-from eventstore.erasure import ErasureReceipt
 from eventstore.events.base import Clock, utc_now
 from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
 from eventstore.forks import in_child
@@ -53,7 +52,7 @@ T = TypeVar("T")
 _PAGE = 1_000
 
 
-class AsyncEventStore:
+class AsyncEventStore(AsyncEraser):
     """`EventStore` for asyncio; what the methods do, take and raise is documented there.
 
     Cancelling a task that awaits an append does not take the append back: it may still become
@@ -357,39 +356,6 @@ class AsyncEventStore:
                 **owner,
             )
         )
-
-    async def erase(
-        self,
-        conversation_id: StreamId,
-        *,
-        reason: str,
-        versions: Iterable[int] | None = None,
-        requested_by: str | None = None,
-        state_directory: str | Path | None = None,
-        vacuum: bool = False,
-        derived: bool = True,
-        keep_usage: bool = True,
-        **owner: Unpack[Owned],
-    ) -> ErasureReceipt:
-        """Erase a conversation's payloads for good; see `EventStore.erase`."""
-        return await self._run(
-            partial(
-                self.store.erase,
-                conversation_id,
-                reason=reason,
-                versions=versions,
-                requested_by=requested_by,
-                state_directory=state_directory,
-                vacuum=vacuum,
-                derived=derived,
-                keep_usage=keep_usage,
-                **owner,
-            )
-        )
-
-    async def vacuum(self) -> None:
-        """Rewrite all tables that hold what was said, without what was erased."""
-        await self._run(self.store.vacuum)
 
     async def raise_writer_epoch(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> int:
         """Fence all earlier writers of a conversation."""

@@ -46,10 +46,16 @@ __all__ = [
     "erase_in",
     "erasure_count",
     "erasure_lock",
+    "lock_stream",
 ]
 
 _ATTEMPTS = 3  # in which others may come between looking and erasing
-_ERASURES = Statement("SELECT count(*) FROM erasures WHERE conversation_id = ANY(:ids)")
+_ERASURES = Statement(
+    """
+    SELECT (SELECT count(*) FROM erasures WHERE conversation_id = ANY(:ids))
+        + 1000000 * (SELECT count(*) FROM purges WHERE conversation_id = ANY(:ids))
+    """
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ class ErasureReceipt:
     ``version`` is the receipt's own. ``derived`` are those of ``versions`` that went along, as they
     held the words of those asked for; ``quoted_by`` hold such words still. Unless ``log_emptied``,
     a reader has kept erased pages in SQLite's file or its write-ahead log. ``kept_calls`` model
-    calls lost words, and are billed still.
+    calls lost words, and are billed still. ``forks`` have lost what they shared.
     """
 
     conversation_id: UUID
@@ -75,6 +81,7 @@ class ErasureReceipt:
     quoted_by: tuple[Quoting, ...] = ()
     log_emptied: bool = True
     kept_calls: int = 0
+    forks: tuple[UUID, ...] = ()
 
 
 def erasure_lock(connection: AnyConnection, *conversations: UUID, exclusive: bool = False) -> None:
@@ -88,7 +95,10 @@ def erasure_lock(connection: AnyConnection, *conversations: UUID, exclusive: boo
 
 
 def erasure_count(connection: AnyConnection, conversations: Sequence[UUID]) -> int:
-    """Return how often any of these was erased: the same as before, if nothing is gone since."""
+    """Return a number that is the same as before, if nothing is gone since; 0 if nothing ever was.
+
+    It grows with each erasure. A purge takes the erasures along, and weighs more than all of them.
+    """
     backend, run = backend_of(connection), cursor(connection)
     ids = [backend.from_id(conversation_id) for conversation_id in conversations]
     run.execute(_ERASURES.on(backend), {"ids": backend.array(ids)})
@@ -116,6 +126,15 @@ class Erasing:
     requested_by: str | None = None
     derived: bool = True
     keep_usage: bool = True
+
+    def check(self) -> None:
+        """Refuse an erasure without a reason.
+
+        Raises:
+            InvalidEvent: None was given.
+        """
+        if not self.reason.strip():
+            raise InvalidEvent("an erasure needs a reason")
 
 
 def erase_in(store: Transactions, conversation_id: UUID, erasing: Erasing) -> ErasureReceipt:
@@ -164,10 +183,9 @@ def erase(
         EventsShared: A version is one that the conversation shares with the one it was forked from.
         KeyUnavailable: The conversation is sealed, and there are no keys.
     """
-    if not erasing.reason.strip():
-        raise InvalidEvent("an erasure needs a reason")
+    erasing.check()
     tables = metadata_for(connection.dialect.name).tables
-    version, key_id = _lock(connection, conversation_id)
+    version, key_id = lock_stream(connection, conversation_id)
     _require_own(connection, conversation_id, erasing.versions)
     if key_id is not None and keys_of(connection) is None:
         raise KeyUnavailable(conversation_id, "the store was opened without keys")
@@ -196,11 +214,16 @@ def erase(
     for fork, copies in forks.items():
         erase(connection, fork, replace(erasing, versions=frozenset(copies)))
     clear_statistics(connection, tables_with_content(connection))
-    return _receive(connection, conversation_id, erasing, found, erasure_id, sizes)
+    receipt = _receive(connection, conversation_id, erasing, found, erasure_id, sizes)
+    return replace(receipt, forks=tuple(forks))
 
 
-def _lock(connection: Connection, conversation_id: UUID) -> tuple[int, str | None]:
-    """Keep all others from writing and projecting; return the version and the key's id."""
+def lock_stream(connection: Connection, conversation_id: UUID) -> tuple[int, str | None]:
+    """Keep all others from writing and projecting; return the version and the key's id.
+
+    Raises:
+        ConversationNotFound: There is none of this id.
+    """
     streams = metadata_for(connection.dialect.name).tables["conversations"]
     schema_stays(connection)
     erasure_lock(connection, conversation_id, exclusive=True)

@@ -21,6 +21,7 @@ __all__ = [
     "CheckpointRefused",
     "ConversationDamaged",
     "ConversationExists",
+    "ConversationForked",
     "ConversationInUse",
     "ConversationNotFound",
     "DatabaseBusy",
@@ -257,6 +258,24 @@ class EventsShared(EventStoreError, ValueError):
         super().__init__(
             f"conversation {conversation_id} shares its versions up to {version} with {parent}: "
             f"erase them in conversation {parent}, which takes them from its forks as well"
+        )
+
+
+class ConversationForked(EventStoreError, ValueError):
+    """A conversation is to be purged whose events forks share; nothing was purged.
+
+    Attributes:
+        conversation_id: The conversation.
+        forks: The conversations that share its events.
+    """
+
+    def __init__(self, conversation_id: UUID, forks: Sequence[UUID]) -> None:
+        self.conversation_id = conversation_id
+        self.forks = tuple(forks)
+        few = ", ".join(map(str, self.forks[:3])) + (", ..." if len(self.forks) > 3 else "")
+        super().__init__(
+            f"conversation {conversation_id} shares its events with {len(self.forks)} forks "
+            f"({few}): purge these first, or all of them with forks=True"
         )
 
 

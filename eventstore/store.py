@@ -8,16 +8,13 @@ safe to share between threads, and by a process with those that it forks (`docs/
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from dataclasses import replace
-from logging import INFO
 from pathlib import Path
 from typing import Any, Self, Unpack
 
 from sqlalchemy import URL, Engine
 
-from eventstore import blobs, erasure, telemetry
-from eventstore.erased_rows import tables_with_content
+from eventstore import blobs, telemetry
+from eventstore.eraser import EventEraser
 from eventstore.errors import (
     InvalidEvent,
     KeyUnavailable,
@@ -30,7 +27,7 @@ from eventstore.owners import Owned, Owner, Owners
 from eventstore.redaction import Redactor
 from eventstore.retired_keys import destroy_retired
 from eventstore.sealing import OPTION, KeyProvider, Keyring
-from eventstore.sql import migrate, streams, traces
+from eventstore.sql import migrate, streams
 from eventstore.sql.appending import Appending
 from eventstore.sql.borrowed import borrow
 from eventstore.sql.engines import Synchronous, open_engine
@@ -39,16 +36,13 @@ from eventstore.sql.requests import (
     MOST_BYTES,
 )
 from eventstore.sql.transactions import empty_log
-from eventstore.state_files import delete_erased
-from eventstore.telemetry import operation
-from eventstore.writer import EventWriter
 
 __all__ = ["EventStore"]
 
 _log = get_logger("eventstore")
 
 
-class EventStore(EventWriter):
+class EventStore(EventEraser):
     """Conversations as streams of immutable events, on SQLite or PostgreSQL.
 
     Use `open`; the initialiser takes an engine that is already configured. Whatever asks the
@@ -249,88 +243,6 @@ class EventStore(EventWriter):
         bound = copy.copy(self)
         bound._owners = self._owners.narrowed(owner)
         return bound
-
-    def erase(
-        self,
-        conversation_id: StreamId,
-        *,
-        reason: str,
-        versions: Iterable[int] | None = None,
-        requested_by: str | None = None,
-        state_directory: str | Path | None = None,
-        vacuum: bool = False,
-        derived: bool = True,
-        keep_usage: bool = True,
-        **owner: Unpack[Owned],
-    ) -> erasure.ErasureReceipt:
-        """Erase a conversation's payloads for good, all or those of ``versions``.
-
-        One transaction takes payloads, blobs and all that projections made of them, and appends
-        the receipt; what it needs to know of them is read before it begins. A conversation that
-        was erased as a whole leaves lists until somebody speaks in it again. The bill stays: a
-        ``kept_usage`` event has models, tokens and times of the calls; with ``keep_usage`` false
-        it goes too, also what earlier erasures have kept. `verify` still passes afterwards.
-
-        On SQLite the freed pages are overwritten and the write-ahead log is emptied. A reader that
-        stays in a transaction keeps it from that: after half a second a warning is logged, and the
-        receipt says ``log_emptied=False``. The next erasure, `vacuum` or `close` tries again.
-
-        With ``versions``, what holds the same words goes along: a turn's input, the pieces of an
-        answer, the arguments of a call, the requests and summaries that they went into. The receipt
-        names these versions (``derived``), and those that still repeat a text of at least 20
-        characters (``quoted_by``). With ``derived`` false it names all of them, and nothing else
-        goes than was asked for.
-
-        Files of tool outputs are deleted from ``state_directory``, and from those in which
-        conversations of this process write; erasing again tries again. ``vacuum`` calls `vacuum`
-        afterwards.
-
-        Raises:
-            ConversationNotFound: No conversation has this id.
-            OwnerMismatch: It belongs to another tenant or user.
-            InvalidEvent: No reason was given.
-            OSError: A file of an erased output cannot be deleted; all else is done.
-            KeyUnavailable: The conversation is sealed and the store was opened without keys, so
-                that nothing was erased; or all is done but for the key, which could not be
-                destroyed: that is tried again by the next erasure, and when a store is opened.
-        """
-        stream = self.stream(conversation_id, **owner)
-        with operation("eventstore", "erase", level=INFO, conversation_id=stream) as erased:
-            wanted = None if versions is None else frozenset(versions)
-            asked = erasure.Erasing(reason, self.clock(), wanted, requested_by, derived, keep_usage)
-            receipt = erasure.erase_in(self, stream, asked)
-            try:
-                if self.keys is not None:
-                    destroy_retired(self, self.keys, stream)
-            finally:
-                self._empty_log()
-                directories = () if state_directory is None else (Path(state_directory),)
-                for directory in self.state_directories.union(directories):
-                    delete_erased(self, stream, directory)
-            if vacuum:
-                self.vacuum()
-            erased.note(version=receipt.version, events=len(receipt.versions))
-        return replace(receipt, log_emptied=not self._log_to_empty)
-
-    def vacuum(self) -> None:
-        """Rewrite all tables that hold what was said, without what was erased, and their indexes.
-
-        Takes time and space as they are large. On PostgreSQL each table is locked meanwhile, for
-        readers too (``VACUUM FULL``); its write-ahead log, replicas and backups are not reached.
-
-        Raises:
-            NotWritable: A table is another role's.
-        """
-        with operation("eventstore", "vacuum", level=INFO):
-            with self.reading() as connection:
-                tables = tables_with_content(connection)
-            traces.vacuum(self, tables)
-            self._empty_log()
-
-    def _empty_log(self) -> None:
-        self._log_to_empty = not empty_log(self)
-        if self._log_to_empty:
-            _log.warning("erased pages are still in the file or its log: a reader holds them")
 
     def raise_writer_epoch(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> int:
         """Fence all earlier writers of a conversation; return the epoch of the new one.

@@ -1,11 +1,13 @@
-"""``eventstore erase``: what was said in a conversation or in single events of it, for good."""
+"""``eventstore erase``: what a conversation, single events or all of a user's say, for good."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import click
@@ -15,7 +17,6 @@ from agent_eventstore.cli.options import (
     Target,
     Versions,
     common,
-    conversation_argument,
     find_conversation,
     json_option,
     with_target,
@@ -26,11 +27,13 @@ from eventstore import ErasureReceipt
 from eventstore.events.values import Quoting
 from eventstore.quoting import ranges
 
-__all__ = ["erase"]
+__all__ = ["ask", "erase", "no_file_left"]
 
 
 @click.command()
-@conversation_argument
+@click.argument("conversation", metavar="[CID]", required=False)
+@click.option("--user", "user_id", metavar="ID", help="All conversations of this user, not one.")
+@click.option("--tenant-id", metavar="ID", help="With --user: the user's tenant.")
 @click.option(
     "--version",
     "chosen",
@@ -64,7 +67,9 @@ __all__ = ["erase"]
 @with_target
 def erase(
     target: Target,
-    conversation: str,
+    conversation: str | None,
+    user_id: str | None,
+    tenant_id: str | None,
     chosen: tuple[range, ...],
     no_derived: bool,
     no_usage: bool,
@@ -81,7 +86,26 @@ def erase(
     usage of model calls and a receipt stay, and can be verified. A conversation that was erased
     as a whole is listed by `list --status erased` alone. The receipt names what went along as it
     copied what was to be erased (derived), and what repeats it still (quoted_by).
+
+    With --user, every conversation of the user is erased, one after another; a run that was
+    interrupted is run again, and goes on.
     """
+    if (conversation is None) == (user_id is None):
+        raise Failed("give a conversation, or --user for all of a user's")
+    if tenant_id is not None and user_id is None:
+        raise Failed("--tenant-id is for --user")
+    asked: dict[str, Any] = {
+        "reason": reason,
+        "requested_by": requested_by,
+        "state_directory": state_directory,
+        "vacuum": vacuum,
+        "keep_usage": not no_usage,
+    }
+    if conversation is None:
+        if chosen or no_derived:
+            raise Failed("--version and --no-derived are for one conversation, not for --user")
+        _erase_user(target, user_id or "", tenant_id, asked, yes=yes, as_json=as_json)
+        return
     if no_derived and not chosen:
         raise Failed("--no-derived is for --version: erasing all leaves no copies")
     with target.open_to_write() as store:
@@ -93,26 +117,52 @@ def erase(
             if versions is not None:
                 copies = "" if no_derived else " and their copies"
                 what = f"{plural(len(versions), 'event')} of {stream}{copies}"
-            _ask(f"Erase {what} for good?")
-        try:
-            receipt = store.erase(
-                stream,
-                reason=reason,
-                versions=versions,
-                requested_by=requested_by,
-                state_directory=state_directory,
-                vacuum=vacuum,
-                derived=not no_derived,
-                keep_usage=not no_usage,
-            )
-        except OSError as error:
-            raise Failed(f"erased, but for a file: {error}; erase again once it can go") from error
+            ask(f"Erase {what} for good?")
+        with no_file_left():
+            receipt = store.erase(stream, versions=versions, derived=not no_derived, **asked)
     if as_json:
         print_document(receipt)
     else:
         _tell(receipt)
     if missed := set(versions or ()).difference(receipt.versions):
         note(f"nothing was left to erase of {_listed(ranges(sorted(missed)))}", "yellow")
+
+
+def _erase_user(
+    target: Target,
+    user_id: str,
+    tenant_id: str | None,
+    asked: dict[str, Any],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    with target.open_to_write() as store:
+        if not yes:
+            ask(f"Erase all conversations of user {user_id!r} for good?")
+        with no_file_left():
+            done = store.erase_user(user_id, tenant_id=tenant_id, **asked)
+    if as_json:
+        print_document(done)
+        return
+    blobs = f" and {plural(done.blob_count, 'blob')}" if done.blob_count else ""
+    what = f"{plural(done.event_count, 'event')}{blobs}"
+    say(f"erased {what} of {plural(len(done.conversations), 'conversation')} of {user_id!r}")
+    if done.erased_before:
+        say(f"erased before: {plural(done.erased_before, 'conversation')}")
+    if done.kept_calls:
+        say(f"the usage of {plural(done.kept_calls, 'model call')} is kept")
+    if done.forks:
+        say(f"forks of others that have lost what they shared: {', '.join(map(str, done.forks))}")
+
+
+@contextmanager
+def no_file_left() -> Iterator[None]:
+    """Say what is to be done where a file of an output cannot be deleted."""
+    try:
+        yield
+    except OSError as error:
+        raise Failed(f"erased, but for a file: {error}; erase again once it can go") from error
 
 
 def _versions(stream: UUID, newest: int, chosen: Collection[range]) -> set[int] | None:
@@ -123,7 +173,12 @@ def _versions(stream: UUID, newest: int, chosen: Collection[range]) -> set[int] 
     return set(chain(*chosen)) or None
 
 
-def _ask(question: str) -> None:
+def ask(question: str) -> None:
+    """Ask for a yes.
+
+    Raises:
+        Failed: It was a no, or nobody is there.
+    """
     if not sys.stdin.isatty():
         raise Failed("nobody is there to be asked: give --yes to erase without being asked")
     if not click.confirm(question, err=True):

@@ -115,7 +115,7 @@ def _postgresql_triggers(connection: Connection) -> set[str]:
         """
         SELECT tgname, prosrc, pg_get_triggerdef(pg_trigger.oid), tgenabled
         FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
-        WHERE tgrelid = to_regclass('events') AND NOT tgisinternal
+        WHERE tgrelid IN (to_regclass('events'), to_regclass('purges')) AND NOT tgisinternal
         """
     )
     right = set()

@@ -32,7 +32,9 @@ from eventstore.events.records import RecordedEvent
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
     AnyConnection,
+    Backend,
     FeedOrder,
+    Statement,
     backend_of,
     cursor,
     keys_of,
@@ -56,6 +58,9 @@ __all__ = [
 _COLUMNS = len(EVENT_COLUMNS.split(","))
 _DIGEST_BYTES = 8
 _NOTHING = "00" * _DIGEST_BYTES
+_PURGED = Statement(
+    "SELECT 1 FROM purges WHERE :position BETWEEN first_position AND last_position LIMIT 1"
+)
 _NUMBER = re.compile("[0-9]{1,19}")
 _DIGEST = re.compile("[0-9a-f]{16}")
 
@@ -108,6 +113,8 @@ def read_feed(connection: AnyConnection, after: str | None, limit: int) -> FeedP
     # From the cursor's own event on, which shows that it is still there.
     cur.execute(order.page, {**place.given(order), "page_size": limit + begun})
     rows = cur.fetchall()
+    if begun and _is_purged(cur, backend, place, rows):
+        begun, rows = 0, rows[:limit]
     if begun and not (rows and place == _place_of(rows[0])):
         if not rows and cur.execute(order.follows).fetchone()[0]:
             return FeedPage((), str(after))  # It may not have come that far.
@@ -185,14 +192,30 @@ def holds(connection: AnyConnection, cursor_text: str | None) -> bool:
     Raises:
         InvalidCursor: It did not come from a feed of this kind of database.
     """
-    order, cur = backend_of(connection).feed, cursor(connection)
+    backend, cur = backend_of(connection), cursor(connection)
+    order = backend.feed
     place = _parse(order, cursor_text)
     if place == _start(order):
         return True
     cur.execute(order.at, place.given(order))
     row = cur.fetchone()
+    held = (
+        _is_purged(cur, backend, place, ())
+        if row is None
+        else place == _Place.of(row[:-1], row[-1])
+    )
     cur.close()
-    return row is not None and place == _Place.of(row[:-1], row[-1])
+    return held
+
+
+def _is_purged(cur: Any, backend: Backend, place: _Place, rows: Sequence[Any]) -> bool:
+    """Whether a cursor's event is gone because its conversation was purged.
+
+    A place is never taken again, and where one event of a purge stood no other one did.
+    """
+    if rows and _place_of(rows[0]).numbers == place.numbers:
+        return False
+    return cur.execute(_PURGED.on(backend), {"position": place.numbers[-1]}).fetchone() is not None
 
 
 def _start(order: FeedOrder) -> _Place:

@@ -22,7 +22,7 @@ __all__ = ["grant", "share_rights"]
 _ROWS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _READ = ("SELECT",)
 _LESS = {
-    "events": ("SELECT", "INSERT", "UPDATE"),  # UPDATE for erasures; triggers refuse all else
+    "purges": ("SELECT", "INSERT"),
     "store_identity": _READ,
     VERSION_TABLE: _READ,
 }

@@ -5,7 +5,7 @@ is declared here. Each table is keyed by ``conversation_id`` first, but for the 
 handful of rows for the whole store (``projections``, ``store_epochs``, ``store_identity``).
 
 The databases differ in one point. SQLite has a single writer, so ``position`` orders the feed
-and is the primary key (never reused, since no row is ever deleted). PostgreSQL has many, so the
+and is the primary key (never reused, by ``AUTOINCREMENT``). PostgreSQL has many, so the
 feed is ordered by ``(epoch, tx_id, position)``, see `eventstore.sql.feed`.
 """
 
@@ -91,6 +91,21 @@ def metadata_for(dialect: str) -> MetaData:
         Column("first_version", BigInteger, nullable=False),
         Column("last_version", BigInteger, nullable=False),
         PrimaryKeyConstraint("conversation_id", "first_version", "erasure_id"),
+    )
+    Table(
+        "purges",
+        metadata,
+        Column("conversation_id", Id, nullable=False),
+        Column("purge_id", Id, nullable=False),
+        Column("purged_at", Timestamp, nullable=False),
+        Column("reason", SafeText, nullable=False),
+        Column("requested_by", SafeText),
+        Column("event_count", BigInteger, nullable=False),
+        Column("blob_count", BigInteger, nullable=False),
+        Column("blob_bytes", BigInteger, nullable=False),
+        Column("first_position", BigInteger, nullable=False),
+        Column("last_position", BigInteger, nullable=False),
+        PrimaryKeyConstraint("conversation_id", "purge_id"),
     )
     Table(
         "retired_keys",
@@ -188,6 +203,7 @@ def _events(metadata: MetaData, dialect: str) -> None:
             *columns,
             UniqueConstraint("conversation_id", "version", name="uq_events_version"),
             UniqueConstraint("event_id", "conversation_id", name="uq_events_event_id"),
+            sqlite_autoincrement=True,
         )
         return
     Table(

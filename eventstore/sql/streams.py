@@ -258,7 +258,8 @@ _COMPARED = Statement(
     SELECT
         (SELECT chain FROM events
             WHERE conversation_id = :conversation_id AND version = :version),
-        (SELECT max(version) FROM events WHERE conversation_id = :conversation_id)
+        (SELECT max(version) FROM events WHERE conversation_id = :conversation_id),
+        (SELECT count(*) FROM purges WHERE conversation_id = :conversation_id)
     """
 )
 
@@ -299,13 +300,13 @@ def next_marks(connection: Connection, after: UUID | None, limit: int) -> list[M
 
 
 def differences(connection: Connection, marks: Iterable[Mark]) -> Iterator[Problem]:
-    """Yield what is no longer there of what was marked."""
+    """Yield what is no longer there of what was marked, unless the conversation was purged."""
     backend, cur = backend_of(connection), cursor(connection)
     for conversation_id, version, chain in marks:
         key = backend.from_id(conversation_id)
         cur.execute(_COMPARED.on(backend), {"conversation_id": key, "version": version})
-        found, last = cur.fetchone()
-        if found == chain or version == 0:
+        found, last, purges = cur.fetchone()
+        if found == chain or version == 0 or purges:
             continue
         if last is None:
             detail = f"the conversation is gone, and had {version} events at the checkpoint"

@@ -30,7 +30,7 @@ CREATE TABLE conversations (
     PRIMARY KEY (conversation_id)
 );
 CREATE TABLE events (
-    position INTEGER NOT NULL PRIMARY KEY,
+    position INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     conversation_id TEXT NOT NULL,
     version BIGINT NOT NULL,
     event_id TEXT NOT NULL,
@@ -67,6 +67,19 @@ CREATE TABLE erased_versions (
     first_version BIGINT NOT NULL,
     last_version BIGINT NOT NULL,
     PRIMARY KEY (conversation_id, first_version, erasure_id)
+);
+CREATE TABLE purges (
+    conversation_id TEXT NOT NULL,
+    purge_id TEXT NOT NULL,
+    purged_at TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    requested_by TEXT,
+    event_count BIGINT NOT NULL,
+    blob_count BIGINT NOT NULL,
+    blob_bytes BIGINT NOT NULL,
+    first_position BIGINT NOT NULL,
+    last_position BIGINT NOT NULL,
+    PRIMARY KEY (conversation_id, purge_id)
 );
 CREATE TABLE retired_keys (
     conversation_id TEXT NOT NULL,
@@ -173,6 +186,19 @@ CREATE TABLE erased_versions (
     last_version BIGINT NOT NULL,
     PRIMARY KEY (conversation_id, first_version, erasure_id)
 );
+CREATE TABLE purges (
+    conversation_id UUID NOT NULL,
+    purge_id UUID NOT NULL,
+    purged_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    reason TEXT NOT NULL,
+    requested_by TEXT,
+    event_count BIGINT NOT NULL,
+    blob_count BIGINT NOT NULL,
+    blob_bytes BIGINT NOT NULL,
+    first_position BIGINT NOT NULL,
+    last_position BIGINT NOT NULL,
+    PRIMARY KEY (conversation_id, purge_id)
+);
 CREATE TABLE retired_keys (
     conversation_id UUID NOT NULL,
     key_id TEXT NOT NULL,
@@ -232,8 +258,9 @@ CREATE INDEX ix_conversations_user ON conversations (user_id, conversation_id)
 """
 
 # A change is let through only if it takes away data and salt, alters nothing else, and
-# `erased_versions` names the event's version. REPLACE would delete rows without firing a delete
-# trigger, so a separate trigger refuses to insert over what is there.
+# `erased_versions` names the event's version; an event is deleted only under a receipt of `purges`,
+# which itself nothing changes. REPLACE would delete rows without firing a delete trigger, so a
+# separate trigger refuses to insert over what is there.
 SQLITE_TRIGGERS = (
     """
 CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events
@@ -252,6 +279,9 @@ BEGIN SELECT RAISE(ABORT, 'events are immutable: UPDATE refused'); END
 """,
     """
 CREATE TRIGGER events_refuse_delete BEFORE DELETE ON events
+WHEN NOT EXISTS (
+    SELECT 1 FROM purges WHERE conversation_id = OLD.conversation_id
+    AND OLD.position BETWEEN first_position AND last_position)
 BEGIN SELECT RAISE(ABORT, 'events are immutable: DELETE refused'); END
 """,
     """
@@ -264,6 +294,21 @@ WHEN EXISTS (
     OR NEW.position > 0 AND EXISTS (SELECT 1 FROM events WHERE position = NEW.position)
 BEGIN SELECT RAISE(ABORT, 'events are immutable: REPLACE refused'); END
 """,
+    """
+CREATE TRIGGER purges_refuse_update BEFORE UPDATE ON purges
+BEGIN SELECT RAISE(ABORT, 'receipts are immutable: UPDATE refused'); END
+""",
+    """
+CREATE TRIGGER purges_refuse_delete BEFORE DELETE ON purges
+BEGIN SELECT RAISE(ABORT, 'receipts are immutable: DELETE refused'); END
+""",
+    """
+CREATE TRIGGER purges_refuse_replace BEFORE INSERT ON purges
+WHEN EXISTS (
+    SELECT 1 FROM purges
+    WHERE conversation_id = NEW.conversation_id AND purge_id = NEW.purge_id)
+BEGIN SELECT RAISE(ABORT, 'receipts are immutable: REPLACE refused'); END
+""",
 )
 
 # Whatever a session's search_path says, the function looks into the schema of its own table.
@@ -274,8 +319,18 @@ SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     kept record;
     is_erased boolean;
+    is_purged boolean;
 BEGIN
-    IF TG_OP = 'UPDATE' THEN
+    IF TG_OP = 'DELETE' AND TG_TABLE_NAME = 'events' THEN
+        EXECUTE format(
+            'SELECT EXISTS (SELECT FROM %I.purges WHERE conversation_id = $1
+                AND $2 BETWEEN first_position AND last_position)', TG_TABLE_SCHEMA)
+            INTO is_purged USING OLD.conversation_id, OLD.position;
+        IF is_purged THEN
+            RETURN OLD;
+        END IF;
+    END IF;
+    IF TG_OP = 'UPDATE' AND TG_TABLE_NAME = 'events' THEN
         kept := OLD;
         kept.data := NULL;
         kept.salt := NULL;
@@ -289,7 +344,7 @@ BEGIN
             END IF;
         END IF;
     END IF;
-    RAISE EXCEPTION 'events are immutable: % refused', TG_OP
+    RAISE EXCEPTION '% are immutable: % refused', TG_TABLE_NAME, TG_OP
         USING ERRCODE = 'integrity_constraint_violation';
 END
 $$
@@ -302,11 +357,21 @@ FOR EACH ROW EXECUTE FUNCTION events_refuse_change()
 CREATE TRIGGER events_refuse_truncate BEFORE TRUNCATE ON events
 FOR EACH STATEMENT EXECUTE FUNCTION events_refuse_change()
 """,
+    """
+CREATE TRIGGER purges_refuse_change BEFORE UPDATE OR DELETE ON purges
+FOR EACH ROW EXECUTE FUNCTION events_refuse_change()
+""",
+    """
+CREATE TRIGGER purges_refuse_truncate BEFORE TRUNCATE ON purges
+FOR EACH STATEMENT EXECUTE FUNCTION events_refuse_change()
+""",
 )
 # Otherwise a session that says it replicates (session_replication_role) would fire none of them.
 POSTGRESQL_ALWAYS = (
     "ALTER TABLE events ENABLE ALWAYS TRIGGER events_refuse_change",
     "ALTER TABLE events ENABLE ALWAYS TRIGGER events_refuse_truncate",
+    "ALTER TABLE purges ENABLE ALWAYS TRIGGER purges_refuse_change",
+    "ALTER TABLE purges ENABLE ALWAYS TRIGGER purges_refuse_truncate",
 )
 
 # ANALYZE copies values of other columns to where erasing does not reach them.

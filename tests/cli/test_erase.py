@@ -185,3 +185,47 @@ def test_a_reader_that_keeps_the_pages_is_said(own: str) -> None:
     assert 0 == done.status
     assert json.loads(done.out)["log_emptied"] is False
     assert "still in the file or its log: a reader holds them" in done.err
+
+
+def test_all_of_a_user(own_anywhere: str) -> None:
+    """One after another, each with a receipt; again, and nothing is left to do."""
+    with EventStore.open(own_anywhere) as store:
+        for _ in range(2):
+            store.append(new_id(), [e.UserMessage.text(ASKED)], user_id="ada")
+    done = run("erase", "--user", "ada", *WHY, url=own_anywhere).out
+    assert "erased 2 events of 2 conversations of 'ada'\n" == done
+    again = run("erase", "--user", "ada", *WHY, "--json", url=own_anywhere).document
+    assert ([], 2) == (again["conversations"], again["erased_before"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("abc", "--user", "ada"), ("abc", "--tenant-id", "t"), ("--user", "a", "--version", "1")],
+)
+def test_a_user_or_a_conversation(own: str, arguments: tuple[str, ...]) -> None:
+    """One of the two, and what goes with it."""
+    done = run("erase", *arguments, *WHY, url=own)
+    assert (2, 1) == (done.status, len(done.err.splitlines()))
+
+
+def test_purge_leaves_a_receipt_alone(own_anywhere: str) -> None:
+    """The conversation is unknown then; the rest verifies."""
+    cid = conversation_with(own_anywhere, "How is the weather")
+    asked = run("purge", cid, "--reason", "asked to", url=own_anywhere)
+    assert (2, 1) == (asked.status, len(asked.err.splitlines())), "nobody is there to say yes"
+    done = run("purge", cid, *WHY, "--json", url=own_anywhere).document
+    assert (cid, 9, []) == (done["conversation_id"], done["event_count"], done["forks"])
+    assert 2 == run("timeline", cid, url=own_anywhere).status
+    assert 0 == run("verify", url=own_anywhere).status
+
+
+def test_purge_names_the_forks(own: str) -> None:
+    """And takes them too where that is asked for."""
+    cid = quoted(own)
+    with EventStore.open(own) as store:
+        fork = store.fork(cid).conversation_id
+    done = run("purge", cid, *WHY, url=own)
+    assert 2 == done.status
+    assert str(fork) in done.err
+    said = run("purge", cid, *WHY, "--forks", url=own).out
+    assert f"purged 7 events of {cid} and 1 fork; the receipt is " in said

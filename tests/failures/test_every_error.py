@@ -55,7 +55,7 @@ class World:
     def renew(self) -> None:
         """Make new what a call uses up."""
         self.new = [NewEvent(each, new_id()) for each in say("a", "b")]
-        self.own.append(self.doomed, say("to be erased"))
+        self.own.append(self.doomed, say("to be erased"), user_id="the doomed")
 
     def require_once(self) -> None:
         """Raise if what was appended and repeated is not there once, and whole."""
@@ -93,6 +93,8 @@ CALLS: dict[str, Callable[[World], object]] = {
     "blob": lambda world: world.store.blob(world.cid, world.digest),
     "checkpoint": lambda world: world.store.checkpoint(io.BytesIO()),
     "close": lambda world: world.own.close(),
+    "erase_user": lambda world: world.store.erase_user("the doomed", reason="asked for"),
+    "purge": lambda world: world.store.purge(world.doomed, reason="asked for"),
     "erase": lambda world: world.store.erase(world.doomed, reason="asked for"),
     "find": lambda world: world.store.find(key="there is none"),
     "for_owner": lambda world: world.own.for_owner(user_id="ada"),

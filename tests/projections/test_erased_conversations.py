@@ -9,10 +9,11 @@ import pytest
 
 from eventstore import EventStore
 from eventstore import events as e
-from eventstore.errors import OwnerMismatch
-from projections import Views
+from eventstore.errors import ConversationNotFound, OwnerMismatch
+from projections import Views, worker
 from projections.upkeep import compare, rebuild
-from tests.projections.support import converse
+from tests.projections.support import converse, read_all_views
+from tests.settling import settled
 
 
 def bill(views: Views) -> list[Any]:
@@ -124,3 +125,33 @@ def test_another_owner_is_refused(store: EventStore) -> None:
     with pytest.raises(OwnerMismatch):
         store.for_owner(user_id="bob").erase(cid, reason="asked for")
     assert store.for_owner(user_id="ada").erase(cid, reason="asked for").versions
+
+
+def test_a_purged_conversation_leaves_every_view(store: EventStore, views: Views) -> None:
+    """Lists, usage and open views of a living process know it no more; it can begin anew."""
+    cid, other = converse(store, 1, word="walrus"), converse(store, 1)
+    read_all_views(views, cid)
+    store.purge(cid, reason="asked for")
+    assert [other] == listed(views)
+    assert [str(other)] == [each.key for each in views.usage(by="conversation")]
+    with pytest.raises(ConversationNotFound):
+        views.timeline(cid)
+    assert compare(store).ok
+    store.append(cid, [e.UserMessage.text("anew")])
+    assert ["anew"] == [item.text for item in views.timeline(cid)]
+    assert [{"role": "user", "content": "anew"}] == list(views.context(cid).messages)
+    assert {cid, other} == {*listed(views)}
+    worker.run(settled(store), once=True)
+    rebuild(store)
+    assert compare(store).ok
+
+
+def test_a_fork_and_its_source_are_purged(store: EventStore, views: Views) -> None:
+    """The forks' own rows go with theirs."""
+    cid = converse(store, 1)
+    fork = store.fork(cid, events=[e.UserMessage.text("other")]).conversation_id
+    read_all_views(views, fork)
+    store.purge(cid, reason="asked for", forks=True)
+    assert [] == listed(views)
+    assert [] == views.search("other")
+    assert compare(store).ok

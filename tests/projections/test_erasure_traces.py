@@ -139,3 +139,37 @@ def test_no_file_holds_what_one_version_said(sqlite_url: str, installed: None, c
         worker.run(settled(store), projections=OURS, once=True)
         assert [] == files_holding(sqlite_url)
         assert "kept" in repr(views.timeline(cid))
+
+
+def test_no_row_of_any_table_holds_what_was_purged(
+    database_url: str, installed: None, cid: UUID
+) -> None:
+    """Nor does any after a worker and a rebuild, and a diff finds nothing."""
+    with EventStore.open(database_url, blob_threshold=SMALL) as store:
+        views = Views(store, OURS)
+        other = converse(store, 1)
+        spread(store, views, cid)
+        store.purge(cid, reason="asked for")
+        assert set() == holding(store)
+        mine = str(cid).lower()
+        named = {name for name, rows in everything(store).items() if mine in repr(rows).lower()}
+        assert {"purges"} == named
+        worker.run(settled(store), projections=OURS, once=True)
+        rebuild(store, projections=OURS, skip_broken=True)
+        assert set() == holding(store)
+        assert [other] == [each.conversation_id for each in views.conversations()]
+        assert [] == views.search(MARKER)
+        assert store.verify().ok
+
+
+def test_no_file_holds_what_was_purged(sqlite_url: str, installed: None, cid: UUID) -> None:
+    """Neither the file with its free pages and index, nor the log, also while the store is open."""
+    with EventStore.open(sqlite_url, blob_threshold=SMALL) as store:
+        views = Views(store, OURS)
+        converse(store, 1)
+        spread(store, views, cid)
+        store.purge(cid, reason="asked for")
+        assert [] == files_holding(sqlite_url)
+        views.conversations()
+        assert [] == files_holding(sqlite_url)
+    assert [] == files_holding(sqlite_url)

@@ -1,0 +1,175 @@
+"""Purging: a conversation that leaves no trace in the database but a receipt.
+
+Its rows are deleted from every table, headers and hashes with them. The receipt stands in `purges`,
+which nothing changes; it is what lets the triggers delete these events, and no others, and what a
+cursor of the feed is checked against whose event is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from eventstore.erased_rows import erase_projected, tables_with_content
+from eventstore.erasure import lock_stream
+from eventstore.errors import ConversationForked, InvalidEvent, KeyUnavailable, OwnerMismatch
+from eventstore.ids import new_id
+from eventstore.owners import ANYBODY, Owner
+from eventstore.retired_keys import retire
+from eventstore.sql.backend import keys_of
+from eventstore.sql.lineage import descendants
+from eventstore.sql.schema import metadata_for
+from eventstore.sql.streams import owner_of
+from eventstore.sql.traces import clear_statistics
+from eventstore.sql.transactions import Transactions
+
+__all__ = ["PurgeReceipt", "Purging", "purge", "purge_in"]
+
+_KEPT = frozenset({"purges", "retired_keys"})
+"""What a conversation leaves: the receipt, and the key's id until the key is destroyed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeReceipt:
+    """What was purged; the row of ``purges`` says the same, for each of the forks too.
+
+    ``event_count`` events and ``blob_count`` blobs of together ``blob_bytes`` bytes went, those of
+    ``forks`` included. Unless ``log_emptied``, a reader has kept old pages in SQLite's files.
+    """
+
+    conversation_id: UUID
+    purge_id: UUID
+    purged_at: datetime
+    reason: str
+    requested_by: str | None
+    event_count: int
+    blob_count: int
+    blob_bytes: int
+    forks: tuple[UUID, ...] = ()
+    log_emptied: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Purging:
+    """Why a conversation is to be purged, and whether its forks are.
+
+    Attributes:
+        reason: Why; it stands in the receipt.
+        now: When.
+        requested_by: Who asked for it.
+        forks: Whether the forks that share its events go too.
+        whose: Whose the forks must be.
+    """
+
+    reason: str
+    now: datetime
+    requested_by: str | None = None
+    forks: bool = False
+    whose: Owner = ANYBODY
+
+
+def purge_in(store: Transactions, conversation_id: UUID, purging: Purging) -> PurgeReceipt:
+    """Purge a conversation in a transaction of its own, as `purge` does."""
+    with store.writing() as connection:
+        return purge(connection, conversation_id, purging)
+
+
+def purge(connection: Connection, conversation_id: UUID, purging: Purging) -> PurgeReceipt:
+    """Purge a conversation, and its forks if that is asked for, in the caller's transaction.
+
+    Raises:
+        ConversationNotFound: There is none of this id.
+        ConversationForked: Forks share its events, and are not to go.
+        OwnerMismatch: A fork belongs to another tenant or user.
+        InvalidEvent: No reason was given.
+        KeyUnavailable: A conversation is sealed, and there are no keys.
+    """
+    if not purging.reason.strip():
+        raise InvalidEvent("a purge needs a reason")
+    keyed = _lock(connection, conversation_id)
+    forks: list[UUID] = []
+    # Until a fork is locked, it may be forked itself.
+    while new := [
+        each.conversation_id
+        for each in descendants(connection, conversation_id)
+        if each.conversation_id not in forks
+    ]:
+        if not purging.forks:
+            raise ConversationForked(conversation_id, new)
+        for fork in new:
+            keyed |= _lock(connection, fork)
+            if not purging.whose.owns(*(owner_of(connection, fork) or (None, None))):
+                raise OwnerMismatch(fork)
+        forks += new
+    for stream, key_id in keyed.items():
+        retire(connection, stream, key_id, purging.now)
+    receipt, *others = (_delete(connection, each, purging) for each in (conversation_id, *forks))
+    clear_statistics(connection, tables_with_content(connection))
+    return PurgeReceipt(
+        conversation_id,
+        receipt.purge_id,
+        purging.now,
+        purging.reason,
+        purging.requested_by,
+        sum(each.event_count for each in (receipt, *others)),
+        sum(each.blob_count for each in (receipt, *others)),
+        sum(each.blob_bytes for each in (receipt, *others)),
+        tuple(forks),
+    )
+
+
+def _lock(connection: Connection, conversation_id: UUID) -> dict[UUID, str]:
+    """Keep all others from a conversation; return the id of its key, if it has one."""
+    _, key_id = lock_stream(connection, conversation_id)
+    if key_id is None:
+        return {}
+    if keys_of(connection) is None:
+        raise KeyUnavailable(conversation_id, "the store was opened without keys")
+    return {conversation_id: key_id}
+
+
+def _delete(connection: Connection, conversation_id: UUID, purging: Purging) -> PurgeReceipt:
+    tables = metadata_for(connection.dialect.name).tables
+    events, blobs = tables["events"].c, tables["blobs"].c
+    event_count, first, last = connection.execute(
+        select(func.count(), func.min(events.position), func.max(events.position)).where(
+            events.conversation_id == conversation_id
+        )
+    ).one()
+    blob_count, blob_bytes = connection.execute(
+        select(func.count(), func.coalesce(func.sum(blobs.size_bytes), 0)).where(
+            blobs.conversation_id == conversation_id
+        )
+    ).one()
+    receipt = PurgeReceipt(
+        conversation_id,
+        new_id(),
+        purging.now,
+        purging.reason,
+        purging.requested_by,
+        int(event_count),
+        int(blob_count),
+        int(blob_bytes),
+    )
+    connection.execute(
+        insert(tables["purges"]).values(
+            conversation_id=conversation_id,
+            purge_id=receipt.purge_id,
+            purged_at=receipt.purged_at,
+            reason=receipt.reason,
+            requested_by=receipt.requested_by,
+            event_count=receipt.event_count,
+            blob_count=receipt.blob_count,
+            blob_bytes=receipt.blob_bytes,
+            first_position=first or 0,
+            last_position=last or 0,
+        )
+    )
+    erase_projected(connection, tables, conversation_id)
+    for name, rows in tables.items():
+        if "conversation_id" in rows.c and name not in _KEPT:
+            connection.execute(delete(rows).where(rows.c.conversation_id == conversation_id))
+    return receipt
