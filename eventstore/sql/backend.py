@@ -30,9 +30,11 @@ __all__ = [
     "Asked",
     "Backend",
     "Bound",
+    "Columns",
     "DriverConnection",
     "FeedOrder",
     "Pooled",
+    "Rows",
     "Statement",
     "backend_named",
     "backend_of",
@@ -44,6 +46,13 @@ __all__ = [
     "text_in",
     "text_out",
 ]
+
+
+Columns = Mapping[str, str]
+"""PostgreSQL's types of columns, by their names."""
+
+Rows = Sequence[tuple[Any, ...]]
+"""Values of columns, as the driver takes them."""
 
 
 class Asked(TypedDict, total=False):
@@ -129,6 +138,14 @@ class Backend(ABC):
     """The function that makes a JSON object of keys and values."""
     snapshot: Mapping[str, str]
     """Execution options of SQLAlchemy's with which a transaction sees one state throughout."""
+    table_exists: str
+    """The query that says whether there is a table ``:name``."""
+    analyse: str
+    """What tells the planner of a table that was filled at once; empty for nothing."""
+    lock_schema: str
+    """What keeps others from changing the schema until the transaction ends; empty for nothing."""
+    keep_schema: str
+    """What keeps others from changing it, and lets them do the same; empty for nothing."""
     drop_beside: str
     """What drops that which stands beside a table: see `projections.engine.projection`."""
     fresh_s: float
@@ -207,9 +224,7 @@ class Backend(ABC):
         """Return how many of these streams have an event of this version and chain."""
 
     @abstractmethod
-    def insert(
-        self, table: str, columns: Mapping[str, str], rows: Sequence[tuple[Any, ...]]
-    ) -> Bound:
+    def insert(self, table: str, columns: Columns, rows: Rows) -> Bound:
         """Return the statement that inserts those of many rows that are not there yet, in order.
 
         Args:
@@ -219,13 +234,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def load(
-        self,
-        cur: Any,
-        table: str,
-        columns: Mapping[str, str],
-        rows: Sequence[tuple[Any, ...]],
-    ) -> None:
+    def load(self, cur: Any, table: str, columns: Columns, rows: Rows) -> None:
         """Insert many new rows at once, as the driver takes them; arguments as of `insert`."""
 
     @abstractmethod
@@ -233,16 +242,8 @@ class Backend(ABC):
         """Make a view, whose name is quoted, show a query from now on."""
 
     @abstractmethod
-    def analysed(self, table: str) -> Sequence[str]:
-        """Return the SQL that tells the planner of a table (its name is quoted) filled at once."""
-
-    @abstractmethod
     def fills(self, table: str, columns: Sequence[str], query: str) -> Sequence[str]:
         """Return the SQL of a trigger that sets columns of each ``new`` row to a query's."""
-
-    @abstractmethod
-    def table_exists(self) -> str:
-        """Return the query that says whether there is a table ``:name``."""
 
 
 EVENT_COLUMNS = """position, conversation_id, version, event_id, type, schema_version, recorded_at,
@@ -328,7 +329,7 @@ def run_each(connection: AnyConnection, sql: str, rows: Sequence[Any]) -> int:
 def has_table(connection: AnyConnection, name: str) -> bool:
     """Whether a table exists: a replica may follow a primary that has not made it."""
     run = cursor(connection)
-    run.execute(backend_of(connection).table_exists(), {"name": name})
+    run.execute(backend_of(connection).table_exists, {"name": name})
     [(found,)] = run.fetchall()
     run.close()
     return bool(found)

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from eventstore.errors import NotWritable, SchemaOutdated, SchemaTooNew, TablesTaken
 from eventstore.log import masked
+from eventstore.sql.backend import backend_of
 from eventstore.sql.engines import begin_write
 from eventstore.sql.failures import translated
 from eventstore.sql.schema import metadata_for
@@ -46,12 +47,6 @@ VERSION_TABLE = "eventstore_version"
 
 _AGAIN_S = 0.01
 
-# By the version table's own number, so that stores in two schemas do not wait for each other.
-_KEY = """hashtextextended('eventstore', coalesce(to_regclass('eventstore_version')::oid::bigint,
-    hashtext(current_setting('search_path'))))"""
-_LOCK = text(f"SELECT pg_advisory_xact_lock({_KEY})")
-_LOCK_SHARED = text(f"SELECT pg_advisory_xact_lock_shared({_KEY})")
-
 
 @contextmanager
 def schema_lock(engine: Engine, *, patience_ms: int | None = None) -> Iterator[Connection]:
@@ -66,8 +61,8 @@ def schema_lock(engine: Engine, *, patience_ms: int | None = None) -> Iterator[C
     url = masked(engine.url)
     try:
         with translated(url), begin_write(engine, patience_ms=patience_ms) as connection:
-            if engine.dialect.name == "postgresql":
-                connection.execute(_LOCK)
+            if lock := backend_of(connection).lock_schema:
+                connection.exec_driver_sql(lock)
             yield connection
     except NotWritable as error:
         if not isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
@@ -78,8 +73,8 @@ def schema_lock(engine: Engine, *, patience_ms: int | None = None) -> Iterator[C
 
 def schema_stays(connection: Connection) -> None:
     """Keep every table from being dropped until the caller's transaction ends."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(_LOCK_SHARED)
+    if keep := backend_of(connection).keep_schema:
+        connection.exec_driver_sql(keep)
 
 
 def current_revision(connection: Connection) -> str | None:

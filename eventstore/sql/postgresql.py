@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain as concatenated
@@ -21,8 +21,10 @@ from eventstore.sql.backend import (
     Asked,
     Backend,
     Bound,
+    Columns,
     FeedOrder,
     Pooled,
+    Rows,
     cursor,
     raw_of,
 )
@@ -106,6 +108,9 @@ _TAKE_LOCK = _sql(
         AND EXISTS (SELECT FROM conversations WHERE conversation_id = :conversation_id)
     """
 )
+# By the version table's own number, so that stores in two schemas do not wait for each other.
+_SCHEMA = """hashtextextended('eventstore', coalesce(to_regclass('eventstore_version')::oid::bigint,
+    hashtext(current_setting('search_path'))))"""
 _STANDING = """
     SELECT count(*) FROM unnest(%s::uuid[], %s::bigint[], %s::bytea[])
         AS wanted (stream, place, mark)
@@ -175,6 +180,10 @@ class _Postgresql(Backend):
     for_update = "FOR UPDATE"
     json_object = "json_build_object"
     snapshot = MappingProxyType({"isolation_level": "REPEATABLE READ"})
+    table_exists = "SELECT to_regclass(quote_ident(%(name)s)) IS NOT NULL"
+    analyse = "ANALYZE {}"
+    lock_schema = f"SELECT pg_advisory_xact_lock({_SCHEMA})"
+    keep_schema = f"SELECT pg_advisory_xact_lock_shared({_SCHEMA})"
     drop_beside = "DROP FUNCTION IF EXISTS {}()"
     fresh_s = 1.0
     feed = _FEED
@@ -272,9 +281,7 @@ class _Postgresql(Backend):
         cur.execute(_STANDING, columns)
         return int(cur.fetchone()[0])
 
-    def insert(
-        self, table: str, columns: Mapping[str, str], rows: Sequence[tuple[Any, ...]]
-    ) -> Bound:
+    def insert(self, table: str, columns: Columns, rows: Rows) -> Bound:
         # One statement for all: rows are locked in the order given.
         arrays = ", ".join(f"%s::{kind}[]" for kind in columns.values())
         sql = (
@@ -284,13 +291,7 @@ class _Postgresql(Backend):
         values = zip(*rows, strict=True)
         return Bound(sql, [[_column(*each) for each in zip(columns.values(), values, strict=True)]])
 
-    def load(
-        self,
-        cur: Any,
-        table: str,
-        columns: Mapping[str, str],
-        rows: Sequence[tuple[Any, ...]],
-    ) -> None:
+    def load(self, cur: Any, table: str, columns: Columns, rows: Rows) -> None:
         names = ", ".join(f'"{name}"' for name in columns)
         with cur.copy(f'COPY "{table}" ({names}) FROM STDIN (FORMAT BINARY)') as copy:
             # Half the time of text, in which the driver would look for the type of each value.
@@ -307,9 +308,6 @@ class _Postgresql(Backend):
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
         connection.exec_driver_sql(f"CREATE VIEW {name} AS {query}")
 
-    def analysed(self, table: str) -> Sequence[str]:
-        return (f"ANALYZE {table}",)
-
     def fills(self, table: str, columns: Sequence[str], query: str) -> Sequence[str]:
         names = ", ".join(f"new.{column}" for column in columns)
         fill = f"SELECT {', '.join(columns)} INTO {names} FROM ({query}) AS given; RETURN new"  # noqa: S608 - names
@@ -319,9 +317,6 @@ class _Postgresql(Backend):
             f"{function} AS $$ BEGIN {fill}; END $$",
             f"{trigger} FOR EACH ROW EXECUTE FUNCTION {table}_beside()",
         )
-
-    def table_exists(self) -> str:
-        return "SELECT to_regclass(quote_ident(%(name)s)) IS NOT NULL"
 
 
 POSTGRESQL = _Postgresql()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import MappingProxyType, TracebackType
@@ -22,9 +22,11 @@ from eventstore.sql.backend import (
     Asked,
     Backend,
     Bound,
+    Columns,
     DriverConnection,
     FeedOrder,
     Pooled,
+    Rows,
     cursor,
 )
 from eventstore.sql.steps import Step
@@ -83,6 +85,8 @@ class _Sqlite(Backend):
     for_update = ""
     json_object = "json_object"
     snapshot = MappingProxyType(dict[str, str]())
+    table_exists = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = :name"
+    analyse = lock_schema = keep_schema = ""
     drop_beside = "DROP TABLE IF EXISTS {}"
     fresh_s = math.inf
     feed = _FEED
@@ -165,36 +169,22 @@ class _Sqlite(Backend):
         ]
         return int(cur.execute(_STANDING, [json.dumps(hexed)]).fetchone()[0])
 
-    def insert(
-        self, table: str, columns: Mapping[str, str], rows: Sequence[tuple[Any, ...]]
-    ) -> Bound:
+    def insert(self, table: str, columns: Columns, rows: Rows) -> Bound:
         return Bound(f"{_insert(table, columns)} ON CONFLICT DO NOTHING", rows)
 
-    def load(
-        self,
-        cur: Any,
-        table: str,
-        columns: Mapping[str, str],
-        rows: Sequence[tuple[Any, ...]],
-    ) -> None:
+    def load(self, cur: Any, table: str, columns: Columns, rows: Rows) -> None:
         cur.executemany(_insert(table, columns), rows)
 
     def point_view(self, connection: Connection, name: str, query: str) -> None:
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
         connection.exec_driver_sql(f"CREATE VIEW {name} AS {query}")
 
-    def analysed(self, table: str) -> Sequence[str]:
-        return ()
-
     def fills(self, table: str, columns: Sequence[str], query: str) -> Sequence[str]:
         fill = f"UPDATE {table} SET ({', '.join(columns)}) = ({query}) WHERE rowid = new.rowid"  # noqa: S608 - names
         return (f"CREATE TRIGGER {table}_filled AFTER INSERT ON {table} BEGIN {fill}; END",)
 
-    def table_exists(self) -> str:
-        return "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = :name"
 
-
-def _insert(table: str, columns: Mapping[str, str]) -> str:
+def _insert(table: str, columns: Columns) -> str:
     names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join("?" * len(columns))
     return f'INSERT INTO "{table}" ({names}) VALUES ({marks})'  # noqa: S608 - names of columns
 

@@ -173,8 +173,8 @@ def analyse(connection: Connection, projection: Projection, generation: int) -> 
     """
     for table in tables_of(projection, generation).values():
         name = connection.dialect.identifier_preparer.quote_identifier(table.name)
-        for statement in backend_of(connection).analysed(name):
-            connection.exec_driver_sql(statement)
+        if analyse := backend_of(connection).analyse:
+            connection.exec_driver_sql(analyse.format(name))
 
 
 def drop(connection: Connection, name: str) -> None:
