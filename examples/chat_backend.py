@@ -1,13 +1,9 @@
-"""A chat product's backend: streams that resume, tools, edit, regenerate, stop, search, delete.
-
-STORE=postgresql+psycopg://... uvicorn --app-dir examples chat_backend:app --workers 2
-"""
+"""A chat product's backend: STORE=sqlite:///... uvicorn --app-dir examples chat_backend:app."""
 
 import asyncio
 import json
 import os
-from contextlib import asynccontextmanager
-from datetime import datetime
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated
 from uuid import UUID
 
@@ -15,10 +11,10 @@ from fastapi import Body, Depends, FastAPI, Header, HTTPException
 from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from agent_eventstore import AsyncConversation, AsyncEventStore, AsyncViews, errors, events
+from agent_eventstore import AsyncConversation, AsyncEventStore, AsyncTurn, AsyncViews, errors
 
 PIECE_S = float(os.environ.get("PIECE_S", "0.03"))  # how slowly the stand-in for a model speaks
-running: dict[UUID, asyncio.Task[None]] = {}  # the answers that this process is giving
+running: dict[UUID, tuple[asyncio.Task[None], AsyncTurn]] = {}  # what this process answers
 locks: dict[UUID, asyncio.Lock] = {}
 
 
@@ -28,19 +24,18 @@ async def lifespan(app: FastAPI):
     async with await AsyncEventStore.open(os.environ["STORE"]) as store:
         app.state.views = AsyncViews(store)
         yield
-        for task in running.values():
-            task.cancel()
-        await asyncio.gather(*running.values(), return_exceptions=True)
+        for _, turn in running.values():
+            turn.stop("the server goes down")
+        await asyncio.gather(*(task for task, _ in running.values()), return_exceptions=True)
 
 
-app = FastAPI(lifespan=lifespan)
-
-
-@app.exception_handler(errors.OwnerMismatch)
-@app.exception_handler(errors.ConversationNotFound)
 async def hidden(request, error):
     """Let nobody see that the conversation of somebody else exists."""
-    return JSONResponse({"detail": "there is no such conversation"}, 404)
+    return JSONResponse({"detail": "there is no such conversation or message"}, 404)
+
+
+hides = (errors.OwnerMismatch, errors.ConversationNotFound, errors.BranchRefused)
+app = FastAPI(lifespan=lifespan, exception_handlers=dict.fromkeys(hides, hidden))
 
 
 def views_of(x_user: Annotated[str, Header()]) -> AsyncViews:
@@ -49,7 +44,8 @@ def views_of(x_user: Annotated[str, Header()]) -> AsyncViews:
 
 
 Views = Annotated[AsyncViews, Depends(views_of)]
-After, Given = Annotated[int, Body()], Annotated[str | None, Body()]
+After = Annotated[int, Body()]
+Seen = Annotated[int, Header(alias="last-event-id")]
 
 
 @app.get("/conversations")
@@ -66,37 +62,32 @@ async def search(views: Views, q: str):
 
 
 @app.get("/usage")
-async def usage(views: Views, since: datetime | None = None):
+async def usage(views: Views):
     """Return what the user has spent, by model."""
-    return await views.usage(since=since)
+    return await views.usage()
 
 
 @app.put("/conversations/{cid}", status_code=201)
 async def begin(views: Views, cid: UUID):
     """Begin a conversation under an id that the browser made, so that a double click is one."""
-    try:
+    with suppress(errors.ConversationExists):
         await (await AsyncConversation.start(views.store, conversation_id=cid)).close()
-    except errors.ConversationExists:
-        pass
-    return {"id": cid}
 
 
 @app.get("/conversations/{cid}")
 async def timeline(views: Views, cid: UUID):
     """Return what the screen shows first, and the version to follow from."""
-    items = await views.timeline(cid)
-    return {"items": items, "version": max((item.end_version for item in items), default=0)}
+    items, branches = await views.timeline(cid), await views.branches(cid)
+    return {"items": items, "branches": branches, "version": max(i.end_version for i in items)}
 
 
 @app.get("/conversations/{cid}/stream")
-async def stream(
-    views: Views, cid: UUID, after: int = 0, last_event_id: Annotated[int | None, Header()] = None
-):
+async def stream(views: Views, cid: UUID, after: int = 0, seen: Seen = 0):
     """Send what changes, as it is committed by any worker; a browser resumes by itself."""
     await views.store.get(cid)
 
     async def sent():
-        async for update in views.follow(cid, after=last_event_id or after, heartbeat_s=9):
+        async for update in views.follow(cid, after=seen or after, heartbeat_s=9):
             told = json.dumps(jsonable_encoder(update.changes))
             yield f"id: {update.version}\ndata: {told}\n\n" if update.changes else ": alive\n\n"
 
@@ -106,23 +97,33 @@ async def stream(
 @app.post("/conversations/{cid}/messages", status_code=202)
 async def say(views: Views, cid: UUID, text: Annotated[str, Body()], after: After):
     """Begin the answer to a message; ``after`` is the version that the screen has seen."""
-    async with locks.setdefault(cid, asyncio.Lock()):
-        await unchanged(views, cid, after)
-        return await answer(await opened(views, cid), text)
+    return await answer(views, cid, after, lambda conversation: conversation.turn(text))
 
 
 @app.put("/conversations/{cid}/messages/{version}", status_code=202)
-async def say_anew(views: Views, cid: UUID, version: int, after: After, text: Given = None):
-    """Edit a message, and withdraw what came of it; without a text regenerate the answer."""
-    async with locks.setdefault(cid, asyncio.Lock()):
-        items = await unchanged(views, cid, after)
-        said = [i for i in items if (i.version, i.kind) == (version, "user")]
-        if not said or said[0].status == "withdrawn":
-            raise HTTPException(404, "there is no such message")
-        conversation = await opened(views, cid)
-        gone = events.VersionRange(first=version, last=conversation.version)
-        await conversation.append(events.Retraction(versions=(gone,), reason="said anew"))
-        return await answer(conversation, text or said[0].text)
+async def edit(views: Views, cid: UUID, version: int, text: Annotated[str, Body()], after: After):
+    """Say a message in other words; what it was stays an alternative."""
+    return await answer(views, cid, after, lambda conversation: conversation.edit(version, text))
+
+
+@app.post("/conversations/{cid}/regenerate", status_code=202)
+async def regenerate(views: Views, cid: UUID, after: Annotated[int, Body(embed=True)]):
+    """Answer the last message again."""
+    return await answer(views, cid, after, lambda conversation: conversation.regenerate())
+
+
+@app.put("/conversations/{cid}/branch", status_code=204)
+async def switch(views: Views, cid: UUID, version: Annotated[int, Body(embed=True)]):
+    """Go back to an alternative: the arrows beside a message."""
+    async with await opened(views, cid) as conversation:
+        await conversation.switch_branch(version)
+
+
+@app.post("/conversations/{cid}/fork", status_code=201)
+async def fork(views: Views, cid: UUID, before: Annotated[int, Body(embed=True)]):
+    """Go on from a message in a conversation of its own."""
+    async with await AsyncConversation.fork(views.store, cid, before=before) as conversation:
+        return {"id": conversation.id}
 
 
 @app.post("/conversations/{cid}/stop", status_code=204)
@@ -134,38 +135,36 @@ async def stop(views: Views, cid: UUID):
 @app.delete("/conversations/{cid}", status_code=204)
 async def delete(views: Views, cid: UUID):
     """Erase what was said, for good; that there was a conversation stays known."""
-    async with await opened(views, cid) as conversation:
-        await conversation.append(events.ConversationEnd(reason="destroyed"))
+    await (await opened(views, cid)).close("deleted")
     await views.store.erase(cid, reason="the user deleted it")
 
 
-async def unchanged(views: AsyncViews, cid: UUID, after: int):
-    """Refuse what was sent twice, or from a screen that has missed something; return the items."""
-    items = await views.timeline(cid)
-    if any(item.version > after and item.kind == "user" for item in items):
-        raise HTTPException(409, "something else was said meanwhile")
-    return items
-
-
 async def opened(views: AsyncViews, cid: UUID) -> AsyncConversation:
-    """Open a conversation to write to it, and end the answer that is being given here, if any."""
-    if task := running.get(cid):
-        task.cancel()
-        await asyncio.wait({task})
+    """Open a conversation to write to it, and stop the answer that is being given here, if any."""
+    await views.store.get(cid)
+    if found := running.get(cid):
+        found[1].stop()
+        await asyncio.wait({found[0]})
     return await AsyncConversation.open(views.store, cid, if_busy="take_over")
 
 
-async def answer(conversation: AsyncConversation, text: str):
-    """Begin the answer in a task that outlives the request; return once the message is durable."""
-    said = asyncio.get_running_loop().create_future()
-    task = running[conversation.id] = asyncio.create_task(converse(conversation, text, said))
-    await asyncio.wait({task, said}, return_when="FIRST_COMPLETED")
-    return {"version": said.result() if said.done() else await task}
+async def answer(views: AsyncViews, cid: UUID, after: int, turn_of):
+    """Begin a turn in a task that outlives the request; refuse what a screen sends twice."""
+    async with locks.setdefault(cid, asyncio.Lock()):
+        news = await views.timeline(cid, after=after)
+        if any(item.version > after and item.kind in ("turn", "branch") for item in news):
+            raise HTTPException(409, "something else was said meanwhile")
+        conversation = await opened(views, cid)
+        turn, said = turn_of(conversation), asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(converse(conversation, turn, said))
+        running[cid] = task, turn
+        await asyncio.wait({task, said}, return_when="FIRST_COMPLETED")
+        return {"version": said.result() if said.done() else await task}
 
 
-async def converse(conversation: AsyncConversation, text: str, said: asyncio.Future[int]) -> None:
+async def converse(conversation: AsyncConversation, turn: AsyncTurn, said) -> None:
     """Have one turn: ask the model, run its tools, and ask again until it calls none."""
-    async with conversation, conversation.turn(text) as turn:
+    async with conversation, turn:
         said.set_result(conversation.version)
         while turn.last_call is None or turn.last_call.tool_calls:
             request = await turn.context(max_tokens=8_000, model="gpt-4o")

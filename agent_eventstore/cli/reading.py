@@ -27,6 +27,7 @@ from eventstore.events.values import ToolStatus
 from projections import Views
 from projections.engine.projection import Projection
 from projections.engine.set_aside import noted
+from projections.models.branches import BranchPoint
 from projections.models.directory import DIRECTORY, ConversationStatus
 from projections.models.message_search import SEARCH
 from projections.models.tool_calls import TOOL_CALLS
@@ -135,15 +136,29 @@ def timeline(
 ) -> None:
     """Show a conversation as a user interface would.
 
-    Messages, answers, tool calls and errors, in order; what is long, by its beginning.
+    Messages, answers, tool calls and errors of the active branch, in order; what is long, by its
+    beginning. Below stands where there are alternatives, and which one is shown.
     """
     with target.open() as store:
         stream = find_conversation(store, conversation)
         items = Views(store).timeline(stream, after=after, limit=limit)
+        points = Views(store).branches(stream)
     if as_json:
         print_document(items)
-    else:
-        stdout().print(render.timeline_table(items, full=full))
+        return
+    stdout().print(render.timeline_table(items, full=full))
+    for point in points:
+        say(_alternatives(point))
+
+
+def _alternatives(point: BranchPoint) -> str:
+    """Return what there is besides what is shown, by version."""
+    shown_at = [at for at, each in enumerate(point.alternatives, start=1) if each.active]
+    named = ", ".join(
+        f"[{each.version}]" if each.active else str(each.version) for each in point.alternatives
+    )
+    told = f"{shown_at[0] if shown_at else 'none'} of {len(point.alternatives)}"
+    return f"{point.kind} after version {point.after}: {told} is shown, of {named}"
 
 
 @click.command()

@@ -36,7 +36,6 @@ from eventstore import Problem
 from eventstore.events import (
     AssistantChunk,
     AssistantMessage,
-    BranchSwitch,
     ConversationEnd,
     ConversationFork,
     ConversationStart,
@@ -139,13 +138,6 @@ def _told(data: EventData) -> str:
         case Retraction():
             ranges = (f"{each.first}-{each.last}" for each in data.versions)
             return f"versions {', '.join(ranges)}: {data.reason or 'no reason given'}"
-        case BranchSwitch():
-            left, taken = (
-                ", ".join(f"{each.first}-{each.last}" for each in ranges)
-                for ranges in (data.withdrawn, data.restored)
-            )
-            told = (f"left {left}" if left else None, f"back to {taken}" if taken else None)
-            return ", ".join(filter(None, (data.reason, *told)))
         case RunStart():
             return f"{data.workflow_id}: {data.directive}"
         case RunEnd():

@@ -133,4 +133,6 @@ def points_of(rows: Sequence[BranchRow]) -> list[BranchPoint]:
             ),
         )
         for after, beside in sorted(points.items())
+        # One that was left and gone back to has no other beside it.
+        if len(beside) > 1 or not beside[0].active
     ]

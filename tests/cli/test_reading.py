@@ -11,6 +11,8 @@ from typing import get_args
 import pytest
 from rich.cells import cell_len
 
+from agent_eventstore.conversation import Conversation
+from eventstore import EventStore
 from projections.models.totals import UsageBy
 from tests.checkers import check_openai_messages
 from tests.cli.program import run
@@ -139,6 +141,18 @@ def test_timeline_shows_calls_and_results(imported: str, weather: str) -> None:
     place = next(number for number, line in enumerate(lines) if "weather(place='Rome')" in line)
     assert "success" in lines[place]
     assert "sun" == lines[place + 1].strip()
+
+
+def test_timeline_tells_of_alternatives(sqlite_url: str) -> None:
+    """Below the items stands which of several messages is shown."""
+    with EventStore.open(sqlite_url) as store, Conversation.start(store) as conversation:
+        with conversation.turn("one?"):
+            said = conversation.version
+        with conversation.edit(said, "two?"):
+            pass
+    out = run("timeline", str(conversation.id), url=sqlite_url).out
+    assert "one?" not in out
+    assert f"message after version 0: 2 of 2 is shown, of {said - 1}, [" in out
 
 
 def test_context_is_what_was_said(imported: str, weather: str) -> None:

@@ -93,7 +93,7 @@ class Browser:
     async def screen(self) -> tuple[list[dict[str, Any]], int]:
         """Return the items that are shown, and their version."""
         shown = (await self.ask("GET", self.path)).json()
-        return [i for i in shown["items"] if i["status"] != "withdrawn"], shown["version"]
+        return shown["items"], shown["version"]
 
     async def say(self, text: str) -> None:
         """Say something until it is known to be said; twice is refused."""
@@ -139,9 +139,8 @@ class Browser:
                             return
             except TimeoutError:
                 items, version = await self.screen()
-                last = [item["version"] for item in items if item["kind"] == "user"][-1]
-                path = f"{self.path}/messages/{last}"
-                await self.ask("PUT", path, json={"after": version})
+                assert [item for item in items if item["kind"] == "user"]
+                await self.ask("POST", f"{self.path}/regenerate", json={"after": version})
 
 
 def apply(shown: dict[tuple[int, int], dict[str, Any]], change: dict[str, Any]) -> None:
@@ -157,6 +156,10 @@ def apply(shown: dict[tuple[int, int], dict[str, Any]], change: dict[str, Any]) 
         for item in shown.values():
             if change["first"] <= (item["message_version"] or 0) <= change["last"]:
                 item["status"] = "withdrawn"
+    elif change["kind"] == "left":
+        for key, item in list(shown.items()):
+            if change["first"] <= (item["message_version"] or 0) <= change["last"]:
+                del shown[key]
     else:
         shown.clear()
         shown.update({(item["version"], item["part"]): item for item in change["items"]})
@@ -186,6 +189,7 @@ async def go_on(browser: Browser) -> None:
     done = await browser.ask("PUT", f"{browser.path}/messages/{last}", json=edited)
     assert 202 == done.status_code
     await browser.whole(f"You said: edited by {browser.name}")
+    await there_and_back(browser)
     await browser.say(f"stopped {LONG}")
     assert 204 == (await browser.ask("POST", f"{browser.path}/stop")).status_code
     found = (await browser.ask("GET", "/search", params={"q": '"edited by"'})).json()
@@ -193,10 +197,28 @@ async def go_on(browser: Browser) -> None:
     page = (await browser.ask("GET", "/conversations")).json()
     assert [str(browser.cid)] == [entry["conversation_id"] for entry in page["conversations"]]
     assert [total["key"] for total in (await browser.ask("GET", "/usage")).json()] == ["gpt-4o"]
+    forked = await browser.ask("POST", f"{browser.path}/fork", json={"before": last})
+    other_cid = forked.json()["id"]
+    shown = (await browser.ask("GET", f"/conversations/{other_cid}")).json()["items"]
+    assert last not in {item["version"] for item in shown}
     other = {"X-User": f"{browser.name}x"}
     for method, path in (("GET", ""), ("GET", "/stream"), ("POST", "/stop"), ("DELETE", "")):
         hidden = await browser.ask(method, f"{browser.path}{path}", headers=other)
         assert 404 == hidden.status_code
+
+
+async def there_and_back(browser: Browser) -> None:
+    """Go to the message as it was before, and back; and go on from it in a fork."""
+    [*_, point] = (await browser.ask("GET", browser.path)).json()["branches"]
+    assert [False, True] == [each["active"] for each in point["alternatives"]]
+    for at, text in ((0, "pay 5"), (1, f"edited by {browser.name}")):
+        body = {"version": point["alternatives"][at]["version"]}
+        assert 204 == (await browser.ask("PUT", f"{browser.path}/branch", json=body)).status_code
+        items, _ = await browser.screen()
+        users = [item for item in items if item["kind"] == "user"]
+        assert text == users[-1]["text"]
+    refused = await browser.ask("PUT", f"{browser.path}/branch", json={"version": 1})
+    assert 404 == refused.status_code
 
 
 def paying(log: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,10 +12,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from agent_eventstore.branching import edited, regenerated, rewound, switched
+from agent_eventstore.errors import BranchRefused
 from eventstore import EventStore, RecordedEvent, new_id
 from eventstore import events as e
 from eventstore.errors import EventsShared
-from eventstore.events import Meta, NewEvent, Payload, UserMessage
+from eventstore.events import BranchSwitch, Meta, NewEvent, Payload, UserMessage
 from projections import ProjectionSet, Views, worker
 from projections.engine import catch_up as engine_module
 from projections.engine import follower
@@ -30,8 +32,18 @@ from tests.projections.toys import Notes, Poison
 from tests.properties.histories import metas, payloads
 from tests.properties.machines import explore
 
+Changing = Callable[[EventStore, UUID, int], BranchSwitch | None]
+CHANGES: st.SearchStrategy[Changing] = st.sampled_from(
+    [
+        lambda *asked: edited(*asked).switch,
+        lambda store, cid, _: regenerated(store, cid).switch,
+        rewound,
+        lambda store, cid, at: switched(store, cid, _alternative(store, cid, at)),
+    ]
+)
 EVENTS = st.lists(st.tuples(payloads(), metas()), min_size=1, max_size=6)
 PLACES = st.integers(0, 2)
+VIEWS = st.sampled_from(["timeline", "branches", "context", "run_state", "open_work"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +99,21 @@ class ReadSide(RuleBasedStateMachine):
             read_all_views(self.views, cid)
             assert expected(self.store.read(cid)) == stored(self.store, cid)
 
-    @rule(place=PLACES, view=st.sampled_from(["timeline", "context", "run_state", "open_work"]))
+    @rule(place=PLACES, view=VIEWS)
     def read_one_view(self, place: int, view: str) -> None:
         """Let the projections of one conversation come to stand at different versions."""
         if (cid := self.cids[place]) in self.versions:
             found = getattr(self.views, view)(cid)
             self.seen[cid, self.versions[cid]] = (view, found)
+
+    @rule(place=PLACES, change=CHANGES, version=st.integers(1, 9))
+    def branch(self, place: int, change: Changing, version: int) -> None:
+        """Leave the active branch, or go back to another; what follows goes on from there."""
+        if (cid := self.cids[place]) in self.versions:
+            with suppress(BranchRefused):
+                if (switch := change(self.store, cid, version)) is not None:
+                    told = turn(self.versions[cid] + 1, "tea")
+                    self._append(cid, [NewEvent(each) for each in (switch, *told)])
 
     @rule(place=PLACES, question=st.sampled_from(["one", "tea sugar"]))
     def search(self, place: int, question: str) -> None:
@@ -107,7 +128,7 @@ class ReadSide(RuleBasedStateMachine):
         if self.seen:
             cid, version = sorted(self.seen)[number % len(self.seen)]
             view, found = self.seen[cid, version]
-            if view in ("timeline", "run_state"):
+            if view in ("timeline", "branches", "run_state"):
                 assert found == getattr(self.views, view)(cid, at=version)
             elif view == "context":
                 assert found.messages == self.views.context(cid, at=version).messages
@@ -215,6 +236,12 @@ def test_runs_stand_in_one_order_everywhere(store: EventStore, views: Views, cid
     state = views.run_state(cid)
     assert ["never-begun", "begun"] == [run.run_id for run in state.runs]
     assert state == views.run_state(cid, at=3)
+
+
+def _alternative(store: EventStore, conversation_id: UUID, number: int) -> int:
+    points = Views(store).branches(conversation_id)
+    found = [each.version for point in points for each in point.alternatives]
+    return found[number % len(found)] if found else 0
 
 
 class _Killed(Exception):
