@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
+
+from sqlalchemy import Connection
 
 from agent_eventstore.artifacts import AsyncReadOutput, AsyncTools
 from agent_eventstore.branching import rewound, switched
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.conversation_runs import AsyncConversationRuns
 from agent_eventstore.current import Plan
+from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.kept_json import kept_json
 from agent_eventstore.machines import TurnScript
@@ -42,6 +46,9 @@ from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import KEEPER, LEASE_S
 
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
 __all__ = ["AsyncConversation"]
 
 
@@ -51,7 +58,12 @@ class AsyncConversation(AsyncConversationRuns):
     def __init__(self, store: AsyncEventStore, session: Session) -> None:
         opened = session.journal
         journal = AsyncJournal(
-            store, session.id, epoch=opened.epoch, version=opened.version, written=opened.written
+            store,
+            session.id,
+            epoch=opened.epoch,
+            version=opened.version,
+            written=opened.written,
+            begun=opened.begun,
         )
         super().__init__(session, journal)
 
@@ -78,9 +90,10 @@ class AsyncConversation(AsyncConversationRuns):
         extra: dict[str, Any] | None = None,
         if_busy: IfBusy = "raise",
         lease_s: float = LEASE_S,
+        connection: Connection | AsyncConnection | None = None,
     ) -> Self:
         """Begin a conversation and its first session; see `Conversation.start`."""
-        made = await asyncio.to_thread(
+        starting = partial(
             Conversation.start,
             store.store,
             mode=mode,
@@ -102,6 +115,10 @@ class AsyncConversation(AsyncConversationRuns):
             if_busy=if_busy,
             lease_s=lease_s,
         )
+        if connection is None or isinstance(connection, Connection):
+            made = await asyncio.to_thread(starting, connection=connection)
+        else:
+            made = await connection.run_sync(lambda mine: starting(connection=mine))
         return cls(store, made._session)
 
     @classmethod
@@ -194,9 +211,13 @@ class AsyncConversation(AsyncConversationRuns):
         return AsyncTools(AsyncReadOutput(session.views.store, session.resolve))
 
     def _turn(
-        self, script: TurnScript, said: UserMessage | None, plan: Plan | None = None
+        self,
+        script: TurnScript,
+        said: UserMessage | None,
+        plan: Plan | None = None,
+        connection: Any = None,
     ) -> AsyncTurn:
-        return AsyncTurn(self._journal, self._session, script, said, plan)
+        return AsyncTurn(self._journal, self._session, script, said, plan, connection)
 
     async def rewind(self, version: int) -> Appended | None:
         """Go back to before a turn; see `Conversation.rewind`."""
@@ -263,4 +284,5 @@ class AsyncConversation(AsyncConversationRuns):
         trace: TracebackType | None,
     ) -> None:
         """End the session."""
-        await self.close(None if error is None else left(error) or type(error).__name__)
+        with suppress(*((NotCommitted,) if error is not None else ())):
+            await self.close(None if error is None else left(error) or type(error).__name__)

@@ -7,14 +7,18 @@ through it (`recorder`), and opening seals first what a process that died has le
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from sqlalchemy import Connection
 
 from agent_eventstore.artifacts import ReadOutput, Tools
 from agent_eventstore.branching import rewound, switched
 from agent_eventstore.conversation_runs import ConversationRuns
 from agent_eventstore.current import Plan
+from agent_eventstore.errors import NotCommitted
 from agent_eventstore.kept_json import kept_json
 from agent_eventstore.machines import TurnScript
 from agent_eventstore.opening import (
@@ -74,6 +78,7 @@ class Conversation(ConversationRuns):
         extra: dict[str, Any] | None = None,
         if_busy: IfBusy = "raise",
         lease_s: float = LEASE_S,
+        connection: Connection | None = None,
     ) -> Self:
         """Begin a conversation and its first session, in one transaction.
 
@@ -101,6 +106,8 @@ class Conversation(ConversationRuns):
                 request's id; that of a turn adds to it.
             if_busy: As of `open`, where that is what it comes to.
             lease_s: As of `open`.
+            connection: Begin in the transaction that it is in, of `EventStore.transaction` or the
+                product's own. Commit it before anything else is done with the conversation.
 
         Raises:
             ConversationExists: There is a conversation of this id or key already.
@@ -128,6 +135,7 @@ class Conversation(ConversationRuns):
             tool_policy=tool_policy,
             config=config,
             metadata=metadata,
+            connection=connection,
         )
         return cls(session)
 
@@ -257,8 +265,14 @@ class Conversation(ConversationRuns):
         """The tools that come with the conversation, for the product to declare and to run."""
         return Tools(ReadOutput(self._journal.store, self._session.resolve))
 
-    def _turn(self, script: TurnScript, said: UserMessage | None, plan: Plan | None = None) -> Turn:
-        return Turn(self._journal, self._session, script, said, plan)
+    def _turn(
+        self,
+        script: TurnScript,
+        said: UserMessage | None,
+        plan: Plan | None = None,
+        connection: Any = None,
+    ) -> Turn:
+        return Turn(self._journal, self._session, script, said, plan, connection)
 
     def rewind(self, version: int) -> Appended | None:
         """Go back to before a turn: it and all after it leave the active branch.
@@ -366,4 +380,5 @@ class Conversation(ConversationRuns):
         trace: TracebackType | None,
     ) -> None:
         """End the session."""
-        self.close(None if error is None else left(error) or type(error).__name__)
+        with suppress(*((NotCommitted,) if error is not None else ())):
+            self.close(None if error is None else left(error) or type(error).__name__)

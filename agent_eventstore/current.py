@@ -114,6 +114,7 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
         script: TurnScript,
         said: UserMessage | None,
         plan: Plan | None = None,
+        connection: Any = None,
     ) -> None:
         self.last_call: CallT | None = None
         self.outcome: TurnOutcome | None = None
@@ -122,6 +123,8 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
         self._script = script
         self._said = said
         self._plan = plan
+        self._connection = connection
+        self._begun = False
         self._status: Literal["ok", "max_steps"] = "ok"
         self._stop: Stop | None = None
         self._told_to_stop = False
@@ -258,6 +261,18 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
         with self._holding:
             held, self._held = self._held, []
         return [call for call, _ in held]
+
+    def _begin_ahead(self) -> list[NewEvent]:
+        """Return the events of the start, for a turn that may begin ahead of its block.
+
+        Raises:
+            BlockNotOpen: It was made without a connection, or has begun.
+        """
+        self._enter_once()
+        if self._connection is None or self._begun:
+            why = "has begun already" if self._begun else "begins with its block"
+            raise BlockNotOpen(f"turn.begin: this turn {why}; hand conversation.turn a connection")
+        return self._beginning()
 
     def _become_current(self) -> None:
         self._before, self._state = _current.get(), "open"

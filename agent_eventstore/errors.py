@@ -30,6 +30,7 @@
     ├── TurnRunning               a message was posted again while its turn runs (also RuntimeError)
     ├── TurnStopped               its own turn was stopped meanwhile        (also RuntimeError)
     ├── TurnStillOpen             a turn is entered within another one      (also RuntimeError)
+    ├── NotCommitted              the transaction that a turn began in is not   (also RuntimeError)
     ├── UnknownAlias              no tool result has this alias             (also LookupError)
     ├── ToolDenied                the tool policy does not let a tool run
     ├── UnknownResponse           a model's answer in a shape that nobody knows (also ValueError)
@@ -167,6 +168,7 @@ __all__ = [
     "KeyUnavailable",
     "LogWentBack",
     "NotADatabase",
+    "NotCommitted",
     "NotWritable",
     "OwnerMismatch",
     "ProjectionFailed",
@@ -299,6 +301,24 @@ class TurnStillOpen(EventStoreError, RuntimeError):
         super().__init__(
             f"turn {open_turn} of conversation {conversation_id} is still open: leave its block "
             f"before turn {turn} is entered, or open the conversation again if nobody will"
+        )
+
+
+class NotCommitted(EventStoreError, RuntimeError):
+    """A turn, or a conversation, began in a transaction that was not committed.
+
+    Attributes:
+        conversation_id: The conversation.
+        turn: The turn's number, which is not used again; None if it is the conversation.
+    """
+
+    def __init__(self, conversation_id: UUID, turn: int | None) -> None:
+        self.conversation_id = conversation_id
+        self.turn = turn
+        what = f"turn {turn} of conversation" if turn else "conversation"
+        super().__init__(
+            f"{what} {conversation_id} began in a transaction that was rolled back, or is not "
+            "committed yet: commit before going on with it, or begin another"
         )
 
 

@@ -13,14 +13,17 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from uuid import UUID
 
+from sqlalchemy import Connection
 from tenacity import Retrying
 
 from agent_eventstore.batching import later
 from agent_eventstore.unwritten import (
     PASSING,
     Acknowledged,
+    Begun,
     KeptFacts,
     Told,
     facts,
@@ -30,7 +33,13 @@ from agent_eventstore.unwritten import (
     without_secrets,
 )
 from eventstore import Appended, EventStore, NewEvent
-from eventstore.errors import InvalidEvent, LogWentBack, StoreUnavailable, WriterFenced
+from eventstore.errors import (
+    ConversationNotFound,
+    InvalidEvent,
+    LogWentBack,
+    StoreUnavailable,
+    WriterFenced,
+)
 from eventstore.log import get_logger
 
 __all__ = ["INTERRUPTIONS", "Journal", "not_abandoned"]
@@ -110,8 +119,60 @@ class Journal:
         """
         self._facts.require_own()
         with self._lock:
+            self.settle(events)
             self._catch_up()
             return self._append(without_secrets(events)) if events else None
+
+    def write_within(self, connection: Connection, events: Sequence[NewEvent]) -> None:
+        """Append in a product's transaction; what comes next looks whether it was committed.
+
+        Raises:
+            EventStoreError: As `EventStore.append` raises with ``connection``.
+        """
+        self._facts.require_own()
+        events = without_secrets(events)
+        with self._lock:
+            self.settle(events)
+            self._catch_up(wait=False)
+            facts = self._facts
+            done = self.store.append(
+                facts.conversation_id,
+                events,
+                writer_epoch=facts.epoch,
+                anchor=facts.written.anchor,
+                connection=connection,
+            )
+            self.begun_within(events, done)
+
+    def begun_within(
+        self, events: Sequence[NewEvent], done: Appended, told: Told | None = None
+    ) -> None:
+        """Take note of what was appended in a product's transaction."""
+        self._facts.begun = Begun(tuple(events), done, told)
+
+    @property
+    def begun(self) -> Begun | None:
+        """What stands in a product's transaction, of which nobody knows what came of it."""
+        return self._facts.begun
+
+    def settle(self, events: Sequence[NewEvent]) -> None:
+        """Find out whether what was begun in a product's transaction was committed.
+
+        Raises:
+            NotCommitted: It was not, and these events belong to it.
+        """
+        facts = self._facts
+        with self._lock:
+            if (begun := facts.begun) is not None:
+                there = None
+                with suppress(ConversationNotFound):
+                    read = self.store.read(
+                        facts.conversation_id, after=begun.done.version - 1, limit=1
+                    )
+                    there = next(iter(read), None)
+                if facts.settle(there) is not None and begun.told is not None:
+                    begun.told(begun.done)
+        facts.require_begun(events)
 
     def record(self, events: Sequence[NewEvent], told: Told | None = None) -> None:
         """Append durably what has happened; see `write`.
@@ -122,6 +183,9 @@ class Journal:
         fails at one, a placeholder is stored.
         """
         self._facts.require_own()
+        self._facts.require_begun(events)
+        if self._facts.begun is not None:
+            self.settle(events)
         events = facts(events, self.store.redact)
         if self._appender == threading.get_ident() or self.store.is_writing_here:
             # Python's collector closes a generator that was dropped, and with it a turn, in the

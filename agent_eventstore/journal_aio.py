@@ -15,16 +15,18 @@ import asyncio
 import sys
 import time
 from collections.abc import Coroutine, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from sqlalchemy import Connection
 from tenacity import AsyncRetrying
 
 from agent_eventstore.journal import not_abandoned
 from agent_eventstore.unwritten import (
     PASSING,
     Acknowledged,
+    Begun,
     KeptFacts,
     Told,
     facts,
@@ -34,8 +36,17 @@ from agent_eventstore.unwritten import (
     without_secrets,
 )
 from eventstore import Appended, AsyncEventStore, NewEvent
-from eventstore.errors import InvalidEvent, LogWentBack, StoreUnavailable, WriterFenced
+from eventstore.errors import (
+    ConversationNotFound,
+    InvalidEvent,
+    LogWentBack,
+    StoreUnavailable,
+    WriterFenced,
+)
 from eventstore.log import get_logger
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 __all__ = ["AsyncJournal", "finish"]
 
@@ -102,9 +113,11 @@ class AsyncJournal:
         epoch: int | None = None,
         version: int = 0,
         written: Acknowledged | None = None,
+        begun: Begun | None = None,
     ) -> None:
         self.store = store
         self._facts = KeptFacts(conversation_id, epoch, version, written or Acknowledged())
+        self._facts.begun = begun
         self._lock = asyncio.Lock()
 
     @property
@@ -125,11 +138,42 @@ class AsyncJournal:
     async def write(self, events: Sequence[NewEvent]) -> Appended | None:
         """Append durably what is about to happen; see `Journal.write`."""
         self._facts.require_own()
+        await self.settle(events)
         return await finish(self._write(events))
+
+    async def write_within(
+        self, connection: Connection | AsyncConnection, events: Sequence[NewEvent]
+    ) -> None:
+        """Append in a product's transaction; see `Journal.write_within`."""
+        self._facts.require_own()
+        events, facts = without_secrets(events), self._facts
+        await self.settle(events)
+        await self._catch_up(wait=False)
+        done = await self.store.append(
+            facts.conversation_id,
+            events,
+            writer_epoch=facts.epoch,
+            anchor=facts.written.anchor,
+            connection=connection,
+        )
+        facts.begun = Begun(tuple(events), done)
+
+    async def settle(self, events: Sequence[NewEvent]) -> None:
+        """Find out whether what was begun was committed; see `Journal.settle`."""
+        facts = self._facts
+        if (begun := facts.begun) is not None:
+            there = None
+            with suppress(ConversationNotFound):
+                read = self.store.read(facts.conversation_id, after=begun.done.version - 1, limit=1)
+                there = await anext(read, None)
+            if facts.settle(there) is not None and begun.told is not None:
+                await asyncio.to_thread(begun.told, begun.done)
+        facts.require_begun(events)
 
     async def record(self, events: Sequence[NewEvent], told: Told | None = None) -> None:
         """Append durably what has happened; see `Journal.record`."""
         self._facts.require_own()
+        await self.settle(events)
         await finish(self._record(events, told))
 
     async def offer(self, events: Sequence[NewEvent], told: Told | None = None) -> bool:

@@ -7,8 +7,10 @@ input, a message in other words, or the last one's answer again.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
+
+from sqlalchemy import Connection
 
 from agent_eventstore.branching import edited, regenerated
 from agent_eventstore.current import OpenTurn, Plan
@@ -19,6 +21,9 @@ from agent_eventstore.session import JournalT, Session
 from eventstore.events import TokenUsage, ToolPolicy, UserMessage
 from eventstore.events.values import Mode
 from projections import Views
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 __all__ = ["OpenConversation"]
 
@@ -82,6 +87,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
         workflow_id: str | None = None,
         tool_policy: ToolPolicy | None = None,
         extra: dict[str, Any] | None = None,
+        connection: Connection | AsyncConnection | None = None,
     ) -> TurnT:
         """Return a turn to be entered around all that one input sets off.
 
@@ -97,6 +103,9 @@ class OpenConversation(Generic[JournalT, TurnT]):
                 conversation's policy, so that it can only take away.
             extra: A JSON object that all events of the turn keep beside the session's, both
                 together at most 2 KB.
+            connection: Write the turn's start and the input in the transaction that it is in, with
+                the product's own rows: when the turn is entered, or ahead of that by ``begin()``.
+                Commit it before a model is called; without that nothing goes on (`NotCommitted`).
 
         Raises:
             InvalidEvent: The input is none, or one of its parts is of no known shape; or actor or
@@ -106,7 +115,7 @@ class OpenConversation(Generic[JournalT, TurnT]):
         script = self._session.turn_script(
             run_id, workflow_id, tool_policy, actor, message_id, extra
         )
-        return self._turn(script, message)
+        return self._turn(script, message, connection=connection)
 
     def edit(
         self,
@@ -161,6 +170,10 @@ class OpenConversation(Generic[JournalT, TurnT]):
         return self._turn(script, None, partial(regenerated, self._session.journal.store, self.id))
 
     def _turn(
-        self, script: TurnScript, said: UserMessage | None, plan: Plan | None = None
+        self,
+        script: TurnScript,
+        said: UserMessage | None,
+        plan: Plan | None = None,
+        connection: Any = None,
     ) -> TurnT:
         raise NotImplementedError

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from sqlalchemy import Connection
+
 from agent_eventstore.fork_point import fork_point
 from agent_eventstore.journal import Journal
 from agent_eventstore.kept_json import with_extra
@@ -110,6 +112,7 @@ def started(
     tool_policy: ToolPolicy | None,
     config: dict[str, Any] | None,
     metadata: dict[str, Any] | None,
+    connection: Connection | None,
 ) -> Session:
     """Begin a conversation and its first session; see `Conversation.start`."""
     owner = named.owner
@@ -126,19 +129,27 @@ def started(
         metadata=metadata,
     )
     events.append(writing.first(meta))
+    views = Views(store)  # ahead of the append: it may have tables to make
     try:
-        done = store.append(chosen, events, expected_version=NO_STREAM, **owner)
+        done = store.append(
+            chosen, events, expected_version=NO_STREAM, connection=connection, **owner
+        )
     except WrongExpectedVersion as error:
-        if if_exists == "open":
+        if if_exists == "open" and connection is None:
             return opened(store, stream, writing, **owner)
         raise ConversationExists(stream, error.actual, named.key) from None
     # The epoch of a new stream, without asking: somebody may have opened it already.
-    written = Acknowledged(done.anchor)
-    journal = Journal(store, stream, epoch=0, version=done.version, written=written)
-    begin(store, stream, str(meta.session_id), writing.lease_s)
+    lease = (store, stream, str(meta.session_id), writing.lease_s)
+    if connection is None:
+        written = Acknowledged(done.anchor)
+        journal = Journal(store, stream, epoch=0, version=done.version, written=written)
+        begin(*lease)
+    else:
+        journal = Journal(store, stream, epoch=0)
+        journal.begun_within(events, done, lambda _: begin(*lease))
     session = Session(
         journal,
-        Views(store),
+        views,
         meta,
         next_turn=1,
         state_directory=writing.files,

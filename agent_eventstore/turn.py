@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent_eventstore.current import OpenTurn
+from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable
@@ -54,16 +55,21 @@ class Turn(OpenTurn[LlmCall, Journal]):
             TurnRunning: The message was posted before, and that turn has not ended.
             BranchRefused: It is to take the place of another, and there is none.
         """
+        if self.outcome is not None:
+            return self
         self._enter_once()
-        if (posted := self._script.message_id) is not None:
-            first = first_outcome(self._journal.store, self._journal.conversation_id, posted)
-            if self._repeat(first):
-                return self
+        if not self._begun and self._posted_before():
+            return self
         self._session.one_turn.take(self, self.number, self._journal.conversation_id)
         begun: list[NewEvent] = []
         try:
             begun = self._beginning()
-            self._journal.write(begun)
+            if self._begun:
+                self._journal.settle(begun)
+            elif self._connection is not None:
+                self._journal.write_within(self._connection, begun)
+            else:
+                self._journal.write(begun)
             self._become_current()
             return self
         except BaseException as error:
@@ -74,18 +80,45 @@ class Turn(OpenTurn[LlmCall, Journal]):
             self._session.one_turn.leave(self)
             raise
 
+    def begin(self) -> None:
+        """Write the turn's start and the input in its connection's transaction.
+
+        Then commit it, and enter the turn.
+
+        Raises:
+            BlockNotOpen: It was made without a connection, or has begun.
+            TurnRunning: The message was posted before, and that turn has not ended.
+        """
+        events = self._begin_ahead()
+        if not self._posted_before():
+            self._journal.write_within(self._connection, events)
+            self._begun = True
+
+    def _posted_before(self) -> bool:
+        posted = self._script.message_id
+        return posted is not None and self._repeat(
+            first_outcome(self._journal.store, self._journal.conversation_id, posted)
+        )
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        """Write the turn's end; a stop goes no further."""
+        """Write the turn's end; a stop goes no further.
+
+        Raises:
+            NotCommitted: The transaction that it began in was not committed.
+        """
         if self.outcome is not None:
             return None
         self._step_back()
         try:
             self._end(self._cause(error))
+        except NotCommitted:
+            if error is None:
+                raise
         finally:
             self._session.one_turn.leave(self)
         return self._is_own_stop(error) or None
@@ -139,6 +172,7 @@ class Turn(OpenTurn[LlmCall, Journal]):
             BudgetInfeasible: What must be sent exceeds a limit.
         """
         self._within("turn.context")
+        self._journal.settle(self._script.begin(self._said))
         chosen = strategy_for(settings, strategy)
         read = self._rendering(
             *(mode, run, agent),

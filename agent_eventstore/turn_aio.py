@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent_eventstore.current import OpenTurn
+from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.llm_call import AsyncLlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable
@@ -45,11 +46,11 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
 
     async def __aenter__(self) -> Self:
         """Write the turn's start and the input."""
+        if self.outcome is not None:
+            return self
         self._enter_once()
-        if (posted := self._script.message_id) is not None:
-            store, stream = self._journal.store.store, self._journal.conversation_id
-            if self._repeat(await asyncio.to_thread(first_outcome, store, stream, posted)):
-                return self
+        if not self._begun and await self._posted_before():
+            return self
         self._session.one_turn.take(self, self.number, self._journal.conversation_id)
         begun: list[NewEvent] = []
         try:
@@ -57,7 +58,12 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
                 begun = self._beginning()
             else:
                 begun = await asyncio.to_thread(self._beginning)
-            await self._journal.write(begun)
+            if self._begun:
+                await self._journal.settle(begun)
+            elif self._connection is not None:
+                await self._journal.write_within(self._connection, begun)
+            else:
+                await self._journal.write(begun)
         except BaseException as error:
             if begun and isinstance(error, asyncio.CancelledError):
                 self._step_back()
@@ -68,6 +74,19 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
         self._become_current()
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         return self
+
+    async def begin(self) -> None:
+        """Write start and input in the connection's transaction; see `Turn.begin`."""
+        events = self._begin_ahead()
+        if not await self._posted_before():
+            await self._journal.write_within(self._connection, events)
+            self._begun = True
+
+    async def _posted_before(self) -> bool:
+        if (posted := self._script.message_id) is None:
+            return False
+        store, stream = self._journal.store.store, self._journal.conversation_id
+        return self._repeat(await asyncio.to_thread(first_outcome, store, stream, posted))
 
     async def __aexit__(
         self,
@@ -82,6 +101,9 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
         cancelled: asyncio.CancelledError | None = None
         try:
             await finish(self._end(self._cause(error)))
+        except NotCommitted:
+            if error is None:
+                raise
         except asyncio.CancelledError as raised:
             cancelled = raised
         finally:
@@ -136,6 +158,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
     ) -> Request:
         """Return the messages of the next request; see `Views.context`."""
         self._within("turn.context")
+        await self._journal.settle(self._script.begin(self._said))
         chosen = strategy_for(settings, strategy)
         read = self._rendering(
             *(mode, run, agent),

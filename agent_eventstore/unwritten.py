@@ -39,7 +39,7 @@ from uuid import UUID
 
 from tenacity import RetryCallState, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from agent_eventstore.errors import FactsNotWritten, ForkedWriter
+from agent_eventstore.errors import FactsNotWritten, ForkedWriter, NotCommitted
 from eventstore import Anchor, Appended, NewEvent, RecordedEvent, redact_secrets
 from eventstore.errors import (
     CannotConnect,
@@ -74,6 +74,7 @@ __all__ = [
     "PASSING",
     "PATIENCE_S",
     "Acknowledged",
+    "Begun",
     "KeptFacts",
     "Told",
     "facts",
@@ -293,6 +294,15 @@ Told = Callable[[Appended], None]
 Entry = tuple[tuple[NewEvent, ...], Told | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Events that stand in a product's transaction, of which nobody knows what came of it."""
+
+    events: tuple[NewEvent, ...]
+    done: Appended
+    told: Told | None = None
+
+
 @dataclass(slots=True)
 class KeptFacts:
     """What both journals know; ``unsaved`` has happened, and could not be written yet."""
@@ -304,6 +314,33 @@ class KeptFacts:
     unsaved: deque[Entry] = field(default_factory=deque)
     patient: bool = True
     process: int = field(default_factory=os.getpid)
+    begun: Begun | None = None
+    lost: tuple[int | None] | None = None
+    """The turn whose beginning was not committed; the conversation itself for None within."""
+
+    def settle(self, there: RecordedEvent | None) -> Begun | None:
+        """Take note of what is in the log where `begun` ends; return it if it was committed."""
+        begun, self.begun = self.begun, None
+        if begun is None:
+            return None
+        last = begun.events[-1]
+        if there is None or there.event_id != last.event_id:
+            self.lost = (last.meta.turn,)
+            return None
+        self.done(begun.done, begun.events)
+        return begun
+
+    def require_begun(self, events: Sequence[NewEvent]) -> None:
+        """Refuse what belongs to something that was not committed.
+
+        Raises:
+            NotCommitted: It does.
+        """
+        if self.lost is None:
+            return
+        (turn,) = self.lost
+        if turn is None or any(event.meta.turn == turn for event in events):
+            raise NotCommitted(self.conversation_id, turn)
 
     def require_own(self) -> None:
         """Raise in a forked child: both would write in one writer's name, and keep facts twice.
