@@ -38,6 +38,7 @@ from eventstore.sql.engines import Synchronous
 from eventstore.sql.feed import FeedPage
 from eventstore.sql.leases import Lease
 from eventstore.sql.requests import ANY, MOST_BYTES, Anchor, Append, Appended, Expected, many
+from eventstore.sql.row_security import OWNER
 from eventstore.sql.streams import StreamInfo
 from eventstore.sql.transactions import append_within
 from eventstore.sql.verify import Progress
@@ -191,7 +192,10 @@ class AsyncEventStore(AsyncEraser):
         )
         where, started = self.store.database, time.perf_counter()
         try:
-            if connection is None:
+            if connection is None and OWNER in self.store.engine.get_execution_options():
+                # What several owners append cannot share a transaction, which is one owner's.
+                outcome = await self._run(self._append_alone, request, wait)
+            elif connection is None:
                 outcome = await self._group.submit(request, wait=wait)
             elif isinstance(connection, Connection):
                 outcome = await self._run(self._append_within, connection, request)
@@ -233,6 +237,12 @@ class AsyncEventStore(AsyncEraser):
                 meta=meta,
             )
         )
+
+    def _append_alone(self, request: Callable[[], Append], wait: bool) -> Appended:
+        [outcome] = self.store._append_group([request()], wait=wait)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def _append_within(self, connection: Connection, request: Callable[[], Append]) -> Appended:
         return append_within(self.store, connection, request(), self.store.clock())

@@ -92,7 +92,7 @@ class Keeper:
         """
         with self._changed:
             for kept in list(self._kept.values()):
-                if kept.transactions.engine is transactions.engine:
+                if kept.transactions.engine.pool is transactions.engine.pool:
                     del self._kept[kept.session_id]
         with self._renewal:
             pass

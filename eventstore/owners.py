@@ -129,13 +129,13 @@ class Owners:
     bound: Owner = ANYBODY
     _known: dict[UUID, tuple[str | None, str | None]] = field(default_factory=dict)
 
-    def narrowed(self, owner: Owner) -> Owners:
-        """Return the same, bound to an owner.
+    def narrowed(self, owner: Owner, transactions: Transactions) -> Owners:
+        """Return the same, bound to an owner, in transactions of a store that is.
 
         Raises:
             OwnerMismatch: This one is bound to another.
         """
-        return Owners(self.transactions, self.asked(owner), self._known)
+        return Owners(transactions, self.asked(owner), self._known)
 
     def asked(self, owner: Owner) -> Owner:
         """Return whose a conversation must be if this owner is named for it.

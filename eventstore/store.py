@@ -35,6 +35,7 @@ from eventstore.sql.leases import Lease
 from eventstore.sql.requests import (
     MOST_BYTES,
 )
+from eventstore.sql.row_security import OWNER, is_secured, speaks_for
 from eventstore.sql.transactions import empty_log
 
 __all__ = ["EventStore"]
@@ -75,6 +76,7 @@ class EventStore(EventEraser):
         self.state_directories: set[Path] = set()
         """Where conversations of this process write files of outputs; erasing looks there."""
         self._log_to_empty = False
+        self._secured: bool | None = None
         self._appending = Appending(self.url, self._at_hand, clock)
         self._owners = Owners(self)
         telemetry.discover()
@@ -227,7 +229,7 @@ class EventStore(EventEraser):
     def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:
         """Return this store for one owner: what is another's is refused, or not there.
 
-        It shares connections and everything else with this one, and costs nothing. Whatever is
+        It shares connections and everything else with this one. Whatever is
         named through it must be theirs, what it begins is theirs, keys are looked up within the
         tenant, and what is listed or added up is theirs alone. Without ``tenant_id`` it is bound to
         what has no tenant; without ``user_id`` to all users of the tenant. What concerns the whole
@@ -241,8 +243,23 @@ class EventStore(EventEraser):
         if tenant_id is None and user_id is None:
             raise InvalidEvent("an owner is a tenant_id, a user_id or both: name one")
         bound = copy.copy(self)
-        bound._owners = self._owners.narrowed(owner)
+        bound._owners = self._owners.narrowed(owner, bound)
+        if self._is_secured():
+            theirs = bound.owner
+            said = speaks_for(theirs.tenant_id, theirs.user_id)
+            bound.engine = self.engine.execution_options(**{OWNER: said})
+            bound._at_hand = self._at_hand.within(bound.engine)
+            bound._appending = self._appending.within(bound._at_hand)
         return bound
+
+    def _is_secured(self) -> bool:
+        """Whether PostgreSQL must be told in each transaction whose it is; asked once."""
+        if not self._at_hand.backend.secures_rows:
+            return False
+        if self._secured is None:
+            with self.reading() as connection:
+                self._secured = is_secured(connection)
+        return self._secured
 
     def raise_writer_epoch(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> int:
         """Fence all earlier writers of a conversation; return the epoch of the new one.

@@ -35,7 +35,8 @@ from eventstore.log import masked
 from eventstore.sql.engines import open_engine
 from eventstore.sql.failures import translated
 from eventstore.sql.migrate import REVISIONS, current_revision, schema_lock
-from eventstore.sql.rights import grant
+from eventstore.sql.rights import grant, relations
+from eventstore.sql.row_security import secure, unsecure
 from projections import PROJECTIONS, ProjectionSet
 from projections.checks import checks_of
 from projections.context import levels, search_tables
@@ -81,12 +82,37 @@ def grant_rights(target: Target, role: str) -> None:
     say(f"{role} may use {store.url}")
 
 
+@db.command("secure")
+@common
+@with_target
+def secure_rows(target: Target) -> None:
+    """Have PostgreSQL show a login one owner's rows alone.
+
+    Row-level security: a login of `eventstore db grant` sees nothing but what belongs to the tenant
+    and user that its transaction names, as those of store.for_owner() do. The tables' owner and
+    roles with BYPASSRLS see all: they are for upkeep. Start the product's processes anew.
+    """
+    with target.open_to_write() as store, schema_lock(store.engine) as connection:
+        secure(connection, [name for names in relations(connection) for name in names])
+    say(f"{store.url} shows each login its owner's rows alone")
+
+
+@db.command("unsecure")
+@common
+@with_target
+def unsecure_rows(target: Target) -> None:
+    """Take row-level security off again."""
+    with target.open_to_write() as store, schema_lock(store.engine) as connection:
+        unsecure(connection, [name for names in relations(connection) for name in names])
+    say(f"{store.url} shows every login all rows")
+
+
 @db.command("current")
 @json_option
 @common
 @with_target
 def current(target: Target, as_json: bool) -> None:
-    """Show which revision the schema is at, and whether it is the latest."""
+    """Show the schema's revision, and whether it is the latest."""
     target.require_file()
     engine = open_engine(target.url, read_only=True)
     url = masked(engine.url)
@@ -106,7 +132,7 @@ def current(target: Target, as_json: bool) -> None:
         say(said)
 
 
-_OF_THE_SCHEMA = ("epoch",)
+_OF_THE_SCHEMA = ("epoch", "row security")
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 

@@ -28,10 +28,11 @@ from agent_eventstore.cli.options import (
     json_option,
     with_target,
 )
-from agent_eventstore.cli.program import found_something
+from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.cli.progress import print_document, progress_bar
 from agent_eventstore.recovery import Recovery, recover_all
 from agent_eventstore.recovery import recover as recover_one
+from eventstore.errors import ConversationInUse
 from eventstore.events import LlmError, Meta, NewEvent, SessionEnd, ToolResult, TurnEnd
 from eventstore.events.codec import encode
 from projections import Views
@@ -66,7 +67,14 @@ def recover(
                 )
         else:
             stream = find_conversation(store, conversation)
-            found = [recover_one(store, views, stream, dry_run=dry_run, take_over=take_over)]
+            try:
+                found = [recover_one(store, views, stream, dry_run=dry_run, take_over=take_over)]
+            except ConversationInUse as error:
+                raise Failed(
+                    f"conversation {stream} is in use by {error.who} since "
+                    f"{error.since:%Y-%m-%d %H:%M:%S} UTC: wait until it is closed, or end what it "
+                    "has open with --take-over"
+                ) from error
     found = [each for each in found if each.sealed]
     if as_json:
         print_document([_document(each) for each in found])

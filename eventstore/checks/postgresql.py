@@ -5,6 +5,8 @@ from __future__ import annotations
 from sqlalchemy import text
 
 from eventstore.checks import Check, Checker, Status
+from eventstore.sql.rights import relations
+from eventstore.sql.row_security import is_secured, unsecured
 from eventstore.store import EventStore
 
 __all__ = ["CHECKS"]
@@ -39,6 +41,7 @@ _SIZES = text(
     WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace ORDER BY relname
     """
 )
+_CONCERNED = text("SELECT row_security_active('conversations')")
 _STORE_CONNECTIONS = 10  # of a store that is opened with its defaults, at the most
 _WRAPAROUND = 1_000_000_000
 
@@ -109,10 +112,31 @@ def size(store: EventStore) -> Check:
     return Check("size", "ok", said, details={"bytes": total, "tables": by_table})
 
 
+def row_security(store: EventStore) -> Check:
+    """Whether logins see one owner's rows alone, and whether any table is left out."""
+    with store.reading() as connection:
+        on = is_secured(connection)
+        tables, _ = relations(connection)
+        open_to_all = unsecured(connection, tables) if on else []
+        concerned = bool(connection.execute(_CONCERNED).scalar())
+    details = {"on": on, "unsecured": open_to_all, "login_is_concerned": concerned}
+    if open_to_all:
+        said = f"on, but not for: {', '.join(open_to_all)}"
+        advice = "run as the tables' owner: eventstore db secure"
+        return Check("row security", "problem", said, advice, details)
+    if on and concerned:
+        said = "on, and this login sees nothing without naming an owner"
+        advice = "check as the tables' owner, or a role with BYPASSRLS"
+        return Check("row security", "warning", said, advice, details)
+    said = "on: logins see their owner's rows alone" if on else "off: every login sees all rows"
+    return Check("row security", "ok", said, details=details)
+
+
 CHECKS: tuple[tuple[str, Checker], ...] = (
     ("server", server),
     ("connections", connections),
     ("wraparound", wraparound),
     ("epoch", epoch),
     ("size", size),
+    ("row security", row_security),
 )

@@ -13,6 +13,7 @@ refused, the others do not notice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from datetime import datetime
 from uuid import UUID
 
@@ -44,6 +45,12 @@ class Appending:
         self._clock = clock
         self._at_hand = at_hand
         self._heads = Heads()
+
+    def within(self, at_hand: AtHand) -> Appending:
+        """Return the same, with the same memory, on other connections."""
+        made = copy(self)
+        made._at_hand = at_hand
+        return made
 
     def run(self, requests: Sequence[Append], *, wait: bool = True) -> list[Appended | Exception]:
         """Run appends, and return what came of each at its place, once all of it is durable.

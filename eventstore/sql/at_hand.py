@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from contextlib import AbstractContextManager
+from copy import copy
 from typing import Any, Unpack
 from weakref import WeakSet
 
@@ -19,6 +20,7 @@ from sqlalchemy.pool import QueuePool
 from eventstore.forks import at_fork
 from eventstore.sealing import OPTION, Keyring
 from eventstore.sql.backend import Asked, DriverConnection, backend_named
+from eventstore.sql.row_security import OWNER
 from eventstore.sql.sessions import USER, Opened
 
 __all__ = ["TURN_S", "AtHand"]
@@ -40,6 +42,8 @@ class AtHand:
         self.engine = engine
         self.backend = backend_named(engine.dialect.name)
         self.keys: Keyring | None = engine.get_execution_options().get(OPTION)
+        self.speaks_for: bytes | None = engine.get_execution_options().get(OWNER)
+        """What each transaction says first: whose rows the database is to show it."""
         self._keep = keep
         self._idle: deque[tuple[Any, float]] = deque()
         self._opened = Opened(engine)
@@ -53,6 +57,12 @@ class AtHand:
         self.here = _Here()
         """``inside`` has the transactions that this thread is in, on SQLite."""
         self._held = False
+
+    def within(self, engine: Engine) -> AtHand:
+        """Return the same connections for a variant of the engine, with its options."""
+        made = copy(self)
+        made.engine, made.speaks_for = engine, engine.get_execution_options().get(OWNER)
+        return made
 
     def transaction(self, **asked: Unpack[Asked]) -> AbstractContextManager[DriverConnection]:
         """Return a context manager: a connection in a transaction, committed at the block's end."""

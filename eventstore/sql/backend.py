@@ -84,6 +84,8 @@ class Pooled(Protocol):
     """Held by the thread that writes to SQLite."""
     here: Any
     """``inside`` has the transactions that this thread is in, on SQLite."""
+    speaks_for: bytes | None
+    """What each transaction says first on PostgreSQL: whose rows it is to be shown."""
 
     def take(self) -> Any:
         """Return a pooled connection."""
@@ -131,6 +133,7 @@ class Backend(ABC):
     mark: str
     """What stands for a parameter without a name."""
     locks_all: bool
+    secures_rows: bool
     """Whether who writes has locked the whole database, and not the streams that it writes to."""
     for_update: str
     """What locks the rows that a query finds."""

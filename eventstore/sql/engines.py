@@ -34,6 +34,7 @@ from eventstore.log import masked
 from eventstore.sql.backend import BACKENDS, backend_named
 from eventstore.sql.pipelines import EACH
 from eventstore.sql.postgresql import POSTGRESQL
+from eventstore.sql.row_security import OWNER
 from eventstore.sql.sessions import NAMES, Session
 from eventstore.sql.sqlite import SQLITE
 from eventstore.sql.sqlite import begin as begin_sqlite
@@ -180,8 +181,10 @@ def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
 def begin_with_settings(connection: Connection) -> None:
     """Set up a transaction on PostgreSQL, where that is not done once for the connection."""
     first = connection.info.get(EACH)
-    if first is not None and not connection.connection.autocommit:
-        connection.connection.cursor().execute(first)
+    own = connection.get_execution_options().get(OWNER)
+    for each in (first, own):
+        if each is not None and not connection.connection.autocommit:
+            connection.connection.cursor().execute(each)
 
 
 def _sqlite_engine(

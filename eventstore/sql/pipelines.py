@@ -72,10 +72,16 @@ class OnPostgresql:
             # What the settings need is a transaction, and a pipeline is more than a pooler may do.
             self._autocommit = self._pipelined = False
             raw.execute(first)
+        own = self._at_hand.speaks_for
+        if own is not None:
+            self._pipelined = self._pipelined or (self._autocommit and PIPELINES and first is None)
+            self._autocommit = False
         if self._pipelined:
             pipeline = raw.pipeline()
             pipeline.__enter__()  # Python leaves it, should the next line not be reached.
             self._pipeline = pipeline
+        if own is not None:
+            raw.execute(own)
         if self._settings:
             raw.execute(self._settings)
         if self._autocommit:

@@ -177,6 +177,7 @@ class _Postgresql(Backend):
     name = "postgresql"
     mark = "%s"
     locks_all = False
+    secures_rows = True
     for_update = "FOR UPDATE"
     json_object = "json_build_object"
     snapshot = MappingProxyType({"isolation_level": "REPEATABLE READ"})

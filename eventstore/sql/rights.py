@@ -15,9 +15,10 @@ from sqlalchemy import Connection, inspect, select, text
 from eventstore.errors import NotWritable
 from eventstore.log import masked
 from eventstore.sql.migrate import VERSION_TABLE
+from eventstore.sql.row_security import secure_new
 from eventstore.sql.schema import SHARED_TABLES, metadata_for
 
-__all__ = ["grant", "share_rights"]
+__all__ = ["grant", "relations", "share_rights"]
 
 _ROWS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _READ = ("SELECT",)
@@ -54,24 +55,35 @@ def grant(connection: Connection, role: str) -> None:
         raise NotWritable(url, f"there is no role {role!r}: create it with CREATE ROLE")
     grantee, schema = found
     connection.exec_driver_sql(_escaped(f"GRANT USAGE ON SCHEMA {schema} TO {grantee}"))
+    tables, views = relations(connection)
+    for name in tables:
+        _grant(connection, _LESS.get(name, _ROWS), name, grantee)
+    for name in views:
+        _grant(connection, _READ, name, grantee)
+
+
+def relations(connection: Connection) -> tuple[list[str], list[str]]:
+    """Return the names of the store's tables, those of projections among them, and of its views."""
     declared = metadata_for("postgresql").tables
     registered = connection.execute(select(declared["projections"].c.tables)).scalars().all()
     derived = [name for names in registered for name in json.loads(names)]
     there = inspect(connection)
     tables = {*declared, VERSION_TABLE, *derived, *filter(there.has_table, SHARED_TABLES)}
-    for name in sorted(tables):
-        _grant(connection, _LESS.get(name, _ROWS), name, grantee)
-    for name in sorted({name.rpartition("_g")[0] for name in derived} & {*there.get_view_names()}):
-        _grant(connection, _READ, name, grantee)
+    views = {name.rpartition("_g")[0] for name in derived} & {*there.get_view_names()}
+    return sorted(tables), sorted(views)
 
 
 def share_rights(connection: Connection, names: Iterable[str]) -> None:
     """Give tables or views that were just made the rights that others have on projections' heads.
 
+    And row-level security, where the store has it.
+
     In the caller's transaction, which has made them.
     """
     if connection.dialect.name == "sqlite":
         return
+    names = [*names]
+    secure_new(connection, names)
     others = connection.execute(_OTHERS).all()
     for name in names:
         for grantee, rights in others:

@@ -82,6 +82,7 @@ class _Sqlite(Backend):
     name = "sqlite"
     mark = "?"
     locks_all = True
+    secures_rows = False
     for_update = ""
     json_object = "json_object"
     snapshot = MappingProxyType(dict[str, str]())

@@ -30,6 +30,7 @@ from eventstore.sql.backend import Asked, DriverConnection, backend_named, curso
 from eventstore.sql.engines import SYNCHRONOUS, begin_write, snapshot_of
 from eventstore.sql.failures import translated
 from eventstore.sql.requests import Append, Appended
+from eventstore.sql.row_security import OWNER
 from eventstore.sql.sessions import Session, quoted
 
 __all__ = ["Transactions", "append_within", "empty_log"]
@@ -189,6 +190,8 @@ def append_within(
         if isinstance(connection, Connection):
             _require_durable(store.engine, connection)
             stack.enter_context(_in_schema(store, connection))
+            if (own := store.engine.get_execution_options().get(OWNER)) is not None:
+                cursor(connection).execute(own)
         return append(connection, request, now)
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from agent_eventstore import Conversation
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from tests.cli.program import run
@@ -145,3 +146,19 @@ def test_unknown_conversation(own: str) -> None:
     """An id that is nobody's is told in one line."""
     done = run("recover", "ffffffff", url=own)
     assert (2, "", True) == (done.status, done.out, "there is no conversation" in done.err)
+
+
+def test_what_a_living_session_has_open_is_left_to_it(database_url: str) -> None:
+    """The refusal names the option of the command, which then ends it."""
+    with EventStore.open(database_url) as store:
+        conversation = Conversation.start(store)
+        turn = conversation.turn("hi")
+        turn.__enter__()
+        refused = run("recover", str(conversation.id), url=database_url)
+        assert (2, True, False) == (
+            refused.status,
+            "end what it has open with --take-over" in refused.err,
+            "if_busy" in refused.err,
+        )
+        taken = run("recover", str(conversation.id), "--take-over", "--json", url=database_url)
+        assert (0, 1) == (taken.status, len(taken.document))

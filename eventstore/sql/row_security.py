@@ -1,0 +1,134 @@
+"""Row-level security on PostgreSQL: the database itself shows a login one owner's rows alone.
+
+Each transaction of a store that is bound to an owner says whose it is; one that says nothing sees
+nothing. The tables' owner, superusers and roles with BYPASSRLS are not concerned: they are for
+upkeep. Tables that are made later get their policy in the transaction that makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, text
+
+from eventstore.errors import NotWritable
+from eventstore.log import masked
+from eventstore.sql.backend import backend_of
+from eventstore.sql.types import escape
+
+__all__ = ["OWNER", "is_secured", "secure", "secure_new", "speaks_for", "unsecure", "unsecured"]
+
+OWNER = "eventstore_owner"
+"""The execution option of an engine's variant: the statement that each transaction begins with."""
+
+_POLICY = "eventstore_owner"
+_TENANT, _USER = "eventstore.tenant_id", "eventstore.user_id"
+_LEAST_VERSION = 15_00_00  # whose views can be read with the rights of whoever reads them
+
+
+def _is(column: str, setting: str, nobody: str) -> str:
+    said = f"current_setting('{setting}', true)"
+    return (
+        f"CASE left({said}, 1) WHEN '+' THEN {column} = substr({said}, 2) "
+        f"WHEN '-' THEN {nobody} ELSE false END"
+    )
+
+
+_OWN = f"({_is('tenant_id', _TENANT, 'tenant_id IS NULL')}) AND ({_is('user_id', _USER, 'true')})"
+_OF_OWN = (
+    "EXISTS (SELECT FROM conversations AS own WHERE own.conversation_id = {table}.conversation_id)"
+)
+_TABLES = text(
+    """
+    SELECT relname, relkind::text, relrowsecurity, (
+        SELECT bool_or(attname = 'conversation_id') FROM pg_attribute WHERE attrelid = pg_class.oid
+    ) FROM pg_class
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'v')
+        AND relname = ANY(:names)
+    """
+)
+_SECURED = text("SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass('conversations')")
+
+
+def is_secured(connection: Connection) -> bool:
+    """Whether the tables show a login its own rows alone; never on SQLite."""
+    return backend_of(connection).secures_rows and bool(connection.execute(_SECURED).scalar())
+
+
+def speaks_for(tenant_id: str | None, user_id: str | None) -> bytes:
+    """Return the statement that says whose a transaction is, and no later one's."""
+    tenant = "-" if tenant_id is None else f"+{escape(tenant_id)}"
+    user = "-" if user_id is None else f"+{escape(user_id)}"
+    sets = ((_TENANT, tenant), (_USER, user))
+    values = ", ".join(f"set_config('{name}', {_literal(value)}, true)" for name, value in sets)
+    return f"SELECT {values}".encode()
+
+
+def secure(connection: Connection, names: Iterable[str]) -> None:
+    """Have these tables and views show each login one owner's rows, in the caller's transaction.
+
+    Raises:
+        NotWritable: The database is SQLite, or a PostgreSQL before version 15.
+    """
+    url = masked(connection.engine.url)
+    if not backend_of(connection).secures_rows:
+        said = "SQLite has no row-level security: who may read its file may read all of it"
+        raise NotWritable(url, said)
+    found = connection.execute(text("SHOW server_version_num")).scalar_one()
+    if int(found) < _LEAST_VERSION:
+        raise NotWritable(url, "row-level security needs PostgreSQL 15 or later, for its views")
+    _secure(connection, names)
+
+
+def secure_new(connection: Connection, names: Iterable[str]) -> None:
+    """Secure what was just made, where the others are; in the transaction that has made it."""
+    if is_secured(connection):
+        _secure(connection, names)
+
+
+def unsecure(connection: Connection, names: Iterable[str]) -> None:
+    """Take row-level security off these tables and views, in the caller's transaction."""
+    if not backend_of(connection).secures_rows:
+        return
+    for name, kind, _, _ in connection.execute(_TABLES, {"names": [*names]}):
+        own = connection.dialect.identifier_preparer.quote_identifier(name)
+        if kind == "v":
+            _run(connection, f"ALTER VIEW {own} RESET (security_invoker)")
+        else:
+            _run(connection, f"DROP POLICY IF EXISTS {_POLICY} ON {own}")
+            _run(connection, f"ALTER TABLE {own} DISABLE ROW LEVEL SECURITY")
+
+
+def unsecured(connection: Connection, names: Iterable[str]) -> list[str]:
+    """Return which of these tables have a conversation's rows and no row-level security."""
+    rows = connection.execute(_TABLES, {"names": [*names]})
+    return sorted(name for name, kind, on, owned in rows if kind == "r" and owned and not on)
+
+
+def _secure(connection: Connection, names: Iterable[str]) -> None:
+    for name, kind, _, owned in connection.execute(_TABLES, {"names": [*names]}).all():
+        own = connection.dialect.identifier_preparer.quote_identifier(name)
+        if kind == "v":
+            _run(connection, f"ALTER VIEW {own} SET (security_invoker = true)")
+            continue
+        if name == "conversations":
+            rule = f"USING ({_OWN}) WITH CHECK ({_OWN})"
+        elif owned:
+            theirs = _OF_OWN.format(table=own)
+            rule = f"USING ({theirs}) WITH CHECK ({theirs})"
+        elif name == "projections":
+            # Who sees only their own events must not say up to where all of them are folded.
+            rule = "FOR SELECT USING (true)"
+        else:
+            continue
+        _run(connection, f"DROP POLICY IF EXISTS {_POLICY} ON {own}")
+        _run(connection, f"CREATE POLICY {_POLICY} ON {own} {rule}")
+        _run(connection, f"ALTER TABLE {own} ENABLE ROW LEVEL SECURITY")
+
+
+def _run(connection: Connection, statement: str) -> None:
+    connection.exec_driver_sql(statement.replace("%", "%%"))
+
+
+def _literal(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
