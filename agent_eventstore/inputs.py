@@ -69,7 +69,7 @@ def content_of(result: Any) -> str | tuple[ContentPart, ...] | None:
         return json.dumps(value, ensure_ascii=False)
     except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
         raise InvalidEvent(
-            f"a tool's result cannot be {_start(result)}, which is not JSON value: hand in text, "
+            f"a tool's result cannot be {_start(result)}, which is not a JSON value: hand in text, "
             "parts, or what json.dumps takes"
         ) from error
 

@@ -91,7 +91,7 @@ class NotWritable(StoreUnavailable):
 
 
 class NotADatabase(StoreUnavailable):
-    """The file is not a SQLite database, or is damaged."""
+    """The file is not an SQLite database, or is damaged."""
 
 
 class DatabaseReplaced(StoreUnavailable):

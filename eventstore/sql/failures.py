@@ -58,7 +58,7 @@ _SQLITE: dict[int, tuple[type[StoreUnavailable], str]] = {
         ForkedStore,
         "the transaction is that of the process that forked this one; nothing was committed",
     ),
-    sqlite3.SQLITE_NOTADB: (NotADatabase, "the file is not a SQLite database"),
+    sqlite3.SQLITE_NOTADB: (NotADatabase, "the file is not an SQLite database"),
     sqlite3.SQLITE_CORRUPT: (NotADatabase, "the database file is damaged: restore a backup"),
 }
 """By primary result code."""

@@ -72,7 +72,7 @@ def unescape(text: str) -> str:
         if _ESCAPE not in text:
             return text
     except TypeError as error:
-        raise RowDamaged("no text") from error
+        raise RowDamaged("not text") from error
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
@@ -197,7 +197,7 @@ def json_out(text: str) -> Any:
         # What was written holds neither NaN nor lone surrogates, so that the fast reader will do.
         parsed = from_json(text)
     except (TypeError, ValueError) as error:
-        raise RowDamaged("no JSON") from error
+        raise RowDamaged("not JSON") from error
     return _walk(parsed, unescape) if _ESCAPE in text else parsed
 
 
@@ -268,7 +268,7 @@ def text_to_time(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except (TypeError, ValueError) as error:
-        raise RowDamaged("no time") from error
+        raise RowDamaged("not a time") from error
 
 
 def text_to_id(text: str) -> UUID:

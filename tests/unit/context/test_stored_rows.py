@@ -48,7 +48,7 @@ def test_json_that_nobody_looks_at_is_not_parsed() -> None:
     columns[COLUMNS.index("message")] = "{broken"
     stored = StoredRow(columns)
     assert (ROWS[0].key, ROWS[0].tokens) == (stored.key, stored.tokens)
-    with pytest.raises(ValueError, match="no JSON"):
+    with pytest.raises(ValueError, match=r"not (a )?JSON"):
         _ = stored.message
 
 

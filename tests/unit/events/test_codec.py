@@ -114,7 +114,7 @@ def test_endless_nesting_is_unknown() -> None:
 @pytest.mark.parametrize("text", ["NaN", '{"a": Infinity}', "[-Infinity]", "", "{", "1 2"])
 def test_strict_reading_refuses_what_is_no_json(text: str) -> None:
     """Python's JSON is wider than JSON; the store's is not."""
-    with pytest.raises(InvalidEvent, match="no JSON"):
+    with pytest.raises(InvalidEvent, match=r"not (a )?JSON"):
         loads(text)
 
 
