@@ -54,6 +54,7 @@ from eventstore.events import register_event
 from projections import (
     AsyncViews,
     Column,
+    ContextOptions,
     Patch,
     Projection,
     ProjectionSet,
@@ -76,6 +77,7 @@ __all__ = [
     "AsyncTurn",
     "AsyncViews",
     "Column",
+    "ContextOptions",
     "Conversation",
     "DirectoryKeys",
     "EventStore",

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -30,7 +30,7 @@ from agent_eventstore.stops import Stop
 from eventstore import NewEvent
 from eventstore.events import TokenUsage, UserMessage
 from projections.context import ContextView
-from projections.context.state import AskedMode
+from projections.context.options import ContextOptions
 from projections.context.system_part import permitted
 
 __all__ = ["Block", "CallBlock", "OpenTurn", "Plan", "current_turn", "is_open", "is_over"]
@@ -142,21 +142,16 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
         """The tokens of the turn's model calls so far; not ``reported`` if some are estimates."""
         return self._script.usage
 
-    def _rendering(
-        self,
-        mode: AskedMode,
-        run: bool | str | None,
-        agent: str | None,
-        *,
-        paths: bool | None,
-        tools: Sequence[dict[str, Any]],
-        **asked: Any,
-    ) -> Callable[[], ContextView]:
+    def _rendering(self, options: ContextOptions) -> Callable[[], ContextView]:
         """Return what reads the messages of the next request; see `Turn.context`."""
         session, script = self._session, self._script
-        if paths is None:
-            paths = session.outputs.readable(permitted(tools, script.policy))
-        asked |= {"tools": tools, "paths": paths} | script.rendering(mode, run, agent)
+        if options.get("paths") is None:
+            declared = permitted(options.get("tools", ()), script.policy)
+            options = {**options, "paths": session.outputs.readable(declared)}
+        told = script.rendering(
+            options.get("mode", "active"), options.get("run"), options.get("agent")
+        )
+        asked: dict[str, Any] = {**options, **told}
 
         def read() -> ContextView:
             view = session.views.context(session.id, **asked)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from agent_eventstore.current import OpenTurn
 from agent_eventstore.errors import NotCommitted
@@ -32,9 +32,8 @@ from agent_eventstore.stops import left
 from agent_eventstore.tool_call import ToolCall
 from agent_eventstore.upkeep import earlier_calls
 from eventstore import Appended, NewEvent
-from projections.context import ContextSettings
-from projections.context.compression import LlmSummary, Strategy
-from projections.context.state import AskedMode
+from projections.context.compression import LlmSummary
+from projections.context.options import ContextOptions
 
 __all__ = ["ToolCall", "Turn"]
 
@@ -132,61 +131,16 @@ class Turn(OpenTurn[LlmCall, Journal]):
         if error is None and self._session.upkeep.due(self._journal.version):
             self._session.upkeep.run(self._journal.version)
 
-    def context(
-        self,
-        *,
-        model: str = "gpt-4o",
-        max_tokens: int | None = None,
-        reserve_for_response: int | None = None,
-        max_messages: int | None = None,
-        mode: AskedMode = "active",
-        agent: str | None = None,
-        tools: Sequence[dict[str, Any]] = (),
-        run: bool | str | None = None,
-        settings: ContextSettings | None = None,
-        strategy: Strategy | str | None = None,
-        format: str = "openai_chat",
-        provider: str | None = None,
-        paths: bool | None = None,
-    ) -> Request:
-        """Return the messages of the next request; see `Views.context` for what each argument does.
-
-        Args:
-            model: Decides how tokens are counted.
-            max_tokens: Tokens of the call, by the project's own count.
-            reserve_for_response: How many of them are kept free for the response.
-            max_messages: Upper limit for the number of messages.
-            mode: By default the turn's; None composes no system part.
-            agent: Whose persona is told; by default the conversation's agent.
-            tools: The tool declarations that are sent along.
-            run: Of which run a request in Run mode is told; by default of the turn's, or of the
-                active one.
-            settings: Limits and choices.
-            strategy: What loses detail first.
-            format: The provider's format.
-            provider: Who will be asked.
-            paths: Whether the paths of outputs that are not shown whole are told; by default where
-                the model can read them: ``tools`` has ``read_output``, or there are their files.
+    def context(self, **options: Unpack[ContextOptions]) -> Request:
+        """Return the messages of the next request, by the options of `ContextOptions`.
 
         Raises:
             BudgetInfeasible: What must be sent exceeds a limit.
         """
         self._within("turn.context")
         self._journal.settle(self._script.begin(self._said))
-        chosen = strategy_for(settings, strategy)
-        read = self._rendering(
-            *(mode, run, agent),
-            model=model,
-            max_tokens=max_tokens,
-            reserve_for_response=reserve_for_response,
-            max_messages=max_messages,
-            tools=tools,
-            settings=settings,
-            strategy=chosen,
-            format=format,
-            provider=provider,
-            paths=paths,
-        )
+        chosen = strategy_for(options.get("settings"), options.get("strategy"))
+        read = self._rendering({**options, "strategy": chosen})
         view, note = read(), ""
         if view.due is not None and isinstance(chosen, LlmSummary):
             written = chosen.write(view.due)

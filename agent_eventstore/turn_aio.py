@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from agent_eventstore.current import OpenTurn
 from agent_eventstore.errors import NotCommitted
@@ -29,9 +29,8 @@ from agent_eventstore.stops import left
 from agent_eventstore.tool_call import AsyncToolCall
 from agent_eventstore.upkeep import earlier_calls
 from eventstore import Appended, NewEvent
-from projections.context import ContextSettings
-from projections.context.compression import LlmSummary, Strategy
-from projections.context.state import AskedMode
+from projections.context.compression import LlmSummary
+from projections.context.options import ContextOptions
 
 __all__ = ["AsyncToolCall", "AsyncTurn"]
 
@@ -139,40 +138,12 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
         if error is None and self._session.upkeep.due(self._journal.version):
             await asyncio.to_thread(self._session.upkeep.run, self._journal.version)
 
-    async def context(
-        self,
-        *,
-        model: str = "gpt-4o",
-        max_tokens: int | None = None,
-        reserve_for_response: int | None = None,
-        max_messages: int | None = None,
-        mode: AskedMode = "active",
-        agent: str | None = None,
-        tools: Sequence[dict[str, Any]] = (),
-        run: bool | str | None = None,
-        settings: ContextSettings | None = None,
-        strategy: Strategy | str | None = None,
-        format: str = "openai_chat",
-        provider: str | None = None,
-        paths: bool | None = None,
-    ) -> Request:
-        """Return the messages of the next request; see `Views.context`."""
+    async def context(self, **options: Unpack[ContextOptions]) -> Request:
+        """Return the messages of the next request; see `Turn.context`."""
         self._within("turn.context")
         await self._journal.settle(self._script.begin(self._said))
-        chosen = strategy_for(settings, strategy)
-        read = self._rendering(
-            *(mode, run, agent),
-            model=model,
-            max_tokens=max_tokens,
-            reserve_for_response=reserve_for_response,
-            max_messages=max_messages,
-            tools=tools,
-            settings=settings,
-            strategy=chosen,
-            format=format,
-            provider=provider,
-            paths=paths,
-        )
+        chosen = strategy_for(options.get("settings"), options.get("strategy"))
+        read = self._rendering({**options, "strategy": chosen})
         view, note = await asyncio.to_thread(read), ""
         if view.due is not None and isinstance(chosen, LlmSummary):
             written = await asyncio.to_thread(chosen.write, view.due)

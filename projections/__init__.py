@@ -11,6 +11,7 @@
 
 from projections.aio import AsyncViews
 from projections.catalogue import PROJECTIONS, ProjectionSet
+from projections.context.options import ContextOptions
 from projections.engine.projection import Column, Patch, Projection, Put, ReadTable
 from projections.views import ConversationEntry, ConversationPage, SearchHit, Views
 
@@ -18,6 +19,7 @@ __all__ = [
     "PROJECTIONS",
     "AsyncViews",
     "Column",
+    "ContextOptions",
     "ConversationEntry",
     "ConversationPage",
     "Patch",

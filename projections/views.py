@@ -8,9 +8,9 @@ so is the past, which is asked for by ``at``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Generator
 from functools import partial
-from typing import Any, Literal, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from sqlalchemy import Connection
 
@@ -19,10 +19,11 @@ from eventstore.ids import StreamId
 from eventstore.owners import Owned
 from projections import queries
 from projections.across import ViewsAcross
-from projections.context import CONTEXT, ContextSettings, ContextView
+from projections.context import CONTEXT, ContextView
 from projections.context.compression.strategy import Strategy, strategy_of
+from projections.context.options import Asked, AskedContext
 from projections.context.settings import DEFAULTS
-from projections.context.state import CONTEXT_ACTIVE, AskedMode, read_active
+from projections.context.state import CONTEXT_ACTIVE, read_active
 from projections.context.window import budget_of
 from projections.context_reading import ContextReading, sent
 from projections.engine.generations import Generation
@@ -141,27 +142,7 @@ class Views(ViewsAcross):
         waits = Waits(heartbeat_s, timeout_s)
         return followed(follower, follower.news(), pulse_of(self.store.engine), waits)
 
-    def context(
-        self,
-        conversation_id: StreamId,
-        *,
-        model: str = "gpt-4o",
-        max_tokens: int | Literal["model"] | None = None,
-        reserve_for_response: int | None = None,
-        max_messages: int | None = None,
-        mode: AskedMode = "active",
-        agent: str | None = None,
-        tools: Collection[Any] = (),
-        tool_policy: ToolPolicy | None = None,
-        run: bool | str | None = None,
-        settings: ContextSettings | None = None,
-        strategy: Strategy | str | None = None,
-        format: str = "openai_chat",
-        provider: str | None = None,
-        paths: bool = True,
-        at: int | None = None,
-        **owner: Unpack[Owned],
-    ) -> ContextView:
+    def context(self, conversation_id: StreamId, **options: Unpack[AskedContext]) -> ContextView:
         """Return the messages[] of the next request, valid for its provider, within its budget.
 
         Costs what the window costs and what is new, however long the conversation is; without a
@@ -169,33 +150,10 @@ class Views(ViewsAcross):
 
         Args:
             conversation_id: The conversation.
-            model: Decides how tokens are counted.
-            max_tokens: Tokens of the call, by the project's own count; by default the settings',
-                which is ``model``: its window, where that is known. Otherwise nothing is trimmed,
-                and the view's ``notes`` say so.
-            reserve_for_response: How many of them are kept free for the response.
-            max_messages: Upper limit for the number of messages.
-            mode: The mode that the request is made in: composes the system part for it. By
-                default, the conversation's own. In ``run`` mode the request is told of the active
-                run: its directive and the active node's brief or, once it is completed, its
-                directive and post-run protocol. None composes nothing: the conversation's own
-                instructions are all that is in front.
-            agent: Whose persona is told, in agent and run mode.
-            tools: The tool declarations that are sent along, which count too: those that the
-                conversation's tool policy lets through, which the view's ``tools`` then are.
-            tool_policy: A policy for this request, merged with the conversation's.
-            run: Of which run instead: of the one of this id, or of none (False). Without a mode,
-                True asks for the active one all the same.
-            settings: Limits and choices; the arguments go before them.
-            strategy: What loses detail first, instead of the one that the settings name.
-            format: ``openai_chat``, ``openai_responses``, ``anthropic_messages`` or ``neutral``.
-            provider: Who will be asked: gets back what it made for itself, such as signed thoughts.
-            paths: Whether the request tells the paths of outputs that it does not show whole, for
-                a tool of the product's that reads them.
-            at: As it was at this version, by replay: costs what its events cost.
+            options: See `ContextOptions`; besides, ``tool_policy``, ``at`` and the owner.
 
         Raises:
-            ConversationNotFound: No conversation has this id or key.
+            ConversationNotFound: There is none of this id or key.
             ValueError: The conversation has not come to the version ``at``; no such mode, run or
                 format.
             BudgetInfeasible: What must be sent exceeds a limit.
@@ -203,30 +161,33 @@ class Views(ViewsAcross):
             InvalidPrompt: A text of the system part cannot be read.
             UnknownStrategy: No strategy of that name is registered.
         """
-        settings = settings or DEFAULTS
-        budget = budget_of(settings, max_tokens, reserve_for_response, model, provider)
-        if strategy is None:
+        given: dict[str, Any] = {**options}
+        owner = {name: given.pop(name) for name in Owned.__annotations__ if name in given}
+        asked = Asked(**given)
+        settings = asked.settings or DEFAULTS
+        budget = budget_of(settings, asked)
+        if asked.strategy is None:
             chosen = strategy_of(settings.strategy, **settings.strategy_options)
         else:
-            chosen = strategy_of(strategy)
+            chosen = strategy_of(asked.strategy)
         reading = ContextReading(
             store=self.store,
             memory=self._memory,
             conversation_id=self.store.stream(conversation_id, **owner),
             settings=settings,
-            mode=mode,
-            agent=agent,
-            tools=tools,
-            policy=tool_policy,
-            run=run,
-            at=at,
+            mode=asked.mode,
+            agent=asked.agent,
+            tools=asked.tools,
+            policy=asked.tool_policy,
+            run=asked.run,
+            at=asked.at,
             options={
                 "max_tokens": budget.tokens,
-                "max_messages": max_messages,
-                "model": model,
-                "format": format,
-                "provider": provider,
-                "paths": paths,
+                "max_messages": asked.max_messages,
+                "model": asked.model,
+                "format": asked.format,
+                "provider": asked.provider,
+                "paths": asked.paths is not False,
             },
         )
         return budget.told(reading.view(chosen))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
 
 from eventstore.log import get_logger
+from projections.context.options import Asked
 from projections.context.settings import ContextSettings
 from projections.context.view import ContextView
 from projections.tokens.windows import window_of
@@ -28,20 +28,14 @@ class Allowed:
         return replace(view, notes=(*view.notes, self.note)) if self.note else view
 
 
-def budget_of(
-    settings: ContextSettings,
-    max_tokens: int | Literal["model"] | None,
-    reserve: int | None,
-    model: str,
-    provider: str | None,
-) -> Allowed:
+def budget_of(settings: ContextSettings, asked: Asked) -> Allowed:
     """Return the budget; see `ContextSettings.budget` for what is refused."""
-    asked = settings.max_tokens if max_tokens is None else max_tokens
-    window = window_of(model, provider) if asked == "model" else None
-    tokens = settings.budget(max_tokens, reserve, window=window)
-    if asked != "model" or tokens is not None:
+    most = settings.max_tokens if asked.max_tokens is None else asked.max_tokens
+    window = window_of(asked.model, asked.provider) if most == "model" else None
+    tokens = settings.budget(asked.max_tokens, asked.reserve_for_response, window=window)
+    if most != "model" or tokens is not None:
         return Allowed(tokens)
-    return Allowed(None, _unknown(model))
+    return Allowed(None, _unknown(asked.model))
 
 
 @lru_cache(maxsize=256)

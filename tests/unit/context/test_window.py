@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from projections.context import ContextSettings
+from projections.context.options import Asked
 from projections.context.window import budget_of
 from projections.tokens import tokenizer_for
 from projections.tokens.windows import window_of
@@ -33,14 +34,14 @@ def test_the_seller_may_stand_before_a_name() -> None:
 def test_an_eighth_of_a_window_is_kept_for_the_response() -> None:
     """Unless somebody says how much; and never more than most models can answer."""
     settings = ContextSettings()
-    assert 112_000 == budget_of(settings, None, None, "gpt-4o", None).tokens
-    assert 127_000 == budget_of(settings, None, 1_000, "gpt-4o", None).tokens
-    assert 4_000 == budget_of(settings, 4_000, None, "gpt-4o", None).tokens
+    assert 112_000 == budget_of(settings, Asked()).tokens
+    assert 127_000 == budget_of(settings, Asked(reserve_for_response=1_000)).tokens
+    assert 4_000 == budget_of(settings, Asked(max_tokens=4_000)).tokens
 
 
 def test_none_in_the_settings_is_no_limit() -> None:
     """And nothing needs to be said of it."""
-    allowed = budget_of(ContextSettings(max_tokens=None), None, None, "gpt-4o", None)
+    allowed = budget_of(ContextSettings(max_tokens=None), Asked())
     assert (None, "") == (allowed.tokens, allowed.note)
 
 
@@ -48,7 +49,7 @@ def test_an_unknown_model_has_no_budget_and_it_is_said(caplog: pytest.LogCapture
     """Once in the log of a process, and in the notes of every view."""
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            allowed = budget_of(ContextSettings(), None, None, "house-model-7", None)
+            allowed = budget_of(ContextSettings(), Asked(model="house-model-7"))
     assert allowed.tokens is None
     assert "model house-model-7 is not known, nothing is trimmed" in allowed.note
     assert 1 == len(caplog.records)
