@@ -171,6 +171,39 @@ class AgentSession:
         )
         return cls(opened, model=model, **options)
 
+    @classmethod
+    def fork(
+        cls,
+        store: EventStore,
+        source: StreamId,
+        *,
+        model: Any,
+        before: int | None = None,
+        config: JsonObject | None = None,
+        conversation: dict[str, Any] | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> Self:
+        """Begin a conversation that goes on from another's turn; no event is copied.
+
+        Args:
+            store: Where the source is kept.
+            source: The conversation to go on from.
+            model: Whom to ask; see the class.
+            before: The first version that is not shared; by default all turns are.
+            config: As of `create`.
+            conversation: Further arguments of `Conversation.fork`.
+            options: How the agent answers; see `AgentOptions`.
+
+        Raises:
+            ConversationNotFound: There is no such source.
+            ForkRefused: There is nothing before that version to be shared.
+        """
+        told = _config(model, options, config)
+        forked = Conversation.fork(
+            store, source, before=before, session_config=told, **(conversation or {})
+        )
+        return cls(forked, model=model, **options)
+
     @property
     def id(self) -> UUID:
         """The conversation's id, by which it is opened again."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from agent_eventstore.cli import (
+    chat,
     context,
     db,
     demo,
@@ -109,6 +110,7 @@ for command in (
     keys.keys,
     projections.projections,
     demo.demo,
+    chat.chat,
     torture.torture,
 ):
     cli.add_command(command)

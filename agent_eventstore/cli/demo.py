@@ -34,13 +34,13 @@ from projections import Views
 from projections.models.timeline_items import TimelineItem
 from projections.upkeep import compare, rebuild
 
-__all__ = ["DELAY_S", "DEMO_FILE", "demo"]
+__all__ = ["DELAY_S", "DEMO_FILE", "DEMO_TENANT", "demo"]
 
 DEMO_FILE = "eventstore-demo.db"
 DELAY_S = 0.004
 """How long the model takes for a piece of its answer, in seconds."""
 
-_TENANT = "eventstore-demo"
+DEMO_TENANT = "eventstore-demo"
 _USER = "ada"
 _MANY = 10_000
 _MEMORY = (None, "", ":memory:")
@@ -83,7 +83,7 @@ def _require_demo(path: Path) -> None:
             owners = {info.tenant_id for info in store.list(limit=_MANY)}
     except (NotADatabase, SchemaOutdated, SchemaTooNew) as error:
         raise refusal from error
-    if owners - {_TENANT}:
+    if owners - {DEMO_TENANT}:
         raise refusal
 
 
@@ -118,7 +118,7 @@ def _hold(store: EventStore, url: str) -> tuple[UUID, bool]:
             mode="agent",
             title=script.TITLE,
             base_instructions=script.INSTRUCTIONS,
-            tenant_id=_TENANT,
+            tenant_id=DEMO_TENANT,
             user_id=_USER,
             session_config={"model": MODEL},
         ) as conversation:

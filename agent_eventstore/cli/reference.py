@@ -25,7 +25,7 @@ This page is generated from the commands' help, by `python -m agent_eventstore.c
 
 The database is named by `--db URL`, before or after the command, or by the variable
 `EVENTSTORE_URL`; otherwise it is the file `eventstore.db` of the current directory. Only `import`,
-`demo` and `db upgrade` create a database or change its schema.
+`chat`, `demo` and `db upgrade` create a database or change its schema.
 
 A store that seals what it writes is opened with `--keys DIR` before the command, or by the variable
 `EVENTSTORE_KEYS`; see [security](security.md#crypto-shredding).

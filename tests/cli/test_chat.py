@@ -1,0 +1,228 @@
+"""``eventstore chat``: at a terminal, in a pipe, and against a server on the loopback interface."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent_eventstore import EventStore
+from eventstore.events import LlmError, SessionStart, TurnEnd
+from tests.cli.program import ENVIRONMENT, ROOT, run
+from tests.integration.replay_server import ReplayServer, Spoken, Streamed
+
+PATIENCE_S = 60.0
+PROMPT = "\x1b[?2004h"
+"""What tells the terminal that a line is to be typed."""
+
+# The terminal has to be the one that Ctrl-C comes from.
+_STARTED = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "agent_eventstore.cli", *sys.argv[1:]])
+"""
+
+
+class Terminal:
+    """A program on a terminal of its own."""
+
+    def __init__(self, ours: int, process: subprocess.Popen[bytes]) -> None:
+        self._ours, self.process = ours, process
+        self.shown = ""
+        self._seen = 0
+
+    def until(self, text: str) -> str:
+        """Read until a text is shown, behind what was looked for before; return all up to it."""
+        while text not in self.shown[self._seen :]:
+            try:
+                waiting = select.select([self._ours], [], [], PATIENCE_S)[0]
+                piece = os.read(self._ours, 65_536) if waiting else b""
+            except OSError:  # Linux ends a terminal so
+                piece = b""
+            if not piece:
+                pytest.fail(f"{text!r} was not shown, but {self.shown[self._seen :]!r}")
+            self.shown += piece.decode(errors="replace")
+        end = self.shown.index(text, self._seen) + len(text)
+        found, self._seen = self.shown[self._seen : end], end
+        return found
+
+    def type(self, keys: str) -> None:
+        """Type."""
+        os.write(self._ours, keys.encode())
+
+
+@contextmanager
+def terminal(folder: Path, *arguments: str, **environment: str) -> Iterator[Terminal]:
+    """Start the command on a terminal, and end it with the block."""
+    ours, theirs = pty.openpty()
+    told = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "PYTHONPATH": str(ROOT), **environment}
+    with subprocess.Popen(
+        [sys.executable, "-c", _STARTED, *arguments],
+        env={**os.environ, **ENVIRONMENT, **told},
+        cwd=folder,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as process:
+        os.close(theirs)
+        try:
+            yield Terminal(ours, process)
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def test_a_talk_at_a_terminal(tmp_path: Path) -> None:
+    """A turn with a tool call, an answer that Ctrl-C stops, the status, and the end."""
+    with terminal(tmp_path, "chat", "--demo") as screen:
+        screen.until("session ")
+        screen.until(PROMPT)
+        screen.type("Do the tests pass?\r")
+        screen.until("→ run_tests {}")
+        screen.until("exit status 1")
+        screen.until("that would say otherwise.")
+        screen.until(PROMPT)
+        screen.type("Please fix it.\r")
+        screen.until("Let me")
+        screen.type("\x03")
+        screen.until("stopped: what was said is kept")
+        screen.until(PROMPT)
+        screen.type("/status\r")
+        screen.until("model gpt-4o, mode chat, 1 turns, ")
+        screen.until(PROMPT)
+        screen.type("/exit\r")
+        assert 0 == screen.process.wait(PATIENCE_S)
+
+    with EventStore.open(f"sqlite:///{tmp_path / 'eventstore-demo.db'}") as store:
+        [conversation] = store.list()
+        events = list(store.read(conversation.conversation_id))
+    [error] = [e.data for e in events if isinstance(e.data, LlmError)]
+    assert ["ok", "cancelled"] == [e.data.status for e in events if isinstance(e.data, TurnEnd)]
+    assert ("cancelled", True) == (error.kind, error.partial_text.startswith("Let"))
+    assert "session_end" == events[-1].type
+    session_id = events[-1].meta.session_id
+    lines = (tmp_path / "history" / f"{session_id}.jsonl").read_text("utf-8").splitlines()
+    assert ["turn_end", "session_end"] == [json.loads(line)["type"] for line in lines[-2:]]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in a directory of one's own, without any key."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def test_one_question_to_a_server(sqlite_url: str, here: Path) -> None:
+    """The answer of a server of OpenAI's API is on stdout, streamed; all else is beside it."""
+    with ReplayServer() as server:
+        server.will(Spoken("It is sunny."))
+        told = run(
+            *("chat", "How is it?", "--once", "--model", "some-model"),
+            *("--base-url", f"{server.url}/v1", "--log-dir", "logs"),
+            url=sqlite_url,
+        )
+
+    assert (0, "It is sunny.\n") == (told.status, told.out)
+    assert ("some-model", True) == (
+        server.asked[0].body["model"],
+        server.asked[0].body["stream"],
+    )
+    [log] = (here / "logs").glob("*.jsonl")
+    with EventStore.open(sqlite_url) as store:
+        [conversation] = store.list()
+        starts = [
+            event.data
+            for event in store.read(conversation.conversation_id)
+            if isinstance(event.data, SessionStart)
+        ]
+    assert ["once"] == [start.mode for start in starts]
+    assert 5 == len(log.read_text("utf-8").splitlines())
+
+
+def test_a_talk_streams_at_a_terminal(tmp_path: Path) -> None:
+    """The beginning of an answer is shown while its end has not been sent."""
+    with ReplayServer() as server:
+        server.will(Streamed("openai-chat-text", "pause", after=30))
+        arguments = ("chat", "Invent a holiday.", "--base-url", f"{server.url}/v1")
+        with terminal(tmp_path, *arguments) as screen:
+            screen.until("**Holiday")
+            server.released.set()
+            screen.until(PROMPT)
+            screen.type("/exit\r")
+            assert 0 == screen.process.wait(PATIENCE_S)
+
+
+def test_a_conversation_goes_on(sqlite_url: str, here: Path) -> None:
+    """``--resume`` takes the beginning of an id, and the model is told what was said before."""
+    with ReplayServer() as server:
+        server.will(Spoken("Ada."), Spoken("You said so."))
+        told = ("--base-url", f"{server.url}/v1", "--once")
+        run("chat", "I am Ada. Who am I?", *told, url=sqlite_url)
+        with EventStore.open(sqlite_url) as store:
+            [conversation] = store.list()
+        cid = str(conversation.conversation_id)
+        second = run("chat", "Sure?", "--resume", cid[:13], *told, url=sqlite_url)
+
+    assert "You said so.\n" == second.out
+    assert ["I am Ada. Who am I?", "Ada.", "Sure?"] == [
+        message["content"] for message in server.asked[1].body["messages"][-3:]
+    ]
+
+
+def test_lines_of_a_pipe_are_turns_and_commands(sqlite_url: str, here: Path) -> None:
+    """What is no terminal may talk as well, and every command answers."""
+    said = "\n".join(("Hello?", "/history", "/mode agent", "/mode x", "/nothing", "/fork", "/help"))
+    told = subprocess.run(
+        [sys.executable, "-m", "agent_eventstore.cli", "--db", sqlite_url, "chat", "--demo"],
+        input=said,
+        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+
+    assert "No. One of the two tests fails" in told.stdout
+    for shown in (
+        *("     user  Hello?", "mode agent from here on", "there is no mode 'x'"),
+        *("there is no command /nothing", "/exit            end the session"),
+    ):
+        assert shown in told.stderr
+    assert 2 == told.stderr.count("of conversation")
+
+
+def test_without_a_key_or_a_question_it_says_so(sqlite_url: str, here: Path) -> None:
+    """One line that names the next step; nothing is written."""
+    assert (
+        "eventstore: there is no key for gpt-4o: set OPENAI_API_KEY, name a server with "
+        "--base-url, or try `eventstore chat --demo`\n"
+    ) == run("chat", "Hello?", url=sqlite_url).err
+    assert "set ANTHROPIC_API_KEY" in run("chat", "--model", "claude-x", url=sqlite_url).err
+    assert "--once answers one question" in run("chat", "--once", url=sqlite_url).err
+
+
+def test_a_server_that_is_not_there_is_named(sqlite_url: str, here: Path) -> None:
+    """The status says that there was no answer, and the log why."""
+    told = run(*("chat", "Hello?", "--once", "--base-url", "http://127.0.0.1:9/v1"), url=sqlite_url)
+
+    assert 2 == told.status
+    assert "no answer: APIConnectionError" in told.err
+
+
+def test_a_request_over_the_limit_is_refused(sqlite_url: str, here: Path) -> None:
+    """Nothing is sent, and the limit is named."""
+    told = run("chat", "Hello?", "--once", "--demo", "--max-prompt-tokens", "50", url=sqlite_url)
+
+    assert 2 == told.status
+    assert "at most 50 are allowed" in told.err
