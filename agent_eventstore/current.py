@@ -107,6 +107,9 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
     turn if its message was posted before; None in all other turns.
     """
 
+    bind: ClassVar[Callable[[Any, OpenTurn[Any, Any], str | None], Any]]
+    """Wraps a client; `agent_eventstore.clients`, which is made of turns, hands it in."""
+
     def __init__(
         self,
         journal: JournalT,
@@ -231,9 +234,8 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
             TypeError: It is not a client that can be recorded, or one of the other kind: a client
                 that is to be awaited belongs to a turn that is, and the other way round.
         """
-        from agent_eventstore.clients.proxy import bound  # the wrappers are made of the recorder
-
-        return bound(client, self, provider)
+        wrapped: C = type(self).bind(client, self, provider)
+        return wrapped
 
     def hold(self, call: CallT, stream: object) -> None:
         """Have the call ended with the turn, or once nobody has the stream any more."""

@@ -19,7 +19,7 @@ from agent_eventstore.current import OpenTurn, current_turn, is_open
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
 
-__all__ = ["RecordedClient", "bound", "plain_client", "record"]
+__all__ = ["RecordedClient", "plain_client", "record"]
 
 C = TypeVar("C")
 
@@ -80,13 +80,16 @@ def record(
     return cast(C, RecordedClient(replace(wrapping, tools_from_messages=tools_from_messages)))
 
 
-def bound(client: C, turn: OpenTurn[Any, Any], provider: str | None) -> C:
+def _bound(client: C, turn: OpenTurn[Any, Any], provider: str | None) -> C:
     """Return a client whose calls are recorded in a turn; see `OpenTurn.client`."""
     own = isinstance(client, RecordedClient)
     wrapping = cast(Any, client)._wrapping if own else _wrapping(client, provider)
     wrapping = replace(wrapping, turn=turn)
     _own_kind(turn, wrapping)
     return cast(C, RecordedClient(replace(wrapping, provider=provider or wrapping.provider)))
+
+
+OpenTurn.bind = staticmethod(_bound)
 
 
 def plain_client(client: C) -> C:
