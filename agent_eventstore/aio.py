@@ -27,7 +27,7 @@ from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.kept_json import kept_json
 from agent_eventstore.machines import TurnScript
-from agent_eventstore.opening import IfExists, SessionMode
+from agent_eventstore.opening import IfExists, SessionMode, Title
 from agent_eventstore.recovery import AGAIN_S, WAIT_S, IfBusy
 from agent_eventstore.session import Session
 from agent_eventstore.stops import left
@@ -73,7 +73,7 @@ class AsyncConversation(AsyncConversationRuns):
         store: AsyncEventStore,
         *,
         mode: Mode = "chat",
-        title: str | None = None,
+        title: Title = None,
         key: str | None = None,
         if_exists: IfExists = "raise",
         conversation_id: StreamId | None = None,

@@ -25,6 +25,7 @@ from agent_eventstore.opening import (
     IfExists,
     Named,
     SessionMode,
+    Title,
     Writing,
     forked,
     opened,
@@ -61,7 +62,7 @@ class Conversation(ConversationRuns):
         store: EventStore,
         *,
         mode: Mode = "chat",
-        title: str | None = None,
+        title: Title = None,
         key: str | None = None,
         if_exists: IfExists = "raise",
         conversation_id: StreamId | None = None,
@@ -85,7 +86,8 @@ class Conversation(ConversationRuns):
         Args:
             store: Where it is kept.
             mode: The mode in which it begins.
-            title: What a list of conversations shows.
+            title: What a list of conversations shows, by default the first message; or a function
+                that makes it of the first message, called once the first turn has ended well.
             key: The product's own name for it, by which it is found within the tenant: any text
                 that is not a UUID, of at most 1,024 bytes. It stays when the content is erased.
             if_exists: ``open`` to go on with the conversation of this key or id, as `open` does,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,10 +40,12 @@ from eventstore.owners import Owned
 from eventstore.state_files import delete_erased
 from projections import Views
 
-__all__ = ["IfExists", "Named", "SessionMode", "Writing", "forked", "opened", "started"]
+__all__ = ["IfExists", "Named", "SessionMode", "Title", "Writing", "forked", "opened", "started"]
 
 SessionMode = Literal["interactive", "once"]
 IfExists = Literal["raise", "open"]
+Title = str | Callable[[str], str] | None
+"""A title, or what makes one of the first message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +110,7 @@ def started(
     *,
     if_exists: IfExists,
     mode: Mode,
-    title: str | None,
+    title: Title,
     base_instructions: str | None,
     tool_policy: ToolPolicy | None,
     config: dict[str, Any] | None,
@@ -122,7 +125,7 @@ def started(
     events = first_events(
         meta,
         mode=mode,
-        title=title,
+        title=None if callable(title) else title,
         base_instructions=base_instructions,
         tool_policy=tool_policy,
         config=config or {},
@@ -155,6 +158,8 @@ def started(
         state_directory=writing.files,
         tool_policy=tool_policy,
     )
+    if callable(title):
+        session.titling = title
     return _kept(session, writing)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -27,13 +28,25 @@ from agent_eventstore.requests import SystemTexts
 from agent_eventstore.upkeep import Upkeep
 from eventstore import NewEvent, new_id
 from eventstore.errors import InvalidEvent
-from eventstore.events import Meta, ModeSwitch, Payload, SessionEnd, TokenUsage, ToolPolicy
+from eventstore.events import (
+    ConversationUpdate,
+    Meta,
+    ModeSwitch,
+    Payload,
+    SessionEnd,
+    TokenUsage,
+    ToolPolicy,
+)
 from eventstore.events.bounds import LONGEST_NAME
 from eventstore.events.values import Mode
 from eventstore.ids import to_owner
+from eventstore.log import get_logger
 from projections import Views
 
 __all__ = ["JournalT", "OneTurn", "Session"]
+
+
+_log = get_logger("agent_eventstore")
 
 
 class OneTurn:
@@ -102,6 +115,7 @@ class Session:
         self.recovery = recovery
         self.usage: TokenUsage | None = None
         self.one_turn = OneTurn()
+        self.titling: Callable[[str], str] | None = None
         self.outputs = ToolOutputs(state_directory, self.id)
         if state_directory is not None:
             journal.store.state_directories.add(state_directory)
@@ -168,6 +182,21 @@ class Session:
     def switched(self, mode: Mode) -> None:
         """Record what comes from now on in this mode."""
         self.meta = self.meta.model_copy(update={"mode": mode})
+
+    def titled(self, said: str) -> list[NewEvent]:
+        """Return the event of the title that the product makes of the first message, once.
+
+        What it raises is logged: lists go on showing the message itself.
+        """
+        if self.titling is None or not said.strip():
+            return []
+        make, self.titling = self.titling, None
+        try:
+            title = make(said)
+            return self.events(ConversationUpdate(title=title)) if title else []
+        except Exception as error:
+            _log.warning("no title made", conversation_id=str(self.id), why=repr(error))
+            return []
 
     def turn_ended(self, usage: TokenUsage | None) -> None:
         """Add a turn's tokens to the session's."""

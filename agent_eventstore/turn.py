@@ -128,6 +128,8 @@ class Turn(OpenTurn[LlmCall, Journal]):
         events = self._script.end(time.monotonic(), self._status, error)
         self._session.turn_ended(self._script.usage)
         self._journal.record(events)
+        if error is None and self._session.titling is not None:
+            self._journal.record(self._session.titled(self._script.input))
         if error is None and self._session.upkeep.due(self._journal.version):
             self._session.upkeep.run(self._journal.version)
 

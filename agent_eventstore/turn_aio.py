@@ -135,6 +135,9 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
         events = self._script.end(time.monotonic(), self._status, error)
         self._session.turn_ended(self._script.usage)
         await self._journal.record(events)
+        if error is None and self._session.titling is not None:
+            titled = await asyncio.to_thread(self._session.titled, self._script.input)
+            await self._journal.record(titled)
         if error is None and self._session.upkeep.due(self._journal.version):
             await asyncio.to_thread(self._session.upkeep.run, self._journal.version)
 

@@ -63,6 +63,7 @@ class TurnScript:
     steps: int = 0
     usage: TokenUsage | None = None
     ended: bool = False
+    input: str = ""
     rendered: Request | None = None
     actor: str | None = None
     message_id: str | None = None
@@ -84,6 +85,7 @@ class TurnScript:
             said = {"actor": self.actor, "causation_id": self.message_id}
             meta = self.meta.model_copy(update={k: v for k, v in said.items() if v is not None})
             first, second = self.ids or (new_id(), new_id())
+            self.input = text
             self._begun = [NewEvent(TurnStart(input=text), first, meta)]
             if message is not None:
                 self._begun.append(NewEvent(message, second, meta))
@@ -210,7 +212,8 @@ class TurnScript:
         # Messages that were made of the log tell it nothing new.
         told_by = None if request else prompt
         model = model or (request.model if request else None)
-        before = retry_of.script if retry_of else self._failure_of(digest)
+        key = request.digest if request else digest
+        before = retry_of.script if retry_of else self._failure_of(key)
         script = CallScript(
             meta=before.meta if before else self.next_step(),
             started_at=time.monotonic(),
@@ -226,8 +229,8 @@ class TurnScript:
             attempt=before.attempt + 1 if before else 1,
             retry_of=before.llm_call_id if before else None,
         )
-        if digest is not None:
-            self._sent[digest] = script
+        if key is not None:
+            self._sent[key] = script
         return script
 
     def _failure_of(self, digest: str | None) -> CallScript | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from agent_eventstore import Conversation
 from projections import Views
-from tests.integration.recording import Recorder
+from tests.integration.recording import Recorder, ask
 
 
 def listed(recording: Recorder, conversation: Conversation) -> tuple[Any, Any]:
@@ -49,3 +49,34 @@ def test_timeline_tells_of_it(recording: Recorder) -> None:
     assert ["Norway"] == [
         each.title for each in items if each.kind == "conversation" and each.title
     ]
+
+
+class TestTitleOfTheFirstMessage:
+    """``title=`` as a function of the product's."""
+
+    def test_it_is_made_once(self, recording: Recorder) -> None:
+        """After the first turn, of its message; until then the message itself is shown."""
+        asked: list[str] = []
+
+        def made(said: str) -> str:
+            asked.append(said)
+            return said.upper()
+
+        conversation = recording.start(title=made)
+        with conversation.turn("about norway") as turn:
+            assert "about norway" == listed(recording, conversation)[0]
+            ask(turn)
+        assert "ABOUT NORWAY" == listed(recording, conversation)[0]
+        with conversation.turn("about sweden") as turn:
+            ask(turn)
+
+        assert ["about norway"] == asked
+        assert "ABOUT NORWAY" == listed(recording, conversation)[0]
+
+    def test_one_that_fails(self, recording: Recorder) -> None:
+        """The conversation goes on, and shows the message."""
+        conversation = recording.start(title=lambda said: said[1 // 0 :])
+        with conversation.turn("about norway") as turn:
+            ask(turn)
+
+        assert "about norway" == listed(recording, conversation)[0]
