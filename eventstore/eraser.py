@@ -156,7 +156,8 @@ class EventEraser(EventWriter):
         usage; its key is destroyed. What stays is the receipt, a row of ``purges``: the
         conversation's id, when, why, who asked, and how many events and blobs went. `verify`, the
         feed and its cursors, lists and rebuilds go on as if it had never been. The id, and so the
-        product's key, can begin a new conversation.
+        product's key, can begin a new conversation. Killed after the commit, call it again: what
+        comes then is done, and the receipt is returned once more (to no owner: there it is gone).
 
         Args:
             conversation_id: The conversation.

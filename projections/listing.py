@@ -7,17 +7,29 @@ before it ended, so that it costs what it shows, however many conversations ther
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import Any, get_args, overload
+from functools import lru_cache
+from typing import Any, NamedTuple, get_args, overload
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, Table, func, literal, select, tuple_, union_all
+from sqlalchemy import (
+    Connection,
+    CursorResult,
+    Integer,
+    Select,
+    Table,
+    bindparam,
+    func,
+    select,
+    tuple_,
+    union_all,
+)
 
 from eventstore.errors import InvalidCursor
 from eventstore.owners import Owner
 from eventstore.sql.schema import metadata_for
-from eventstore.sql.types import Id, Timestamp
+from eventstore.sql.types import Id, SafeText, Timestamp
 from projections.engine.generations import Generation
 from projections.engine.owned import TENANT, USER
 from projections.models.directory import ConversationStatus, DirectoryEntry
@@ -43,6 +55,9 @@ class ConversationEntry(DirectoryEntry):
     tenant_id: str | None
     user_id: str | None
     key: str | None = None
+
+
+_FIELDS = frozenset(field.name for field in fields(ConversationEntry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,44 +129,83 @@ def page_of(
     """
     if status is not None and status not in _STATUSES:
         raise ValueError(f"no conversation is {status!r}: choose from {', '.join(_STATUSES)}")
-    directory = generation.tables["directory"]
-    streams = metadata_for(connection.dialect.name).tables["conversations"]
+    query = _query(
+        generation.tables["directory"],
+        connection.dialect.name,
+        _SHOWN if status is None else (status,),
+        _Narrowed(
+            tenant=whose.tenant_id is not None,
+            no_tenant=whose.exact and whose.tenant_id is None,
+            user=whose.user_id is not None,
+            place=place is not None,
+        ),
+    )
+    given: dict[str, Any] = {"page_size": limit + 1}
+    if whose.tenant_id is not None:
+        given["of_tenant"] = whose.tenant_id
+    if whose.user_id is not None:
+        given["of_user"] = whose.user_id
+    if place is not None:
+        given |= {"after_moment": place.last_activity_at, "after_id": place.conversation_id}
+    found = _entries(connection.execute(query, given))
+    entries = tuple(found[:limit])
+    return ConversationPage(entries, _cursor_of(entries[-1]) if len(found) > limit > 0 else None)
+
+
+class _Narrowed(NamedTuple):
+    """By what a list is narrowed; the values are parameters."""
+
+    tenant: bool
+    no_tenant: bool
+    user: bool
+    place: bool
+
+
+@lru_cache(maxsize=128)
+def _query(
+    directory: Table,
+    dialect: str,
+    statuses: tuple[ConversationStatus, ...],
+    narrowed: _Narrowed,
+) -> Select[Any]:
+    """Return the query of a page; putting it together takes as long as running it."""
+    streams = metadata_for(dialect).tables["conversations"]
+    size = bindparam("page_size", type_=Integer)
     # Each status is in order in the index; of each no more is read than the page can hold.
     listed = union_all(
-        *(
-            select(_listed(directory, whose, each, place).limit(limit + 1).subquery())
-            for each in (_SHOWN if status is None else (status,))
-        )
+        *(select(_listed(directory, narrowed, each).limit(size).subquery()) for each in statuses)
     ).subquery()
-    query = (
+    return (
         select(directory, streams.c.version, streams.c.tenant_id, streams.c.user_id, streams.c.key)
         .select_from(listed)
         .join(directory, directory.c.conversation_id == listed.c.conversation_id)
         .join(streams, streams.c.conversation_id == listed.c.conversation_id)
         .order_by(listed.c.last_activity_at.desc(), listed.c.conversation_id.desc())
-        .limit(limit + 1)
+        .limit(size)
     )
-    found = [ConversationEntry.from_row(row) for row in connection.execute(query).mappings()]
-    entries = tuple(found[:limit])
-    return ConversationPage(entries, _cursor_of(entries[-1]) if len(found) > limit > 0 else None)
 
 
-def _listed(
-    directory: Table, whose: Owner, status: ConversationStatus, place: Place | None
-) -> Select[Any]:
+def _entries(result: CursorResult[Any]) -> list[ConversationEntry]:
+    # Names are looked up once, and not for each row: a page is as fast as its rows are made.
+    places = [(place, name) for place, name in enumerate(result.keys()) if name in _FIELDS]
+    return [ConversationEntry(**{name: row[place] for place, name in places}) for row in result]
+
+
+def _listed(directory: Table, narrowed: _Narrowed, status: ConversationStatus) -> Select[Any]:
     shown = directory.c.last_activity_at, directory.c.conversation_id
     query = select(*shown).where(directory.c.status == status)
-    if whose.user_id is not None:
-        query = query.where(USER == whose.user_id)
-        if whose.tenant_id is not None:
+    tenant = bindparam("of_tenant", type_=SafeText)
+    if narrowed.user:
+        query = query.where(bindparam("of_user", type_=SafeText) == USER)
+        if narrowed.tenant:
             # Not by its index: a tenant has many users, and a user few tenants.
-            query = query.where(func.coalesce(TENANT, "") == whose.tenant_id, TENANT.is_not(None))
-    elif whose.tenant_id is not None:
-        query = query.where(TENANT == whose.tenant_id)
-    if whose.exact and whose.tenant_id is None:
+            query = query.where(func.coalesce(TENANT, "") == tenant, TENANT.is_not(None))
+    elif narrowed.tenant:
+        query = query.where(tenant == TENANT)
+    if narrowed.no_tenant:
         query = query.where(TENANT.is_(None))
-    if place is not None:
-        after = (literal(place.last_activity_at, Timestamp), literal(place.conversation_id, Id))
+    if narrowed.place:
+        after = bindparam("after_moment", type_=Timestamp), bindparam("after_id", type_=Id)
         query = query.where(tuple_(*shown) < tuple_(*after))
     return query.order_by(*(column.desc() for column in shown))
 

@@ -185,6 +185,15 @@ def test_another_owner_is_refused(store: EventStore, cid: UUID) -> None:
     assert ["1"] == texts(store.read(cid))
 
 
+def test_again_gives_the_receipt_again(store: EventStore, cid: UUID) -> None:
+    """Whoever died after the commit repeats it; whoever names an owner is told of nothing."""
+    store.append(cid, say("1"), user_id="ada")
+    first = store.purge(cid, reason="asked for", requested_by="the office")
+    assert first == store.purge(cid, reason="again")
+    with pytest.raises(ConversationNotFound):
+        store.purge(cid, reason="again", user_id="ada")
+
+
 def test_what_is_missing(store: EventStore, cid: UUID) -> None:
     """A conversation, or a reason."""
     with pytest.raises(ConversationNotFound):
