@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -20,11 +20,20 @@ from sqlalchemy import Connection
 from eventstore.errors import ConversationInUse, EventStoreError
 from eventstore.log import get_logger
 from eventstore.processes import described, identity
-from eventstore.sql.leases import Lease, lease_of, let_go, renew, take
+from eventstore.sql.leases import Lease, lease_of, leases_of, let_go, renew, take
 from eventstore.sql.streams import raise_writer_epoch
 from eventstore.sql.transactions import Transactions
 
-__all__ = ["KEEPER", "LEASE_S", "Keeper", "begin", "claim", "give_back", "writer_of"]
+__all__ = [
+    "KEEPER",
+    "LEASE_S",
+    "Keeper",
+    "begin",
+    "claim",
+    "give_back",
+    "without_writer",
+    "writer_of",
+]
 
 LEASE_S = 30.0
 """How long a lease stands, in seconds, unless it is renewed."""
@@ -172,6 +181,16 @@ def writer_of(connection: Connection, conversation_id: UUID) -> Lease | None:
     if lease is None or not KEEPER.is_dropped(lease.session_id):
         return lease
     return replace(lease, live=False)
+
+
+def without_writer(connection: Connection, conversation_ids: Collection[UUID]) -> set[UUID]:
+    """Return which of these conversations a writer has left open and does not live any more."""
+    leases = leases_of(connection, conversation_ids)
+    return {
+        each.conversation_id
+        for each in leases
+        if not each.live or KEEPER.is_dropped(each.session_id)
+    }
 
 
 def claim(

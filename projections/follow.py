@@ -2,7 +2,8 @@
 
 A follower reads and never writes: it folds what is new in memory, from where the timeline's rows
 stand. Each process looks once for all of its followers whether anything was committed: with one
-short query, many times a second while something happens, and less often while nothing does.
+short query, many times a second while something happens, and less often while nothing does. Once a
+second it looks whether the writers live.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sqlalchemy import Connection, Engine, select
 from eventstore import EventStore
 from eventstore.events import BranchSwitch, Erasure, RecordedEvent
 from eventstore.forks import in_child
+from eventstore.leases import without_writer
 from eventstore.log import get_logger
 from eventstore.sql.read import read_page
 from eventstore.sql.schema import metadata_for
@@ -32,6 +34,7 @@ from projections.engine.projection import Change, State
 from projections.errors import GenerationGone, ProjectionFailed
 from projections.models.timeline import TIMELINE
 from projections.models.timeline_changes import (
+    ItemChanged,
     TimelineChange,
     TimelineReset,
     TimelineUpdate,
@@ -46,6 +49,7 @@ _PAGE = 500
 _LOOKS = 10
 _SHORTEST_S = 0.005
 _LONGEST_S = 0.03
+_WRITERS_S = 1.0  # between two looks whether writers live
 _PATIENCE_S = 1.0
 _SLOWER = 1.3  # times as long, after each look that found nothing
 
@@ -65,11 +69,13 @@ class Follower:
         self.conversation_id = conversation_id
         self._store = store
         self._state: State | None = None
+        self._left = False
 
     def news(self) -> list[TimelineUpdate]:
         """Return what has come since the last call, up to 500 events; nothing if nothing has.
 
-        Reads alone, in a transaction of its own.
+        Where no event has, but the writer's process has ended, what it was doing is interrupted;
+        with the version that was told last. Reads alone, in a transaction of its own.
 
         Raises:
             ConversationNotFound: No conversation has this id.
@@ -80,6 +86,10 @@ class Follower:
         state: State = self._state or {}
         with self._store.reading() as connection:
             events = read_page(connection, self.conversation_id, after=self.version, limit=_PAGE)
+            left = bool(without_writer(connection, (self.conversation_id,))) if not events else None
+        if left is not None and left != self._left:
+            self._left = left
+            updates += self._writer_changed(left)
         for event in events:
             before = state
             state, changes = self._fold(state, event)
@@ -141,8 +151,28 @@ class Follower:
                 at = event.version
         return state
 
+    def _writer_changed(self, left: bool) -> list[TimelineUpdate]:
+        """Tell what goes on that it is interrupted, or that it goes on after all."""
+        _, items = self._anew(self.version)
+        changes = tuple(
+            ItemChanged(
+                version=item.version,
+                part=item.part,
+                values={"status": "interrupted" if left else item.status},
+            )
+            for item in items
+            if queries.goes_on(item)
+        )
+        return [TimelineUpdate(version=self.version, changes=changes)] if changes else []
+
     def _reset(self, version: int) -> TimelineUpdate:
         """Tell the whole timeline anew, and begin anew: something was erased, or has come back."""
+        self._state, items = self._anew(version)
+        self.version = version
+        return TimelineUpdate(version=version, changes=(TimelineReset(items=tuple(items)),))
+
+    def _anew(self, version: int) -> tuple[State, list[TimelineItem]]:
+        """Return the fold's state at a version, and the items that are shown then, in order."""
         cid = self.conversation_id
         with self._store.reading(snapshot=True) as connection:
             copy = Generation(TIMELINE, IN_MEMORY, None)
@@ -153,9 +183,7 @@ class Follower:
             for row in rows
             if not row["inactive"]
         )
-        told = sorted(items, key=lambda item: (item.version, item.part))
-        self._state, self.version = fold.state, version
-        return TimelineUpdate(version=version, changes=(TimelineReset(items=tuple(told)),))
+        return fold.state, sorted(items, key=lambda item: (item.version, item.part))
 
 
 def _items(
@@ -239,6 +267,8 @@ class Pulse:
             return
         with Watch(engine) as watch:
             known: dict[UUID, int] = {}
+            left: set[UUID] = set()
+            due = 0.0
             while True:
                 with self._lock:
                     wakes = list(self._wakes.values())
@@ -248,6 +278,9 @@ class Pulse:
                         self._thread = None
                         return
                 moved = self._looked(engine, watch, wakes, known, new=new)
+                if time.monotonic() >= due:
+                    left = self._told_of_writers(engine, wakes, left)
+                    due = time.monotonic() + _WRITERS_S
                 rest_s = _SHORTEST_S if moved else min(rest_s * _SLOWER, _LONGEST_S)
                 self._joined.wait(rest_s)
 
@@ -275,6 +308,21 @@ class Pulse:
             if cid in moved:
                 wake()
         return bool(moved)
+
+    def _told_of_writers(
+        self, engine: Engine, wakes: list[tuple[UUID, Callable[[], None]]], before: set[UUID]
+    ) -> set[UUID]:
+        """Wake those whose writer has gone or come since then; return who is left without one."""
+        try:
+            with engine.begin() as connection:
+                left = without_writer(connection, {cid for cid, _ in wakes})
+        except Exception as error:
+            _log.warning("followers cannot look for writers", reason=str(error))
+            return before
+        for cid, wake in wakes:
+            if (cid in left) != (cid in before):
+                wake()
+        return left
 
 
 def _versions(engine: Engine, conversations: set[UUID]) -> dict[UUID, int]:

@@ -29,6 +29,7 @@ from projections.models.tool_calls import ToolCallRow
 __all__ = [
     "branch_rows",
     "conversations_with_open_work",
+    "goes_on",
     "open_work",
     "readable",
     "rows",
@@ -95,11 +96,11 @@ def timeline(
     query = query.where(table.c.end_version > after if after else table.c.inactive.is_not(True))
     query = query.order_by(table.c.version, table.c.part).limit(limit)
     items = [TimelineItem.from_row(row) for row in connection.execute(query).mappings()]
-    if now and any(_goes_on(item) for item in items):
+    if now and any(goes_on(item) for item in items):
         writer = writer_of(connection, conversation_id)
         if writer is not None and not writer.live:
             return [
-                replace(item, status="interrupted") if _goes_on(item) else item for item in items
+                replace(item, status="interrupted") if goes_on(item) else item for item in items
             ]
     return items
 
@@ -114,7 +115,7 @@ def branch_rows(
     return [BranchRow.from_row(row) for row in found]
 
 
-def _goes_on(item: TimelineItem) -> bool:
+def goes_on(item: TimelineItem) -> bool:
     """Whether an item shows what its writer is doing; runs and tasks go on without one."""
     return item.kind in _WRITERS and item.status in _GOING_ON
 

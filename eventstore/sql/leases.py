@@ -7,7 +7,7 @@ event. Times are the server's on PostgreSQL, and the machine's on SQLite, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -18,7 +18,7 @@ from eventstore.processes import has_ended
 from eventstore.sql.backend import backend_of
 from eventstore.sql.schema import metadata_for
 
-__all__ = ["Lease", "lease_of", "let_go", "now_of", "renew", "take"]
+__all__ = ["Lease", "lease_of", "leases_of", "let_go", "now_of", "renew", "take"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,18 @@ def now_of(connection: Connection) -> datetime:
 
 def lease_of(connection: Connection, conversation_id: UUID) -> Lease | None:
     """Return the lease of a conversation's writer; None if none was left, or none ever given."""
+    return next(iter(leases_of(connection, (conversation_id,))), None)
+
+
+def leases_of(connection: Connection, conversation_ids: Collection[UUID]) -> list[Lease]:
+    """Return the leases of these conversations' writers, in no order; none where there is none."""
     table = _table(connection)
-    query = select(table).where(table.c.conversation_id == conversation_id)
-    row = connection.execute(query).mappings().first()
-    if row is None:
-        return None
-    live = row["expires_at"] > now_of(connection) and not has_ended(row["process"])
-    return Lease(**row, live=live)
+    query = select(table).where(table.c.conversation_id.in_(conversation_ids))
+    rows = connection.execute(query).mappings().all()
+    now = now_of(connection) if rows else None
+    return [
+        Lease(**row, live=row["expires_at"] > now and not has_ended(row["process"])) for row in rows
+    ]
 
 
 def take(connection: Connection, writer: tuple[UUID, str, str, str], lease_s: float) -> None:
