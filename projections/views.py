@@ -124,8 +124,8 @@ class Views(ViewsAcross):
         First what has changed since ``after``, then each change as it comes: items that are added,
         text that is appended to one, new values, items that are withdrawn. Whoever applies the
         updates in order to what `timeline` returned at ``after`` has what it returns now. Nothing
-        is written, however many follow. Where the writer's process ends, what it was doing is told as
-        ``interrupted``, about a second later and with the version told last, since no event says
+        is written, however many follow. Where the writer's process ends, what it was doing is told
+        as ``interrupted``, about a second later and with the version told last, since no event says
         so. Ends when the iterator is closed, or after ``timeout_s``.
 
         Args:
