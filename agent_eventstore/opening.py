@@ -242,7 +242,8 @@ def forked(
         tool_policy=point.tool_policy,
     )
     session.answers.unread = True
-    return session
+    begin(store, stream, str(meta.session_id), writing.lease_s)
+    return _kept(session, writing)
 
 
 def _kept(session: Session, writing: Writing) -> Session:

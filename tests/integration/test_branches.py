@@ -175,6 +175,17 @@ class TestEditing:
         assert before == talked.version
         say(talked, "two?", "2")
 
+    def test_an_edit_that_is_posted_twice(self, recording: Recorder, talked: Conversation) -> None:
+        """The second one has the first one's outcome, and changes nothing."""
+        for _ in range(2):
+            with talked.edit(4, "eins?", message_id="m1") as turn:
+                if turn.outcome is None:
+                    ask(turn, ["eins"])
+
+        assert turn.outcome is not None
+        assert ("ok", "eins") == (turn.outcome.status, turn.outcome.text)
+        assert [("message", "2/2")] == arrows(recording.store, talked.id)
+
     def test_a_message_that_was_left_is_refused(self, talked: Conversation) -> None:
         """One goes to its branch first."""
         edit(talked, 4, "eins?", "eins")

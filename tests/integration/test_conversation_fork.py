@@ -8,7 +8,7 @@ import pytest
 
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
-from eventstore.errors import ConversationNotFound, ForkRefused, OwnerMismatch
+from eventstore.errors import ConversationInUse, ConversationNotFound, ForkRefused, OwnerMismatch
 from eventstore.events import ToolPolicy
 from projections import Views
 from tests.integration.recording import Recorder, ask, ask_for_tool
@@ -69,6 +69,16 @@ def test_the_fork_is_recorded_as_the_parent_was(recording: Recorder, talked: Con
         talked.id, before=version_of(recording.store, talked.id, "turn_end", 1)
     ) as (first):
         assert 1 == first.turn("again").number
+
+
+def test_a_fork_is_in_use_while_its_session_lives(
+    recording: Recorder, talked: Conversation
+) -> None:
+    """A second session is refused, as of any conversation."""
+    with recording.fork(talked.id) as fork:
+        with pytest.raises(ConversationInUse):
+            recording.open(fork.id)
+    recording.open(fork.id).close()
 
 
 @pytest.mark.parametrize("kind", ["user_message", "llm_request", "assistant_message", "turn_end"])
