@@ -16,6 +16,7 @@ The rest of this package is what stands behind these names, as `eventstore` (the
 
 from agent_eventstore.agents import (
     AgentSession,
+    AsyncAgentSession,
     FunctionTool,
     HistorySink,
     JsonlHistorySink,
@@ -69,6 +70,7 @@ __all__ = [
     "ANY",
     "NO_STREAM",
     "AgentSession",
+    "AsyncAgentSession",
     "AsyncConversation",
     "AsyncEventStore",
     "AsyncLlmCall",

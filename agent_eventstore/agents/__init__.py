@@ -6,6 +6,7 @@ stands on.
 """
 
 from agent_eventstore.agents.agent_session import AgentSession, run_agent
+from agent_eventstore.agents.agent_session_aio import AsyncAgentSession
 from agent_eventstore.agents.agent_turns import ToolUse, TurnResult, TurnStep
 from agent_eventstore.agents.function_tools import FunctionTool
 from agent_eventstore.agents.model_calls import ModelRequest
@@ -13,6 +14,7 @@ from agent_eventstore.agents.sinks import HistorySink, JsonlHistorySink, LegacyX
 
 __all__ = [
     "AgentSession",
+    "AsyncAgentSession",
     "FunctionTool",
     "HistorySink",
     "JsonlHistorySink",

@@ -7,6 +7,7 @@ conversation's id and goes on.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
@@ -65,6 +66,9 @@ class AgentOptions(TypedDict, total=False):
         tokenizer_model: The model or encoding by which tokens are counted, if not by the model.
         sinks: Who is told the history beside the log, such as a `JsonlHistorySink`.
         listener: Told of everything as it happens, as kind and text.
+        settle: Given what a model or a tool returned, returns what that stands for: for bridges to
+            event loops.
+        check: Called between pieces of an answer and before tools; what it raises stops the turn.
     """
 
     model_name: str
@@ -81,6 +85,8 @@ class AgentOptions(TypedDict, total=False):
     tokenizer_model: str | None
     sinks: Iterable[HistorySink]
     listener: Listener
+    settle: Callable[[Any], Any]
+    check: Callable[[], None]
 
 
 class AgentSession:
@@ -272,9 +278,7 @@ class AgentSession:
             if turns:
                 last = [each.data for each in turns if each.meta.turn == turns[-1].meta.turn]
                 answered = any(isinstance(each, AssistantMessage) and each.final for each in last)
-                stopped = any(
-                    isinstance(each, TurnEnd) and each.status == "aborted" for each in last
-                )
+                stopped = any(isinstance(each, TurnEnd) and each.status in STOPPED for each in last)
                 return self.run_turn(CONTINUE) if stopped and not answered else None
             version = events[0].version - 1
         return None
@@ -363,7 +367,24 @@ def _agent(model: Any, options: AgentOptions) -> Agent:
         parameters=options.get("parameters", {}),
         attempts=options.get("attempts", 3),
         tell=options.get("listener", lambda kind, text: None),
+        settle=options.get("settle", _as_it_is),
+        check=options.get("check", lambda: None),
     )
+
+
+def _as_it_is(value: Any) -> Any:
+    """Return a value that needs no waiting.
+
+    Raises:
+        TypeError: It does.
+    """
+    if inspect.isawaitable(value) or hasattr(value, "__anext__"):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise TypeError(
+            "what the model or the tool returned is to be awaited: use AsyncAgentSession"
+        )
+    return value
 
 
 def _config(model: Any, options: AgentOptions, config: JsonObject | None) -> JsonObject:

@@ -1,0 +1,219 @@
+"""`AsyncAgentSession`: `AgentSession` for event loops.
+
+The session runs in a thread, one turn at a time; what is to be awaited, the model's stream and
+tools that are coroutines, is awaited in the event loop. So there is one loop of an agent, not two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from types import TracebackType
+from typing import Any, Self, Unpack, cast
+from uuid import UUID
+
+from agent_eventstore.agents.agent_session import AgentOptions, AgentSession
+from agent_eventstore.agents.agent_turns import TurnResult
+from eventstore import AsyncEventStore, EventStore
+from eventstore.events import JsonObject, TokenUsage
+from eventstore.ids import StreamId
+
+__all__ = ["AsyncAgentSession"]
+
+
+class _Bridge:
+    """Waits in a thread for what happens in the event loop, until it is told to stop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopped = threading.Event()
+        self._waiting: Future[Any] | None = None
+
+    def options(self, options: AgentOptions) -> AgentOptions:
+        """Return how the agent answers with this bridge; its listener is called in the loop."""
+        told: AgentOptions = {**options, "settle": self.settle, "check": self.check}
+        if (listener := options.get("listener")) is not None:
+            told["listener"] = lambda kind, text: cast(
+                None, self._loop.call_soon_threadsafe(listener, kind, text)
+            )
+        return told
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the turn is to stop."""
+        return self._stopped.is_set()
+
+    def check(self) -> None:
+        """Raise if the turn is to stop."""
+        if self._stopped.is_set():
+            raise asyncio.CancelledError
+
+    def settle(self, value: Any) -> Any:
+        """Return what there was to be awaited; of an asynchronous stream, its pieces."""
+        if inspect.isawaitable(value):
+            value = self._wait(value)
+        return _Pieces(self, value) if hasattr(value, "__anext__") else value
+
+    def _wait(self, value: Awaitable[Any]) -> Any:
+        async def awaited() -> Any:
+            return await value
+
+        self._waiting = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
+        if self._stopped.is_set():
+            self._waiting.cancel()
+        try:
+            return self._waiting.result()
+        except CancelledError:  # of futures, which is an error like any other
+            raise asyncio.CancelledError from None
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        """Run in a thread; if the task is cancelled, stop there first, and wait for that."""
+        self._stopped.clear()
+        running = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self._stopped.set()
+            if self._waiting is not None:
+                self._waiting.cancel()
+            await asyncio.wait({running})
+            raise
+
+
+class _Pieces:
+    """The pieces of an asynchronous stream, for a thread."""
+
+    def __init__(self, bridge: _Bridge, stream: Any) -> None:
+        self._bridge, self._stream = bridge, stream
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        async def following() -> Any:
+            # An end of its own: no StopIteration can come out of a coroutine.
+            return await anext(self._stream, _END)
+
+        piece = self._bridge.settle(following())
+        if piece is _END:
+            raise StopIteration
+        return piece
+
+    def close(self) -> None:
+        """Close the stream, where it can be closed."""
+        close = getattr(self._stream, "close", None) or getattr(self._stream, "aclose", None)
+        if close is not None and not self._bridge.stopped:
+            self._bridge.settle(close())
+
+
+_END = object()
+
+
+class AsyncAgentSession:
+    """An agent in a conversation; see `AgentSession`, whose names and arguments it has.
+
+    Model clients may be asynchronous ones, and tools coroutines. A task that is cancelled stops
+    its turn: what was said is kept, and the turn is ``cancelled`` in the log.
+    """
+
+    def __init__(self, session: AgentSession, bridge: _Bridge) -> None:
+        self._session, self._bridge = session, bridge
+
+    @classmethod
+    async def create(
+        cls,
+        store: EventStore | AsyncEventStore,
+        *,
+        model: Any,
+        config: JsonObject | None = None,
+        conversation: dict[str, Any] | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> Self:
+        """Begin a conversation and its first session; see `AgentSession.create`."""
+        bridge = _Bridge()
+        told = bridge.options(options)
+        session = await asyncio.to_thread(
+            AgentSession.create,
+            _plain(store),
+            model=model,
+            config=config,
+            conversation=conversation,
+            **told,
+        )
+        return cls(session, bridge)
+
+    @classmethod
+    async def open(
+        cls,
+        store: EventStore | AsyncEventStore,
+        conversation_id: StreamId,
+        *,
+        model: Any,
+        config: JsonObject | None = None,
+        conversation: dict[str, Any] | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> Self:
+        """Open a conversation again; see `AgentSession.open`."""
+        bridge = _Bridge()
+        told = bridge.options(options)
+        session = await asyncio.to_thread(
+            AgentSession.open,
+            _plain(store),
+            conversation_id,
+            model=model,
+            config=config,
+            conversation=conversation,
+            **told,
+        )
+        return cls(session, bridge)
+
+    @property
+    def id(self) -> UUID:
+        """The conversation's id, by which it is opened again."""
+        return self._session.id
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._session.session_id
+
+    @property
+    def tokens(self) -> TokenUsage | None:
+        """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
+        return self._session.tokens
+
+    async def run_turn(self, text: str, *, message_id: str | None = None) -> TurnResult:
+        """Answer an input; see `AgentSession.run_turn`."""
+        result: TurnResult = await self._bridge.run(
+            lambda: self._session.run_turn(text, message_id=message_id)
+        )
+        return result
+
+    async def go_on(self) -> TurnResult | None:
+        """Go on with the last turn if it was stopped before its answer."""
+        result: TurnResult | None = await self._bridge.run(self._session.go_on)
+        return result
+
+    async def close(self, reason: str | None = None) -> None:
+        """End the session; closing again does nothing."""
+        await asyncio.to_thread(self._session.close, reason)
+
+    async def __aenter__(self) -> Self:
+        """Return the session itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the session."""
+        await asyncio.shield(asyncio.to_thread(self._session.__exit__, kind, error, trace))
+
+
+def _plain(store: EventStore | AsyncEventStore) -> EventStore:
+    return store if isinstance(store, EventStore) else store.store

@@ -1,0 +1,96 @@
+"""An agent's session in an event loop: the same loop, with models and tools that are awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from agent_eventstore import AsyncAgentSession, AsyncEventStore, EventStore, ModelRequest
+from eventstore.events import LlmError, TurnEnd
+from tests.agents.scripted import Scripted, Wanted, reply
+from tests.integration.replay_server import ReplayServer, Spoken
+
+
+async def fetch(url: str) -> str:
+    """Fetch a page."""
+    await asyncio.sleep(0)
+    return f"the page {url}"
+
+
+def test_models_and_tools_may_be_awaited(store: EventStore) -> None:
+    """Tools that are coroutines run in the loop, and the listener is called there."""
+    heard: list[str] = []
+
+    async def talk() -> Any:
+        loop = asyncio.get_running_loop()
+
+        def listen(kind: str, text: str) -> None:
+            assert asyncio.get_running_loop() is loop
+            heard.append(kind)
+
+        model = Scripted(reply("", Wanted("fetch", url="x")), "Done.")
+        async with await AsyncAgentSession.create(
+            store, model=model, tools=[fetch], listener=listen
+        ) as session:
+            return await session.run_turn("Fetch x.")
+
+    result = asyncio.run(talk())
+
+    assert ("Done.", "the page x") == (result.final_text, result.steps[0].observation)
+    assert ["call", "result"] == [kind for kind in heard if kind in ("call", "result")]
+
+
+def test_an_asynchronous_client_is_streamed(database_url: str) -> None:
+    """One of OpenAI's, on a store for event loops, and opened again."""
+
+    async def talk(url: str) -> list[str | None]:
+        async with (
+            await AsyncEventStore.open(database_url) as store,
+            AsyncOpenAI(base_url=f"{url}/v1", api_key="x") as client,
+        ):
+            async with await AsyncAgentSession.create(store, model=client) as first:
+                one = await first.run_turn("One?")
+            async with await AsyncAgentSession.open(store, first.id, model=client) as second:
+                two = await second.run_turn("Two?")
+                assert await second.go_on() is None
+            return [one.final_text, two.final_text]
+
+    with ReplayServer() as server:
+        server.will(Spoken("It is one."), Spoken("It is two."))
+        assert ["It is one.", "It is two."] == asyncio.run(talk(server.url))
+
+
+def test_a_task_that_is_cancelled_stops_its_turn(store: EventStore) -> None:
+    """What was said is kept, and the next turn goes on."""
+
+    async def talk() -> AsyncAgentSession:
+        said = asyncio.Event()
+
+        async def endless() -> AsyncIterator[str]:
+            yield "It is "
+            said.set()
+            await asyncio.Event().wait()
+
+        def model(request: ModelRequest) -> Any:
+            return endless() if not said.is_set() else "Again."
+
+        async with await AsyncAgentSession.create(store, model=model) as session:
+            task = asyncio.create_task(session.run_turn("How is it?"))
+            await said.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            result = await session.go_on()
+            assert result is not None
+            assert "Again." == result.final_text
+            return session
+
+    session = asyncio.run(talk())
+
+    events = list(store.read(session.id))
+    assert ["It is "] == [e.data.partial_text for e in events if isinstance(e.data, LlmError)]
+    assert ["cancelled", "ok"] == [e.data.status for e in events if isinstance(e.data, TurnEnd)]
