@@ -7,10 +7,10 @@ stands on.
 
 from agent_eventstore.agents.agent_session import AgentSession, run_agent
 from agent_eventstore.agents.agent_session_aio import AsyncAgentSession
-from agent_eventstore.agents.agent_turns import ToolUse, TurnResult, TurnStep
 from agent_eventstore.agents.function_tools import FunctionTool
 from agent_eventstore.agents.model_calls import ModelRequest
 from agent_eventstore.agents.sinks import HistorySink, JsonlHistorySink, LegacyXmlSink
+from agent_eventstore.agents.turn_results import ToolUse, TurnResult, TurnStep
 
 __all__ = [
     "AgentSession",

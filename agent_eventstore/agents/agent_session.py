@@ -7,26 +7,18 @@ conversation's id and goes on.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, Unpack
 from uuid import UUID
 
-from agent_eventstore.agents.agent_turns import (
-    Agent,
-    AgentTurn,
-    Listener,
-    Protocol,
-    ToolFailed,
-    TurnResult,
-)
-from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, tools_by_name
+from agent_eventstore.agents.agent_options import AgentOptions, agent_of, config_of
+from agent_eventstore.agents.agent_turns import AgentTurn, ToolFailed
+from agent_eventstore.agents.function_tools import FunctionTool
 from agent_eventstore.agents.history_lines import session_before
-from agent_eventstore.agents.model_calls import port_of
 from agent_eventstore.agents.react import parse_reply
-from agent_eventstore.agents.sinks import History, HistorySink
+from agent_eventstore.agents.sinks import History
+from agent_eventstore.agents.turn_results import TurnResult
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import PromptTooLong
 from agent_eventstore.posts import TurnOutcome
@@ -35,58 +27,15 @@ from eventstore import EventStore
 from eventstore.events import AssistantMessage, JsonObject, TokenUsage, TurnEnd
 from eventstore.ids import StreamId
 from eventstore.log import get_logger
-from projections.tokens import tokenizer_for
 from projections.tokens.estimates import estimated_tokens
 
-__all__ = ["AgentOptions", "AgentSession", "run_agent"]
+__all__ = ["AgentSession", "run_agent"]
 
 _log = get_logger("agent_eventstore")
 
 STOPPED = frozenset({"aborted", "cancelled"})
 
 CONTINUE = "Please go on: the program was stopped before you had answered."
-
-
-class AgentOptions(TypedDict, total=False):
-    """How an agent answers; all but the model have defaults.
-
-    Attributes:
-        model_name: Which model is asked, ``gpt-4o`` by default; decides how tokens are counted.
-        tools: Functions, or `FunctionTool`; ``read_output`` comes with them.
-        protocol: ``tools``, or ``react`` for models that call tools in tags.
-        max_steps: Replies of the model in one turn, at most; 100 by default.
-        on_tool_error: ``continue`` tells the model, ``stop`` ends the turn, ``retry`` runs the tool
-            up to three times before the model is told.
-        max_prompt_tokens: Tokens of a request, at most.
-        over_max_prompt: ``refuse`` a longer one before anything is written, or ``trim`` it.
-        warn_prompt_tokens: From how many tokens on a turn begins with a note.
-        parameters: Temperature and the like, as the provider's API takes them.
-        attempts: How often a model call is tried that may succeed if it is made again; 3.
-        provider: Who is asked; by default told from the client's URL.
-        tokenizer_model: The model or encoding by which tokens are counted, if not by the model.
-        sinks: Who is told the history beside the log, such as a `JsonlHistorySink`.
-        listener: Told of everything as it happens, as kind and text.
-        settle: Given what a model or a tool returned, returns what that stands for: for bridges to
-            event loops.
-        check: Called between pieces of an answer and before tools; what it raises stops the turn.
-    """
-
-    model_name: str
-    tools: Iterable[FunctionTool | Callable[..., Any]]
-    protocol: Protocol
-    max_steps: int
-    on_tool_error: OnToolError
-    max_prompt_tokens: int | None
-    over_max_prompt: Literal["refuse", "trim"]
-    warn_prompt_tokens: int | None
-    parameters: JsonObject
-    attempts: int
-    provider: str | None
-    tokenizer_model: str | None
-    sinks: Iterable[HistorySink]
-    listener: Listener
-    settle: Callable[[Any], Any]
-    check: Callable[[], None]
 
 
 class AgentSession:
@@ -107,7 +56,7 @@ class AgentSession:
         self, conversation: Conversation, *, model: Any, **options: Unpack[AgentOptions]
     ) -> None:
         self.conversation = conversation
-        self._agent = _agent(model, options)
+        self._agent = agent_of(model, options)
         self._over = options.get("over_max_prompt", "refuse")
         self._warn = options.get("warn_prompt_tokens")
         store, sinks = conversation.views.store, tuple(options.get("sinks", ()))
@@ -142,7 +91,7 @@ class AgentSession:
         Raises:
             ConversationExists: There is a conversation of this id or key already.
         """
-        told = _config(model, options, config)
+        told = config_of(model, options, config)
         begun = Conversation.start(store, session_config=told, **(conversation or {}))
         return cls(begun, model=model, **options)
 
@@ -171,7 +120,7 @@ class AgentSession:
             ConversationInUse: Another session has it open.
             ConversationNotFound: There is none of this id or key.
         """
-        told = _config(model, options, config)
+        told = config_of(model, options, config)
         opened = Conversation.open(
             store, conversation_id, session_config=told, **(conversation or {})
         )
@@ -204,7 +153,7 @@ class AgentSession:
             ConversationNotFound: There is no such source.
             ForkRefused: There is nothing before that version to be shared.
         """
-        told = _config(model, options, config)
+        told = config_of(model, options, config)
         forked = Conversation.fork(
             store, source, before=before, session_config=told, **(conversation or {})
         )
@@ -347,54 +296,3 @@ def run_agent(
         store, model=model, config=config, conversation=once, **options
     ) as session:
         return session.run_turn(question)
-
-
-def _agent(model: Any, options: AgentOptions) -> Agent:
-    for name in ("max_steps", "attempts", "max_prompt_tokens"):
-        number = options.get(name)
-        if isinstance(number, int) and number < 1:
-            raise ValueError(f"{name} is at least 1, not {number}")
-    name = options.get("model_name", "gpt-4o")
-    return Agent(
-        port=port_of(model, options.get("provider")),
-        model=name,
-        tokenizer=options.get("tokenizer_model") or name,
-        tools=tools_by_name(options.get("tools", ())),
-        protocol=options.get("protocol", "tools"),
-        max_steps=options.get("max_steps", 100),
-        on_tool_error=options.get("on_tool_error", "continue"),
-        max_prompt_tokens=options.get("max_prompt_tokens"),
-        parameters=options.get("parameters", {}),
-        attempts=options.get("attempts", 3),
-        tell=options.get("listener", lambda kind, text: None),
-        settle=options.get("settle", _as_it_is),
-        check=options.get("check", lambda: None),
-    )
-
-
-def _as_it_is(value: Any) -> Any:
-    """Return a value that needs no waiting.
-
-    Raises:
-        TypeError: It does.
-    """
-    if inspect.isawaitable(value) or hasattr(value, "__anext__"):
-        if inspect.iscoroutine(value):
-            value.close()
-        raise TypeError(
-            "what the model or the tool returned is to be awaited: use AsyncAgentSession"
-        )
-    return value
-
-
-def _config(model: Any, options: AgentOptions, config: JsonObject | None) -> JsonObject:
-    """Return what the session's start tells of the agent."""
-    agent = _agent(model, options)
-    return {
-        "model": agent.model,
-        "tokenizer": tokenizer_for(agent.tokenizer).name,
-        "protocol": agent.protocol,
-        "max_steps": agent.max_steps,
-        "tools": list(agent.tools),
-        **(config or {}),
-    }

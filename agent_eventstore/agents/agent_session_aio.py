@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Any, Self, Unpack, cast
 from uuid import UUID
 
-from agent_eventstore.agents.agent_session import AgentOptions, AgentSession
-from agent_eventstore.agents.agent_turns import TurnResult
+from agent_eventstore.agents.agent_options import AgentOptions
+from agent_eventstore.agents.agent_session import AgentSession
+from agent_eventstore.agents.turn_results import TurnResult
 from eventstore import AsyncEventStore, EventStore
 from eventstore.events import JsonObject, TokenUsage
 from eventstore.ids import StreamId

@@ -20,13 +20,14 @@ from agent_eventstore.agents.react import (
     parse_reply,
     react_instructions,
 )
+from agent_eventstore.agents.turn_results import ToolUse, TurnStep
 from agent_eventstore.errors import ToolDenied
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import RequestedCall
 from agent_eventstore.providers import StreamParser, parser_for, read_response
 from agent_eventstore.providers.base import plain
 from agent_eventstore.turn import Turn
-from eventstore.events import JsonObject, TextPart, TokenUsage
+from eventstore.events import JsonObject, TextPart
 from eventstore.events.codec import dumps
 from projections.tokens.estimates import estimated_tokens
 
@@ -36,9 +37,6 @@ __all__ = [
     "Listener",
     "Protocol",
     "ToolFailed",
-    "ToolUse",
-    "TurnResult",
-    "TurnStep",
 ]
 
 Protocol = Literal["tools", "react"]
@@ -47,81 +45,12 @@ Protocol = Literal["tools", "react"]
 Listener = Callable[[str, str], None]
 """Told as it happens, as kind and text: thought, text, said, call, result, failed, note."""
 
-Status = Literal["ok", "error", "max_steps", "cancelled", "aborted"]
-
 _TOOL_ATTEMPTS = 3
 _AGAIN_S = 0.25
 
 
 class ToolFailed(Exception):
     """A tool failed whose failure ends the turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolUse:
-    """A tool that the model asked for, and what came of it.
-
-    Attributes:
-        tool: Its name.
-        input: What the model gave it, as it was written.
-        observation: What the model is told of the result.
-        status: ``success``, ``failed`` or ``denied``.
-    """
-
-    tool: str
-    input: str
-    observation: str
-    status: str
-
-
-@dataclass(frozen=True, slots=True)
-class TurnStep:
-    """One reply of the model, and what it set off; ``index`` counts from 0 within the turn.
-
-    Attributes:
-        index: Which step this is.
-        assistant_text: The reply as it came.
-        parsed_final: The answer to the user; None if there is none yet.
-        tools: The tools that it asked for, in order.
-        tokens: The tokens of the model call.
-    """
-
-    index: int
-    assistant_text: str
-    parsed_final: str | None = None
-    tools: tuple[ToolUse, ...] = ()
-    tokens: TokenUsage | None = None
-
-    @property
-    def parsed_action(self) -> ToolUse | None:
-        """The first tool that it asked for; the only one in the ReAct protocol."""
-        return self.tools[0] if self.tools else None
-
-    @property
-    def observation(self) -> str | None:
-        """What came of that tool."""
-        return self.tools[0].observation if self.tools else None
-
-
-@dataclass(frozen=True, slots=True)
-class TurnResult:
-    """What came of a turn.
-
-    Attributes:
-        status: As the log has it.
-        final_text: The answer; None if the turn ended without one.
-        steps: What was done, in order.
-        tokens: Of all the turn's model calls; estimates where the provider reports none.
-        error: Why it failed, in words.
-        turn: The turn's number within the conversation.
-    """
-
-    status: Status
-    final_text: str | None
-    steps: tuple[TurnStep, ...] = ()
-    tokens: TokenUsage | None = None
-    error: str | None = None
-    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,115 @@
+"""How an agent answers, as its session is told: options, and what is made of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypedDict
+
+from agent_eventstore.agents.agent_turns import Agent, Listener, Protocol
+from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, tools_by_name
+from agent_eventstore.agents.model_calls import port_of
+from agent_eventstore.agents.sinks import HistorySink
+from eventstore.events import JsonObject
+from projections.tokens import tokenizer_for
+
+__all__ = ["AgentOptions", "agent_of", "config_of"]
+
+
+class AgentOptions(TypedDict, total=False):
+    """How an agent answers; all but the model have defaults.
+
+    Attributes:
+        model_name: Which model is asked, ``gpt-4o`` by default; decides how tokens are counted.
+        tools: Functions, or `FunctionTool`; ``read_output`` comes with them.
+        protocol: ``tools``, or ``react`` for models that call tools in tags.
+        max_steps: Replies of the model in one turn, at most; 100 by default.
+        on_tool_error: ``continue`` tells the model, ``stop`` ends the turn, ``retry`` runs the tool
+            up to three times before the model is told.
+        max_prompt_tokens: Tokens of a request, at most.
+        over_max_prompt: ``refuse`` a longer one before anything is written, or ``trim`` it.
+        warn_prompt_tokens: From how many tokens on a turn begins with a note.
+        parameters: Temperature and the like, as the provider's API takes them.
+        attempts: How often a model call is tried that may succeed if it is made again; 3.
+        provider: Who is asked; by default told from the client's URL.
+        tokenizer_model: The model or encoding by which tokens are counted, if not by the model.
+        sinks: Who is told the history beside the log, such as a `JsonlHistorySink`.
+        listener: Told of everything as it happens, as kind and text.
+        settle: Given what a model or a tool returned, returns what that stands for: for bridges to
+            event loops.
+        check: Called between pieces of an answer and before tools; what it raises stops the turn.
+    """
+
+    model_name: str
+    tools: Iterable[FunctionTool | Callable[..., Any]]
+    protocol: Protocol
+    max_steps: int
+    on_tool_error: OnToolError
+    max_prompt_tokens: int | None
+    over_max_prompt: Literal["refuse", "trim"]
+    warn_prompt_tokens: int | None
+    parameters: JsonObject
+    attempts: int
+    provider: str | None
+    tokenizer_model: str | None
+    sinks: Iterable[HistorySink]
+    listener: Listener
+    settle: Callable[[Any], Any]
+    check: Callable[[], None]
+
+
+def agent_of(model: Any, options: AgentOptions) -> Agent:
+    """Return the agent that a model and options make.
+
+    Raises:
+        TypeError: The model is none, or a tool makes no declaration.
+        ValueError: Two tools have one name, or a number is below 1.
+    """
+    for name in ("max_steps", "attempts", "max_prompt_tokens"):
+        number = options.get(name)
+        if isinstance(number, int) and number < 1:
+            raise ValueError(f"{name} is at least 1, not {number}")
+    name = options.get("model_name", "gpt-4o")
+    return Agent(
+        port=port_of(model, options.get("provider")),
+        model=name,
+        tokenizer=options.get("tokenizer_model") or name,
+        tools=tools_by_name(options.get("tools", ())),
+        protocol=options.get("protocol", "tools"),
+        max_steps=options.get("max_steps", 100),
+        on_tool_error=options.get("on_tool_error", "continue"),
+        max_prompt_tokens=options.get("max_prompt_tokens"),
+        parameters=options.get("parameters", {}),
+        attempts=options.get("attempts", 3),
+        tell=options.get("listener", lambda kind, text: None),
+        settle=options.get("settle", _as_it_is),
+        check=options.get("check", lambda: None),
+    )
+
+
+def _as_it_is(value: Any) -> Any:
+    """Return a value that needs no waiting.
+
+    Raises:
+        TypeError: It does.
+    """
+    if inspect.isawaitable(value) or hasattr(value, "__anext__"):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise TypeError(
+            "what the model or the tool returned is to be awaited: use AsyncAgentSession"
+        )
+    return value
+
+
+def config_of(model: Any, options: AgentOptions, config: JsonObject | None) -> JsonObject:
+    """Return what the session's start tells of the agent."""
+    agent = agent_of(model, options)
+    return {
+        "model": agent.model,
+        "tokenizer": tokenizer_for(agent.tokenizer).name,
+        "protocol": agent.protocol,
+        "max_steps": agent.max_steps,
+        "tools": list(agent.tools),
+        **(config or {}),
+    }
