@@ -28,7 +28,7 @@ from eventstore.sql.types import (
     json_in,
     unescape,
 )
-from projections.engine.tables import storage_of
+from projections.engine.tables import kinds_of, storage_of
 
 __all__ = ["NewRows", "bind_new", "columns_of", "insert", "load", "patch", "upsert"]
 
@@ -184,7 +184,7 @@ def columns_of(
 ) -> list[tuple[Any, ...]]:
     """Return some columns of all rows of a conversation, in the caller's transaction."""
     backend, run = backend_of(connection), cursor(connection)
-    names = ", ".join(_quoted(table, columns))
+    names = ", ".join(_quoted(columns))
     chosen = f'SELECT {names} FROM "{table.name}" WHERE {_OWNER} = {backend.mark}'  # noqa: S608
     run.execute(chosen, [backend.from_id(owner)])
     texts = [isinstance(table.c[name].type, SafeText) for name in columns]
@@ -231,7 +231,7 @@ def _key_and_others(table: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _insert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepared:
-    names = ", ".join(_quoted(table, columns))
+    names = ", ".join(_quoted(columns))
     marks = ", ".join([backend.mark] * len(columns))
     return _Prepared(
         f'INSERT INTO "{table.name}" ({names}) VALUES ({marks})',  # noqa: S608 - names of columns
@@ -242,9 +242,9 @@ def _insert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepar
 def _upsert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepared:
     key = tuple(column.name for column in table.primary_key)
     plain = _insert(table, (*key, *columns), backend)
-    changed = ", ".join(f"{name} = excluded.{name}" for name in _quoted(table, columns))
+    changed = ", ".join(f"{name} = excluded.{name}" for name in _quoted(columns))
     action = f"UPDATE SET {changed}" if changed else "NOTHING"
-    conflict = f"ON CONFLICT ({', '.join(_quoted(table, key))}) DO {action}"
+    conflict = f"ON CONFLICT ({', '.join(_quoted(key))}) DO {action}"
     return _Prepared(f"{plain.sql} {conflict}", plain.columns)
 
 
@@ -256,11 +256,11 @@ def _patch(
     checked: tuple[str, bool] | None,
 ) -> _Prepared:
     mark = backend.mark
-    [column] = _quoted(table, (within,))
-    changed = ", ".join(f"{name} = {mark}" for name in _quoted(table, columns))
+    [column] = _quoted((within,))
+    changed = ", ".join(f"{name} = {mark}" for name in _quoted(columns))
     chosen = f"{_OWNER} = {mark} AND {column} BETWEEN {mark} AND {mark}"
     if checked is not None:
-        [name] = _quoted(table, checked[:1])
+        [name] = _quoted(checked[:1])
         chosen += f" AND {name} IS NULL" if checked[1] else f" AND {name} = {mark}"
     return _Prepared(
         f'UPDATE "{table.name}" SET {changed} WHERE {chosen}',  # noqa: S608 - names of columns
@@ -268,12 +268,13 @@ def _patch(
     )
 
 
-def _quoted(table: Table, columns: Sequence[str]) -> list[str]:
-    return [f'"{table.c[name].name}"' for name in columns]
+def _quoted(columns: Sequence[str]) -> list[str]:
+    return [f'"{name}"' for name in columns]
 
 
 def _converted(
     table: Table, columns: Sequence[str], backend: Backend
 ) -> tuple[tuple[str, Convert | None], ...]:
-    made = [(name, _CONVERTERS.get(type(table.c[name].type))) for name in columns]
+    kinds = kinds_of(table)
+    made = [(name, _CONVERTERS.get(kinds[name])) for name in columns]
     return tuple((name, None if convert is None else convert(backend)) for name, convert in made)

@@ -42,6 +42,7 @@ __all__ = [
     "analyse",
     "create",
     "drop",
+    "kinds_of",
     "point_views",
     "shown",
     "storage_of",
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 _STORAGE = "storage"
+_KINDS = "kinds"
 
 _TYPES: dict[ColumnType, type[TypeEngine[Any]]] = {
     "text": SafeText,
@@ -83,7 +85,7 @@ def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
     name = table_name(declared.name, generation)
     indexes = [("conversation_id", *columns) for columns in declared.indexes]
     indexed = {*declared.key}.union(*declared.indexes, *declared.lookups)
-    return Table(
+    made = Table(
         name,
         metadata,
         Column("conversation_id", Id, nullable=False),
@@ -104,6 +106,8 @@ def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
         *(_sparse(name, column) for column in declared.sparse),
         info={_STORAGE: declared.storage if generation else None},
     )
+    made.info[_KINDS] = {column.name: type(column.type) for column in made.columns}
+    return made
 
 
 def _sparse(table: str, column: str) -> Index:
@@ -125,6 +129,12 @@ def storage_of(table: Table) -> Storage | None:
     """Return how the table keeps its rows; None if as they are, which in memory it always does."""
     storage: Storage | None = table.info[_STORAGE]
     return storage
+
+
+def kinds_of(table: Table) -> Mapping[str, type[TypeEngine[Any]]]:
+    """Return the types of a table's columns by their names, at less than SQLAlchemy takes."""
+    kinds: Mapping[str, type[TypeEngine[Any]]] = table.info[_KINDS]
+    return kinds
 
 
 def stored(table: Table, values: Mapping[str, Any]) -> Mapping[str, Any]:
