@@ -89,7 +89,8 @@ def append(
         outcome = _check(connection, request, head)
     if outcome is not None:
         return outcome
-    assert head is not None  # noqa: S101 - created above, by us or by somebody else
+    if head is None:  # It is there, and row-level security does not show it.
+        raise OwnerMismatch(request.conversation_id)
     head.key = _seal(cur, backend, request, key_id)
     for event in request.events:
         if event.blob is not None:

@@ -19,6 +19,7 @@ from agent_eventstore import (
     worker,
 )
 from eventstore.errors import ConversationNotFound, EventStoreError, OwnerMismatch
+from eventstore.events import UserMessage
 from projections.upkeep import compare, rebuild
 from tests.cli.program import run
 from tests.contract.plain import PlainClient
@@ -196,3 +197,34 @@ def test_sqlite_has_none(sqlite_url: str) -> None:
     assert 0 == run("db", "upgrade", url=sqlite_url).status
     done = run("db", "secure", url=sqlite_url)
     assert (2, True) == (done.status, "SQLite has no row-level security" in done.err)
+
+
+def test_what_an_owner_may_do_is_done_to_their_own_alone(url: str) -> None:
+    """Another's conversation is neither appended to, erased nor begun again; their own is."""
+    with EventStore.open(url, migrate=False) as store:
+        ada, bob = store.for_owner(user_id="ada"), store.for_owner(user_id="bob")
+        of_ada, of_bob = talk(ada, "apple"), talk(bob, "berry")
+        before = bob.get(of_bob).version
+    # One that has not seen whose it is, so that the database alone refuses.
+    with EventStore.open(url, migrate=False) as store:
+        ada, bob = store.for_owner(user_id="ada"), store.for_owner(user_id="bob")
+        for attempt in (
+            lambda: ada.append(of_bob, [UserMessage.text("x")]),
+            lambda: ada.erase(of_bob, reason="asked"),
+            lambda: ada.raise_writer_epoch(of_bob),
+            lambda: Conversation.start(ada, conversation_id=of_bob),
+            lambda: Conversation.fork(ada, of_bob),
+        ):
+            with pytest.raises((ConversationNotFound, OwnerMismatch)):
+                attempt()
+        assert before == bob.get(of_bob).version
+        assert bob.verify(of_bob).ok
+        with ada.transaction() as connection:
+            assert 1 == connection.execute(text("SELECT count(*) FROM conversations")).scalar()
+            ada.append(of_ada, [UserMessage.text("within")], connection=connection)
+        with Conversation.fork(ada, of_ada) as fork, fork.turn("more") as turn:
+            turn.context()
+        assert "apple" in [item.text for item in Views(ada).timeline(fork.id)]
+        ada.erase(of_ada, reason="asked")
+        assert "apple" not in [item.text for item in Views(ada).timeline(fork.id)]
+        assert ada.verify(of_ada).ok
