@@ -31,6 +31,8 @@ from eventstore.events import AssistantChunk, ToolCallDelta
 __all__ = ["AGAIN_S", "BATCH_CHARS", "BATCH_S", "SELDOM_S", "Batcher", "Stalls", "later"]
 
 
+_LONGEST_LINE = 4_096
+"""Characters of a line that are held at most until it ends."""
 BATCH_S = 0.1
 BATCH_CHARS = 512
 AGAIN_S = 0.05
@@ -41,11 +43,14 @@ SELDOM_S = 1.0
 class Batcher:
     """Gathers the deltas of one model call into events.
 
-    Pure but for what it holds: the caller tells the time, in seconds of a monotonic clock.
+    Pure but for what it holds: the caller tells the time, in seconds of a monotonic clock. Where a
+    redactor is asked about each event (``in_lines``), texts are cut at the ends of lines and tool
+    calls are not cut at all, so that it sees what it looks for in one piece.
     """
 
-    def __init__(self, llm_call_id: str) -> None:
+    def __init__(self, llm_call_id: str, *, in_lines: bool = False) -> None:
         self._llm_call_id = llm_call_id
+        self._in_lines = in_lines
         self._index = 0
         self._since: float | None = None
         self._clear()
@@ -78,28 +83,51 @@ class Batcher:
             self._since = now
         return self.take(now) if self._index == 0 or self._due(now) else None
 
-    def take(self, now: float) -> AssistantChunk | None:
-        """Return all that is held, as one batch; None if nothing is."""
-        if self._since is None:
+    def take(self, now: float, *, last: bool = False) -> AssistantChunk | None:
+        """Return all that is held, as one batch; None if nothing is.
+
+        Of what is cut in lines, those that have ended, unless it is the ``last`` batch.
+        """
+        if self._since is None and not (last and self._in_lines):
             return None
+        texts = ["".join(each) for each in (self._text, self._reasoning, self._refusal)]
+        calls, raw = self._calls, tuple(self._raw)
+        rests: list[str] = []
+        self._clear()
+        if self._in_lines and not last:
+            texts, rests = map(list, zip(*map(_cut, texts), strict=True))
+            self._text, self._reasoning, self._refusal = ([rest] for rest in rests)
+            self._calls, calls = calls, []
+        elif self._in_lines:
+            calls = sorted(calls, key=lambda call: call.index)
+        self._since = None
+        if not (any(texts) or calls or raw):
+            return None
+        text, reasoning, refusal = texts
         chunk = AssistantChunk(
             llm_call_id=self._llm_call_id,
             index=self._index,
-            text="".join(self._text),
-            reasoning="".join(self._reasoning),
-            refusal="".join(self._refusal),
-            tool_calls=_joined(self._calls),
-            raw=tuple(self._raw),
+            text=text,
+            reasoning=reasoning,
+            refusal=refusal,
+            tool_calls=_joined(calls),
+            raw=raw,
         )
         self._index += 1
-        self._since = None
-        self._clear()
         return chunk
 
     def _due(self, now: float) -> bool:
         return self._since is not None and (
             self._size >= BATCH_CHARS or now - self._since >= BATCH_S
         )
+
+
+def _cut(text: str) -> tuple[str, str]:
+    """Return the lines of a text that have ended, and the one that has not."""
+    end = text.rfind("\n") + 1
+    if len(text) - end > _LONGEST_LINE:
+        end = text.rfind(" ") + 1 or len(text)
+    return text[:end], text[end:]
 
 
 def _joined(deltas: list[ToolCallDelta]) -> tuple[ToolCallDelta, ...]:

@@ -40,6 +40,7 @@ class LlmCall(CallBlock):
         going: Callable[[], None],
     ) -> None:
         self._journal = journal
+        script.in_lines = journal.store.redact is not None
         self._script = script
         self._ended = ended
         self._prepare = prepare
@@ -189,6 +190,7 @@ class AsyncLlmCall(CallBlock):
         going: Callable[[], None],
     ) -> None:
         self._journal = journal
+        script.in_lines = journal.store.store.redact is not None
         self._script = script
         self._ended = ended
         self._prepare = prepare

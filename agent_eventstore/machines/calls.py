@@ -76,6 +76,8 @@ class CallScript:
     message: AssistantMessage | None = None
     error: LlmError | None = None
     tool_calls: tuple[RequestedCall, ...] = ()
+    in_lines: bool = False
+    """Whether pieces of the answer are cut at the ends of lines, as a redactor is asked of them."""
     _begun: list[NewEvent] | None = None
     _parser: StreamParser | None = None
     _batcher: Batcher | None = None
@@ -192,7 +194,7 @@ class CallScript:
 
     def _streamed(self, delta: Delta, now: float) -> list[NewEvent]:
         if self._batcher is None:
-            self._batcher = Batcher(self.llm_call_id)
+            self._batcher = Batcher(self.llm_call_id, in_lines=self.in_lines)
         if delta and self._first_at is None:
             self._first_at = now
         return self._chunks(self._batcher.add(delta, now))
@@ -207,9 +209,9 @@ class CallScript:
             )
         return self._parser
 
-    def flush(self, now: float) -> list[NewEvent]:
+    def flush(self, now: float, *, last: bool = False) -> list[NewEvent]:
         """Return the batch that is held, if any."""
-        return [] if self._batcher is None else self._chunks(self._batcher.take(now))
+        return [] if self._batcher is None else self._chunks(self._batcher.take(now, last=last))
 
     def respond(self, response: Any, now: float) -> list[NewEvent]:
         """Take a whole response, not streamed; return the event of its message or its error.
@@ -232,7 +234,7 @@ class CallScript:
         parser.tell(**told)
         if says_nothing(parser):
             raise UnknownResponse(None)
-        return [*self.flush(now), *self._answer(parser.message(), now)]
+        return [*self.flush(now, last=True), *self._answer(parser.message(), now)]
 
     def end(
         self, now: float, error: BaseException | None = None, *, cancelled: str | None = None
@@ -244,7 +246,7 @@ class CallScript:
         """
         if self.message is not None or self.error is not None:
             return []
-        last = self.flush(now)
+        last = self.flush(now, last=True)
         stop = stopped(error) if self._parser is None else left(error)
         if error is not None and stop is None:
             failed(error)

@@ -209,3 +209,72 @@ class TestImport:
                 assert ImportReport(unchanged=1) == load(store, read_transcripts(path))
                 assert "hunter2" not in _said(store)
                 assert "[redacted: password]" in _said(store)
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+SAID = f"I found it.\nThe password: hunter2-{KEY} is yours,\nand nobody else's."
+ARGUMENTS = json.dumps({"api_key": KEY, "query": "weather"})
+
+
+def _chunks_of_openai(size: int) -> list[dict[str, Any]]:
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return {"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
+
+    told = [chunk({"content": piece}) for piece in _pieces(SAID, size)]
+    function = {"name": "search", "arguments": ""}
+    call = {"index": 0, "id": "call_1", "type": "function", "function": function}
+    told.append(chunk({"tool_calls": [call]}))
+    told += [
+        chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
+        for piece in _pieces(ARGUMENTS, size)
+    ]
+    return [*told, chunk({}, "tool_calls")]
+
+
+class TestStreams:
+    """A secret that comes in pieces is in none of the events that hold the pieces."""
+
+    @pytest.mark.parametrize("size", [1, 3, 700])
+    @pytest.mark.parametrize("cut_off", [False, True])
+    def test_no_piece_of_a_secret_is_stored(
+        self, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, size: int, cut_off: bool
+    ) -> None:
+        """However it is cut, and where the stream breaks off; what was said is whole."""
+        monkeypatch.setattr("agent_eventstore.batching.BATCH_CHARS", 8)
+        chunks = _chunks_of_openai(size)
+        with EventStore.open(sqlite_url, migrate=False, redact=redact_secrets) as store:
+            with Conversation.start(store) as conversation, conversation.turn("hello") as turn:
+                with turn.llm_call(model="gpt-4o") as call:
+                    for chunk in chunks[:-1] if cut_off else chunks:
+                        call.feed(chunk)
+            stored = [each for text in _texts(store, conversation.id) for each in [text]]
+            for start in range(0, len(KEY) - 12, 4):
+                assert not any(KEY[start : start + 12] in each for each in stored)
+            assert not any("hunter2" in each for each in stored)
+            data = [event.data for event in store.read(conversation.id)]
+            pieces = [each for each in data if isinstance(each, e.AssistantChunk)]
+            said = "".join(each.text for each in pieces)
+            assert redact_secrets(("assistant_chunk", "text"), SAID) == said
+            assert store.verify().ok
+
+    def test_no_piece_is_stored_asynchronously(self, sqlite_url: str) -> None:
+        """The twin cuts at the same places."""
+
+        async def go() -> None:
+            store = await AsyncEventStore.open(sqlite_url, migrate=False, redact=redact_secrets)
+            conversation = await AsyncConversation.start(store)
+            async with conversation.turn("hello") as turn:
+                async with turn.llm_call(model="gpt-4o") as call:
+                    for chunk in _chunks_of_openai(2):
+                        await call.feed(chunk)
+            await conversation.close()
+            await store.close()
+
+        asyncio.run(go())
+        with EventStore.open(sqlite_url, migrate=False) as store:
+            [listed] = store.list()
+            assert not any(KEY[8:24] in text for text in _texts(store, listed.conversation_id))

@@ -124,3 +124,42 @@ def test_nothing_is_lost_or_said_twice(said: list[tuple[str, str]], pace: float)
         whole = "".join(text for name, text in said if name == kind)
         assert whole == "".join(getattr(chunk, kind) for chunk in written)
     assert list(range(len(written))) == [chunk.index for chunk in written]
+
+
+class TestLines:
+    """Where a redactor is asked, a batch ends where a line does."""
+
+    def test_a_line_is_written_when_it_has_ended(self) -> None:
+        """What follows it waits, also beyond the time and the size of a batch."""
+        batcher = Batcher("call", in_lines=True)
+        assert batcher.add(Delta(text="one"), 0.0) is None
+        chunk = batcher.add(Delta(text=" line\ntwo"), 0.01)
+        assert chunk is not None
+        assert "one line\n" == chunk.text
+        assert batcher.add(Delta(text="x" * 600), 0.5) is None
+        assert batcher.due_at is None
+        last = batcher.take(0.6, last=True)
+        assert last is not None
+        assert ("two" + "x" * 600, 1) == (last.text, last.index)
+        assert batcher.take(0.7, last=True) is None
+
+    def test_a_long_line_is_cut_between_words(self) -> None:
+        """It is not held without bound, and one without a blank is cut as it stands."""
+        batcher = Batcher("call", in_lines=True)
+        chunk = batcher.add(Delta(text="a " * 3_000 + "word"), 0.0)
+        assert chunk is not None
+        assert "a " * 3_000 == chunk.text
+        chunk = batcher.add(Delta(text="b" * 5_000), 0.2)
+        assert chunk is not None
+        assert "word" + "b" * 5_000 == chunk.text
+
+    def test_a_call_is_written_as_a_whole(self) -> None:
+        """Its arguments in one piece, whatever came between."""
+        batcher = Batcher("call", in_lines=True)
+        for index, arguments in ((0, "{"), (1, "["), (0, "}"), (1, "]")):
+            name = "search" if arguments in "{[" else None
+            delta = ToolCallDelta(index=index, name=name, arguments=arguments)
+            assert batcher.add(Delta(tool_calls=(delta,)), 0.0) is None
+        last = batcher.take(0.6, last=True)
+        assert last is not None
+        assert [(0, "{}"), (1, "[]")] == [(each.index, each.arguments) for each in last.tool_calls]
