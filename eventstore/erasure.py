@@ -211,8 +211,13 @@ def erase(
     sizes = erase_blobs(connection, tables, conversation_id)
     forget(connection, conversation_id)
     erase_projected(connection, tables, conversation_id)
-    for fork, copies in forks.items():
-        erase(connection, fork, replace(erasing, versions=frozenset(copies)))
+    for fork, (copies, quoting) in forks.items():
+        of_fork = replace(erasing, versions=frozenset(copies))
+        lock_stream(connection, fork)
+        held = _surveyed(connection, fork, of_fork)
+        # What quotes the parent's words was looked for while they stood there.
+        held = replace(held, quoting={**quoting, **held.quoting})
+        erase(connection, fork, of_fork, held)
     clear_statistics(connection, tables_with_content(connection))
     receipt = _receive(connection, conversation_id, erasing, found, erasure_id, sizes)
     return replace(receipt, forks=tuple(forks))
@@ -287,20 +292,17 @@ def _require_own(
 
 def _copies_in_forks(
     connection: Connection, conversation_id: UUID, erased: Sequence[int], derived: bool
-) -> dict[UUID, list[int]]:
-    """Return the forks that share some of these versions, each with what of its own copies them.
+) -> dict[UUID, tuple[dict[int, str], dict[int, str]]]:
+    """Return the forks that share some of these versions, with what copies and what quotes them.
 
     They cannot be projected from now on until the transaction ends; nobody makes another one, as
     the conversation's row is locked.
     """
-    found: dict[UUID, list[int]] = {}
+    found: dict[UUID, tuple[dict[int, str], dict[int, str]]] = {}
     for fork, version in descendants(connection, conversation_id):
         shared = [each for each in erased if each <= version]
         if not shared:
             continue
         erasure_lock(connection, fork, exclusive=True)
-        copies = copies_in(connection, fork, shared) if derived else []
-        point = fork_point(connection, fork)
-        least = point.version if point else 0
-        found[fork] = [each for each in copies if each > least]
+        found[fork] = copies_in(connection, fork, shared, derived=derived)
     return found

@@ -304,9 +304,17 @@ def survey(
     return Survey(version or 0, erasures, present, copies, quoting, bill)
 
 
-def copies_in(connection: Connection, fork: UUID, shared: Collection[int]) -> list[int]:
-    """Return what copies these versions in a fork, which shares them, as `survey` tells it."""
-    return [*_quoting(connection, fork, shared, derived=True)[0]]
+def copies_in(
+    connection: Connection, fork: UUID, shared: Collection[int], *, derived: bool
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Return what of a fork's own copies these versions, which it shares, and what quotes them."""
+    point = fork_point(connection, fork)
+    least = point.version if point else 0
+    copies, quoting = _quoting(connection, fork, shared, derived)
+    return (
+        {version: what for version, what in copies.items() if version > least},
+        {version: what for version, what in quoting.items() if version > least},
+    )
 
 
 def _chosen(

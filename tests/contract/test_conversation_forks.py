@@ -288,6 +288,26 @@ def test_copies_in_a_fork_go_along(store: EventStore, cid: UUID) -> None:
     assert store.verify(fork).ok
 
 
+@pytest.mark.parametrize("derived", [True, False])
+def test_what_a_fork_quotes_is_named(store: EventStore, cid: UUID, derived: bool) -> None:
+    """The fork's receipt names its own events that repeat what is gone from the parent."""
+    words = "my account number is DE02120300000000202051"
+    summary = Summary(text=words, versions=(VersionRange(first=1, last=1),), strategy="s")
+    store.append(cid, say(words))
+    fork = store.fork(cid, events=[summary, *say(f"you said: {words}")]).conversation_id
+
+    receipt = store.erase(
+        cid, reason="asked for", versions=None if derived else [1], derived=derived
+    )
+
+    assert (fork,) == receipt.forks
+    *_, last = store.read(fork)
+    assert isinstance(last.data, Erasure)
+    quoted = {each.what: each.versions[0].first for each in last.data.quoted_by}
+    assert ({"quotation": 4} if derived else {"quotation": 4, "summary": 3}) == quoted
+    assert store.verify(fork).ok
+
+
 def test_erasing_what_is_not_shared_leaves_the_forks(store: EventStore, cid: UUID) -> None:
     """What the parent has gained since is none of theirs."""
     store.append(cid, say("1", "2"))
