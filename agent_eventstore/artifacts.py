@@ -27,7 +27,7 @@ from agent_eventstore.errors import UnknownAlias
 from eventstore import EventStore, RecordedEvent
 from eventstore.blobs import alias_of, is_json
 from eventstore.errors import BlobNotFound
-from eventstore.events import ToolResult
+from eventstore.events import TextPart, ToolResult, UserMessage
 from eventstore.events.codec import dumps
 from eventstore.state_files import outputs_directory
 from projections import Views
@@ -49,6 +49,7 @@ __all__ = [
 
 # With either ending, or without: some are older than the rule for it, and models guess.
 _ALIAS = re.compile(r"@state/logs/tool-results/([0-9]{1,18}\.[0-9]{1,9})(?:\.json|\.txt)?")
+_MESSAGE = re.compile(r"@state/logs/messages/([0-9]{1,18})\.txt")
 _ARTIFACTS = "@project/artifacts/"
 _OWN = re.compile(rf"{_ARTIFACTS}(?!(?:.*/)?\.\.?(?:/|$))[^\s\x00-\x1f\\]{{1,200}}")
 
@@ -85,6 +86,8 @@ def read_alias(store: EventStore, views: Views, conversation_id: UUID, alias: st
     rows = views.tool_calls(conversation_id=conversation_id, **asked, limit=1)
     if rows and rows[0].result_version is not None:
         return _text_of(store, conversation_id, rows[0].result_version)
+    if message := _MESSAGE.fullmatch(alias):
+        return _said_at(store, conversation_id, int(message[1]), alias)
     if alias.startswith(_ARTIFACTS):
         made = [
             each
@@ -95,6 +98,14 @@ def read_alias(store: EventStore, views: Views, conversation_id: UUID, alias: st
             content = max(made, key=lambda each: each.version or 0).content
             return content if isinstance(content, str) else dumps(content)
     raise UnknownAlias(alias)
+
+
+def _said_at(store: EventStore, conversation_id: UUID, version: int, alias: str) -> str:
+    """Return the whole text of the user's message at a version."""
+    found = [each.data for each in store.read(conversation_id, after=version - 1, limit=1)]
+    if not found or not isinstance(found[0], UserMessage):
+        raise UnknownAlias(alias)
+    return "\n".join(part.text for part in found[0].parts if isinstance(part, TextPart))
 
 
 def _text_of(store: EventStore, conversation_id: UUID, version: int) -> str:

@@ -354,7 +354,8 @@ class Conversation(ConversationRuns):
         """Return the whole text that an alias names.
 
         Args:
-            alias: Of a tool result, under ``@state/logs/tool-results/``, or one under
+            alias: Of a tool result, under ``@state/logs/tool-results/``, of a user message, under
+                ``@state/logs/messages/``, or one under
                 ``@project/artifacts/`` that a result was given, or an artifact of a run.
 
         Raises:

@@ -13,8 +13,7 @@ from operator import is_not
 from typing import Any
 
 from projections.context import detail
-from projections.context.compression.llm_summary import LlmSummary, SummaryRequest
-from projections.context.compression.monitor import ContextUsage, usage_of
+from projections.context.compression.monitor import usage_of
 from projections.context.compression.strategy import Strategy, options_of, strategy_of
 from projections.context.counting import ENCODING
 from projections.context.detail import shortened, without_result
@@ -24,14 +23,21 @@ from projections.context.limits import chars_of, within
 from projections.context.margins import OVERHEAD, infeasible, within_margin
 from projections.context.plan_cache import PlanMemo
 from projections.context.planning import LookForLevels, Plan, Planned, plan
-from projections.context.plans import COMPACTED, ERROR, Budget, Group, groups_of, without_path
+from projections.context.plans import (
+    COMPACTED,
+    ERROR,
+    Budget,
+    Group,
+    groups_of,
+    without_path,
+)
 from projections.context.recall import recall_for
 from projections.context.recalled import Block, block_of, reserve
 from projections.context.rows import ContextRow
 from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import RowSource
 from projections.context.system_part import Injection
-from projections.context.view import Account, ContextView, digest_row
+from projections.context.view import Account, ContextView, digest_row, due_of
 from projections.errors import BudgetInfeasible
 from projections.tokens import Count, Tokenizer, count_messages, count_tools, tokenizer_for
 from projections.tokens import counts as token_counts
@@ -171,9 +177,16 @@ class _Builder:
         # planned again with that much less.
         extra, limit = self._reserved, self._budget.max_tokens
         while True:
-            chosen, ended, block = self._plan_with_block(
-                front, mandatory, summaries, overhead.tokens + extra
-            )
+            try:
+                chosen, ended, block = self._plan_with_block(
+                    front, mandatory, summaries, overhead.tokens + extra
+                )
+            except BudgetInfeasible:
+                task = self._grouping.shorter_task(mandatory, self._source, tools)
+                if task is None:
+                    raise
+                mandatory = [task, *mandatory[1:]]
+                continue
             rows = self._rows(front, chosen, block)
             wire = self._write(rows, provider=self._provider)
             tokens = self._count(rows, wire, overhead)
@@ -184,7 +197,16 @@ class _Builder:
             messages=wire.messages,
             system=wire.system,
             tokens=tokens,
-            usage=self._usage(tokens, fixed, chosen, settings),
+            usage=None
+            if limit is None
+            else usage_of(
+                tokens.tokens,
+                limit,
+                fixed=fixed,
+                thresholds=settings.thresholds,
+                warn_tokens=settings.warn_prompt_tokens,
+                compressed=chosen.trimmed,
+            ),
             encoding=self._tokenizer.name,
             complete=not chosen.trimmed and not ended,
             versions=tuple(sorted({v for row in rows for v in row.source_versions})),
@@ -192,15 +214,8 @@ class _Builder:
             policy=self._policy(settings, injections),
             format=self._format,
             tools=tuple(tools),
-            due=self._due(chosen),
+            due=due_of(self._strategy, chosen),
         )
-
-    def _due(self, chosen: Plan) -> SummaryRequest | None:
-        if not isinstance(self._strategy, LlmSummary) or not chosen.trimmed:
-            return None
-        items = [each.item for each in chosen.groups if each.item is not None]
-        levels = [each.level for each in chosen.groups if each.item is not None]
-        return self._strategy.due(items, levels)
 
     def _policy(self, settings: ContextSettings, injections: Sequence[Injection]) -> dict[str, Any]:
         chosen = dict(settings.recorded)
@@ -373,20 +388,6 @@ class _Builder:
             total += Count(native, exact=False, margin=_NATIVE_MARGIN)
         added = (token_counts.count_text(text, self._tokenizer) for text in wire.added)
         return sum(added, total)
-
-    def _usage(
-        self, tokens: Count, fixed: int, chosen: Plan, settings: ContextSettings
-    ) -> ContextUsage | None:
-        if self._budget.max_tokens is None:
-            return None
-        return usage_of(
-            tokens.tokens,
-            self._budget.max_tokens,
-            fixed=fixed,
-            thresholds=settings.thresholds,
-            warn_tokens=settings.warn_prompt_tokens,
-            compressed=chosen.trimmed,
-        )
 
     def _recalled(self, rows: tuple[ContextRow, ...]) -> Group:
         bare = rows if self._with_results else tuple(map(without_result, rows))

@@ -7,17 +7,19 @@ around it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from projections.context import detail
 from projections.context.detail import shortened
 from projections.context.formats.base import compacted_for, native_for
 from projections.context.levels import lower
-from projections.context.plans import COMPACTED, Group
+from projections.context.plans import COMPACTED, READ_OUTPUT, Group, message_alias
 from projections.context.rows import ContextRow
-from projections.context.source import ContextHead
-from projections.context.system_part import Injection
-from projections.tokens import Tokenizer, tokenizer_for
+from projections.context.source import ContextHead, RowSource
+from projections.context.system_part import Injection, declared_name
+from projections.tokens import Tokenizer, counts, tokenizer_for
 
 __all__ = ["Grouping", "tokens_of"]
 
@@ -96,6 +98,39 @@ class Grouping:
         if all(lower(row).shortened is None for row in group.rows):
             return None
         return self.group(tuple(map(shortened, group.rows)))
+
+    def shorter_task(
+        self, mandatory: Sequence[Group], source: RowSource, tools: Collection[Any]
+    ) -> Group | None:
+        """Return the first user message in its shorter form, with its alias if it can be read.
+
+        None if it has none, is shorter already, or nobody has answered yet: what nobody has read
+        is not shortened in silence.
+        """
+        newest = next(source.newest(1), None)
+        if not mandatory or mandatory[0].whole or not newest or newest.key == mandatory[0].key:
+            return None
+        task, readable = mandatory[0], READ_OUTPUT in map(declared_name, tools)
+        [row] = task.rows
+        if lower(row).shortened is None:
+            return None
+        short = shortened(row)
+        text = short.message.get("content")
+        if readable and isinstance(text, str):
+            alias = message_alias(row.version)
+            message = {**short.message, "content": f"{text}\nFull message: {alias}"}
+            count = counts.count(message, self._tokenizer)
+            short = short.with_(
+                message=message,
+                tokens=count.tokens,
+                tokens_exact=count.exact,
+                tokens_margin=count.margin,
+                encoding=self._tokenizer.name,
+                full_alias=alias,
+            )
+        group = self.group((short,), task.label)
+        why = "the budget cannot hold it whole"
+        return replace(group, whole=task, why=why) if group.tokens < task.tokens else None
 
     def native(self, rows: Sequence[ContextRow]) -> tuple[int, ...]:
         """Return what each row's ``native`` adds; nothing if none does, as in most requests."""

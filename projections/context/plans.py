@@ -43,6 +43,7 @@ __all__ = [
     "groups_of",
     "holds",
     "in_part",
+    "message_alias",
     "whole",
     "without_path",
 ]
@@ -327,6 +328,12 @@ READ_OUTPUT = "read_output"
 """The name of the tool that reads whole outputs; see `agent_eventstore.artifacts`."""
 
 _PLACE = "@state/logs/tool-results/"
+_MESSAGES = "@state/logs/messages/"
+
+
+def message_alias(version: int) -> str:
+    """Return the name by which a user's message can be read whole."""
+    return f"{_MESSAGES}{version}.txt"
 
 
 def in_part(plan: Plan, recalled: Sequence[Group] = ()) -> Iterator[tuple[str, int, bool]]:

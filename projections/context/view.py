@@ -18,9 +18,10 @@ from typing import Any
 from eventstore.events.codec import dumps
 from projections.context import detail
 from projections.context.compression.items import Level
-from projections.context.compression.llm_summary import SummaryRequest
+from projections.context.compression.llm_summary import LlmSummary, SummaryRequest
 from projections.context.compression.monitor import ContextUsage
 from projections.context.compression.reduction import digest_line
+from projections.context.compression.strategy import Strategy
 from projections.context.planning import Plan, Planned
 from projections.context.plans import COMPACTED, Group, in_part
 from projections.context.prompts import DIGEST_HEADER, DIGEST_TITLE
@@ -28,7 +29,7 @@ from projections.context.recalled import Block
 from projections.context.rows import ContextRow
 from projections.tokens import Count, Tokenizer
 
-__all__ = ["Account", "ContextView", "LedgerEntry", "digest_of", "digest_row"]
+__all__ = ["Account", "ContextView", "LedgerEntry", "digest_of", "digest_row", "due_of"]
 
 
 def digest_row(plan: Plan, tokenizer: Tokenizer, *, paths: bool = True) -> ContextRow | None:
@@ -55,6 +56,15 @@ def digest_row(plan: Plan, tokenizer: Tokenizer, *, paths: bool = True) -> Conte
         encoding=tokenizer.name,
         source_versions=sorted({v for each in told for v in each.group.source_versions}),
     )
+
+
+def due_of(strategy: Strategy, chosen: Plan) -> SummaryRequest | None:
+    """Return the summary that what a plan has dropped should get, with ``llm_summary``."""
+    if not isinstance(strategy, LlmSummary) or not chosen.trimmed:
+        return None
+    items = [each.item for each in chosen.groups if each.item is not None]
+    levels = [each.level for each in chosen.groups if each.item is not None]
+    return strategy.due(items, levels)
 
 
 @dataclass(frozen=True, slots=True)

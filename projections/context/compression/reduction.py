@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from projections.context.compression.items import LEVELS, Item, Level
 from projections.context.compression.strategy import Reduction
@@ -267,5 +268,7 @@ def _owners(items: Sequence[Item]) -> dict[int, tuple[int, ...]]:
     return owned
 
 
+# Not for speed: what a request is planned with is tokenized once (promise 7 of docs/context.md).
+@lru_cache(maxsize=1 << 16)
 def _count(text: str, encoding: str) -> int:
     return tokenizer_for(encoding).count(text).tokens
