@@ -92,6 +92,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "resolve": lambda world: world.conversation.resolve(world.alias),
     "resume_run": lambda world: world.conversation.resume_run("1"),
     "rewind": lambda world: world.conversation.rewind(world.conversation.version),
+    "set_metadata": lambda world: world.conversation.set_metadata({"label": "new"}),
     "start": lambda world: world.recorder.start(mode="chat"),
     "start_run": lambda world: world.conversation.start_run("digest"),
     "switch_branch": lambda world: world.conversation.switch_branch(world.alternative),
