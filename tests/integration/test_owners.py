@@ -38,6 +38,8 @@ ARGUMENTS: dict[str, Callable[[UUID], dict[str, Any]]] = {
     "checkpoint": lambda cid: {"file": BytesIO()},
     "context_of": lambda cid: {"request_version": 1},
     "erase": lambda cid: {"reason": "x"},
+    "erase_user": lambda cid: {"user_id": "ada", "reason": "x"},
+    "purge": lambda cid: {"reason": "x"},
     "find": lambda cid: {"key": "secret chat"},
     "rows": lambda cid: {"table": "timeline_items"},
     "search": lambda cid: {"text": SECRET},
