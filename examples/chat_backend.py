@@ -158,6 +158,7 @@ async def answer(views: AsyncViews, cid: UUID, after: int, turn_of):
         turn, said = turn_of(conversation), asyncio.get_running_loop().create_future()
         task = asyncio.create_task(converse(conversation, turn, said))
         running[cid] = task, turn
+        task.add_done_callback(lambda done: running[cid][0] is done and running.pop(cid))
         await asyncio.wait({task, said}, return_when="FIRST_COMPLETED")
         return {"version": said.result() if said.done() else await task}
 
