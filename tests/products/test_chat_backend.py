@@ -200,7 +200,8 @@ async def go_on(browser: Browser) -> None:
     forked = await browser.ask("POST", f"{browser.path}/fork", json={"before": last})
     other_cid = forked.json()["id"]
     shown = (await browser.ask("GET", f"/conversations/{other_cid}")).json()["items"]
-    assert last not in {item["version"] for item in shown}
+    said = [item["text"] for item in shown if item["kind"] == "user"]
+    assert [f"{browser.name} begins: {LONG}"] == said
     other = {"X-User": f"{browser.name}x"}
     for method, path in (("GET", ""), ("GET", "/stream"), ("POST", "/stop"), ("DELETE", "")):
         hidden = await browser.ask(method, f"{browser.path}{path}", headers=other)

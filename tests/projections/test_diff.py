@@ -41,6 +41,7 @@ def damaged(store: EventStore, views: Views) -> EventStore:
             e.RunStepStart(run_id="r1", node_id="n1"),
             *turn(3, "x"),
             e.RunStepEnd(run_id="r1", node_id="n1", status="completed", artifacts=(report,)),
+            e.BranchSwitch(reason="rewind", kind="message", after=3, left=4),
         ],
     )
     # So that the cursors, which a comparison moves, are at their end.
