@@ -23,10 +23,6 @@ from eventstore.events.lifecycle import (
     ConversationUpdate,
     Erasure,
     ModeSwitch,
-    RunEnd,
-    RunStart,
-    RunStepEnd,
-    RunStepStart,
     SessionEnd,
     SessionStart,
     TaskEnd,
@@ -40,6 +36,7 @@ from eventstore.events.model import AssistantChunk, AssistantMessage, LlmError, 
 from eventstore.events.own import register_event
 from eventstore.events.records import Meta, NewEvent, RecordedEvent
 from eventstore.events.registry import EVENT_TYPES, UnknownEvent
+from eventstore.events.runs import RunEnd, RunStart, RunStepEnd, RunStepStart
 from eventstore.events.values import (
     Artifact,
     BlobRef,

@@ -1,13 +1,10 @@
-"""`ToolPolicy`: which tools a conversation, or an agent in it, may use (documents 000 and 003).
+"""Payloads that frame a conversation: its start and end, sessions, modes, turns, tasks, erasure.
 
-Several merge into one that allows what each of them allows. It names tools as the model calls them;
-how tools are declared is the business of requests.
+With them `ToolPolicy`: which tools a conversation, or an agent in it, may use. Several merge into
+one that allows what each of them allows. It names tools as the model calls them; how tools are
+declared is the business of requests.
 
-Payloads that frame a conversation: its start and end, sessions, modes, turns, tasks, erasure.
-
-Sources: document 001 (sessions, turns, steps), 003 (conversations, scheduler), 000 (modes).
-
-Payloads of Run mode: a run of a workflow, and steps through its nodes (document 000, 5.3).
+Sources: document 001 (sessions, turns, steps), 003 (conversations, scheduler), 000 (modes, tools).
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from pydantic import Field
 
 from eventstore.events.base import JsonObject, Payload, Value
 from eventstore.events.bounds import Count, Metadata, Name, Ordinal, Size, Whole
-from eventstore.events.values import Artifact, ContentPart, Mode, Quoting, RunNode, TokenUsage
+from eventstore.events.values import ContentPart, Mode, Quoting, TokenUsage
 
 __all__ = [
     "ConversationEnd",
@@ -27,10 +24,6 @@ __all__ = [
     "ConversationUpdate",
     "Erasure",
     "ModeSwitch",
-    "RunEnd",
-    "RunStart",
-    "RunStepEnd",
-    "RunStepStart",
     "SessionEnd",
     "SessionStart",
     "TaskEnd",
@@ -373,70 +366,3 @@ class Erasure(Payload):
     requested_by: str | None = None
     derived: tuple[Quoting, ...] = ()
     quoted_by: tuple[Quoting, ...] = ()
-
-
-class RunStart(Payload):
-    """A run of a workflow begins; several runs may live in one conversation, told apart by id.
-
-    Attributes:
-        workflow_id: The workflow, by the product's id.
-        directive: What the model is told of the whole run.
-        nodes: The nodes of the workflow.
-        post_run_protocol: What the model is told once the run is completed.
-    """
-
-    type: ClassVar[str] = "run_start"
-
-    run_id: Name
-    workflow_id: Name
-    directive: str = ""
-    nodes: tuple[RunNode, ...] = ()
-    post_run_protocol: str | None = None
-    config: JsonObject = Field(default_factory=dict)
-
-
-class RunEnd(Payload):
-    """A run is over; a completed one goes on under its post-run protocol.
-
-    Attributes:
-        post_run_protocol: In place of the one that the start named.
-    """
-
-    type: ClassVar[str] = "run_end"
-
-    run_id: Name
-    status: Literal["completed", "failed", "cancelled"]
-    post_run_protocol: str | None = None
-    error: str | None = None
-
-
-class RunStepStart(Payload):
-    """A node becomes active; ``brief`` and ``context`` are what the model is told of it.
-
-    Attributes:
-        brief: What the model is told that the node is for.
-        context: What it is told besides.
-    """
-
-    type: ClassVar[str] = "run_step_start"
-
-    run_id: Name
-    node_id: Name
-    brief: str | None = None
-    context: str | None = None
-
-
-class RunStepEnd(Payload):
-    """A node is done, with what it produced.
-
-    Attributes:
-        artifacts: What the node produced.
-    """
-
-    type: ClassVar[str] = "run_step_end"
-
-    run_id: Name
-    node_id: Name
-    status: Literal["completed", "failed", "skipped", "cancelled"]
-    artifacts: tuple[Artifact, ...] = ()
-    error: str | None = None

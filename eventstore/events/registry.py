@@ -31,10 +31,6 @@ from eventstore.events.lifecycle import (
     ConversationUpdate,
     Erasure,
     ModeSwitch,
-    RunEnd,
-    RunStart,
-    RunStepEnd,
-    RunStepStart,
     SessionEnd,
     SessionStart,
     TaskEnd,
@@ -44,6 +40,7 @@ from eventstore.events.lifecycle import (
     TurnStart,
 )
 from eventstore.events.model import AssistantChunk, AssistantMessage, LlmError, LlmRequest
+from eventstore.events.runs import RunEnd, RunStart, RunStepEnd, RunStepStart
 
 __all__ = ["EVENT_TYPES", "REGISTRY", "UPCASTERS", "UnknownEvent"]
 
