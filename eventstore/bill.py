@@ -22,7 +22,7 @@ from eventstore.events.values import Invocation
 from eventstore.log import get_logger
 from eventstore.sql.read import read_page
 
-__all__ = ["bills", "kept", "readable"]
+__all__ = ["bills", "kept", "nameless", "readable"]
 
 _log = get_logger("eventstore")
 
@@ -41,6 +41,12 @@ def kept(bill: Collection[BilledCall]) -> list[KeptUsage]:
         KeptUsage(calls=calls[start : start + _MOST_CALLS])
         for start in range(0, len(calls), _MOST_CALLS)
     ]
+
+
+def nameless(call: BilledCall) -> BilledCall:
+    """Return a call without the names that its events had, which were sealed and are gone."""
+    none = dict.fromkeys(("retry_of", "session_id", "run_id", "agent_id"))
+    return call.model_copy(update={"llm_call_id": f"v{call.version}", **none})
 
 
 def readable(connection: Connection, conversation_id: UUID) -> Iterator[RecordedEvent]:

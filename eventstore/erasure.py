@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, insert, select
 
-from eventstore.bill import kept
+from eventstore.bill import kept, nameless
 from eventstore.erased_rows import (
     erase_blobs,
     erase_events,
@@ -195,6 +195,8 @@ def erase(
         raise Outdated
     if erasing.versions is None and key_id is not None:
         retire(connection, conversation_id, key_id, erasing.now)
+        # What is written from here on is not sealed.
+        found = replace(found, bill=tuple(map(nameless, found.bill)))
     erased = tuple(sorted({*found.chosen, *found.copies}))
     forks = _copies_in_forks(connection, conversation_id, erased, erasing.derived)
     erasure_id = new_id()

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "projections rebuild": ("usage",),
     "projections run": ("--once",),
     "projections status": (),
+    "purge": ("{cid}", "--reason", "asked for", "--yes"),
     "recover": (),
     "search": ("words",),
     "timeline": ("{cid}",),
@@ -40,8 +41,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "usage": (),
     "verify": (),
 }
-ELSEWHERE = {"db grant", "demo", "keys rewrap", "torture"}
-"""These have no database, or one of their own; rights are PostgreSQL's alone (`test_rights`)."""
+ELSEWHERE = {"chat", "db grant", "db secure", "db unsecure", "demo", "keys rewrap", "torture"}
+"""These have no database, or one of their own; rights are PostgreSQL's alone (`test_rights`); a
+chat is recorded as any conversation (`test_chat`)."""
 _EACH = 5
 
 
