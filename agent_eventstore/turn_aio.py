@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -40,7 +41,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
 
     form = "async with conversation.turn(...) as turn:"
     _loop: asyncio.AbstractEventLoop | None = None
-    _task: asyncio.Task[Any] | None = None
+    _task: weakref.ref[asyncio.Task[Any]] | None = None
     _cancelled = False
 
     async def __aenter__(self) -> Self:
@@ -71,7 +72,11 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
             self._session.one_turn.leave(self)
             raise
         self._become_current()
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        # Weak: the calls of answers that live are kept, and with them this turn; a cancelled task
+        # keeps, by its exception's traceback, the frames that have the answer. Were it kept here,
+        # none of them would ever go, and a generator that a server drops would never be closed.
+        self._task = None if task is None else weakref.ref(task)
         return self
 
     async def begin(self) -> None:
@@ -117,17 +122,18 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
 
     def _cancel(self) -> None:
         """Cancel the task that has the turn, unless it is stopping by itself."""
-        if self._task is not None and self._state == "open" and not self._told_to_stop:
+        task = None if self._task is None else self._task()
+        if task is not None and self._state == "open" and not self._told_to_stop:
             self._told_to_stop = self._cancelled = True
-            self._task.cancel(self._stop)
+            task.cancel(self._stop)
 
     def _taken_back(self, error: BaseException | None) -> bool:
         """Return whether a cancellation was this turn's alone, which has then been answered."""
         if not self._cancelled or not isinstance(error, asyncio.CancelledError):
             return False
         self._cancelled = False
-        task = asyncio.current_task()
-        return task is not None and task is self._task and task.uncancel() == 0
+        task, own = asyncio.current_task(), None if self._task is None else self._task()
+        return task is not None and task is own and task.uncancel() == 0
 
     async def _end(self, error: BaseException | None) -> None:
         for call in self.unfinished():

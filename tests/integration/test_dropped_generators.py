@@ -6,19 +6,24 @@ which then waited for itself, and all writers with it, until the lock timed out:
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
+from openai import AsyncOpenAI
 
 from agent_eventstore import batching, journal
+from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
-from eventstore import EventStore
+from eventstore import AsyncEventStore, EventStore
 from eventstore import events as e
 from eventstore.sql.appending import Group
 from tests.crash.stand_in import answer
+from tests.products.provider import Provider
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +85,80 @@ def test_closed_within_an_append(
     assert isinstance(end, e.TurnEnd)
     assert ("cancelled", "cancelled") == (error.kind, end.status)
     assert "agent" == other.mode
+
+
+async def cancelled_request(conversation: AsyncConversation) -> asyncio.Task[None]:
+    """Cancel a request while a piece of its answer is sent; whoever has its task has all of it."""
+    model, sending = Provider("openai-chat-text").client(AsyncOpenAI), asyncio.Event()
+
+    async def steps() -> AsyncIterator[Any]:
+        async with conversation.turn("hello") as turn:
+            asking = turn.client(model).chat.completions.create(model="m", messages=[], stream=True)
+            async for chunk in await asking:
+                yield chunk
+
+    async def request() -> None:
+        body = steps()  # which a response has as well
+        async for _ in body:
+            sending.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(request())
+    await sending.wait()
+    task.cancel()
+    await asyncio.wait({task})
+    return task
+
+
+def test_of_a_cancelled_request(common: EventStore) -> None:
+    """Its turn is closed by the collector: the recorder keeps nothing that keeps the generator."""
+
+    async def main() -> None:
+        conversation = await AsyncConversation.start(AsyncEventStore(common))
+        before = asyncio.all_tasks()
+        await cancelled_request(conversation)
+        gc.collect()
+        await asyncio.sleep(0)
+        while left := asyncio.all_tasks() - before:
+            await asyncio.wait(left)
+        assert ["llm_error", "turn_end"] == ends(common, conversation)
+
+    asyncio.run(main())
+
+
+def test_closed_with_the_event_loop(common: EventStore) -> None:
+    """One that the collector has not come to is closed, and recorded, as the event loop ends."""
+
+    async def main() -> tuple[AsyncConversation, object]:
+        conversation = await AsyncConversation.start(AsyncEventStore(common))
+        kept = await cancelled_request(conversation)
+        assert [] == ends(common, conversation)
+        return conversation, kept
+
+    conversation, _ = asyncio.run(main())
+    assert ["llm_error", "turn_end"] == ends(common, conversation)
+
+
+def test_closed_after_the_store(recorded_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Where nothing can be written any more that is said, and whoever opens it next seals it."""
+
+    async def main() -> tuple[AsyncConversation, object]:
+        async with await AsyncEventStore.open(recorded_url, migrate=False) as store:
+            conversation = await AsyncConversation.start(store)
+            return conversation, await cancelled_request(conversation)
+
+    with caplog.at_level(logging.ERROR):
+        conversation, _ = asyncio.run(main())
+    assert "closing of asynchronous generator" in caplog.text
+    with EventStore.open(recorded_url, migrate=False) as store:
+        assert [] == ends(store, conversation)
+        recovery = Conversation.open(store, conversation.id, if_busy="take_over").recovery
+        assert recovery
+        sealed = [event.data.type for event in recovery.sealed]
+        assert ["llm_error", "turn_end", "session_end"] == sealed
+
+
+def ends(store: EventStore, conversation: AsyncConversation) -> list[str]:
+    """Return which ends a conversation's log has."""
+    types = [event.type for event in store.read(conversation.id)]
+    return [each for each in types if each in ("llm_error", "turn_end")]
