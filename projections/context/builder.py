@@ -23,14 +23,7 @@ from projections.context.limits import chars_of, within
 from projections.context.margins import OVERHEAD, infeasible, within_margin
 from projections.context.plan_cache import PlanMemo
 from projections.context.planning import LookForLevels, Plan, Planned, plan
-from projections.context.plans import (
-    COMPACTED,
-    ERROR,
-    Budget,
-    Group,
-    groups_of,
-    without_path,
-)
+from projections.context.plans import COMPACTED, ERROR, Budget, Group, groups_of, without_path
 from projections.context.recall import recall_for
 from projections.context.recalled import Block, block_of, reserve
 from projections.context.rows import ContextRow
@@ -302,6 +295,8 @@ class _Builder:
         if self._tokenizer.name != ENCODING:
             rows = detail.ahead(rows, self._tokenizer, _PAGE)
         fixed = overhead + sum(group.tokens for group in front)
+        # Whether the task is whole, and a compaction held, follows from what is said later too.
+        task = tuple((group.tokens, group.rows[0].full_alias) for group in mandatory[:1])
         window = within(
             (self._grouping.group(each) for each in groups_of(rows)),
             front,
@@ -325,7 +320,7 @@ class _Builder:
                 form=window.form,
                 recall=None if budget is not self._budget else self._recall,
                 memo=self._memo,
-                memo_key=(*self._memo_key, until),
+                memo_key=(*self._memo_key, until, task, self._grouping.holds_compaction),
                 look_for_levels=self._look_for_levels,
             )
         except BudgetInfeasible as error:

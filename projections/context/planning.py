@@ -173,6 +173,8 @@ class _Planner:
                 if (ordinal := group.rows[0].ordinal) is not None:
                     ordinals.append(ordinal)
             index += 1
+        if group is None or group.key != kept_plan.covered:
+            return None  # An answer in which its maker compacted the rest has come in between.
         if ordinals:
             anchor = max(ordinals) - max(ordinals) % interval(self._limit)
             if min(ordinals) < anchor and (kept_plan.ordinal or 0) < anchor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import UUID
 
@@ -54,6 +55,26 @@ def test_any_history_is_read_the_same(
         if skipped >> (number % 16) & 1:
             expected = told_anew(anew, cid, max_tokens=max_tokens)
             assert expected == told(views, cid, max_tokens=max_tokens)
+
+
+def test_a_task_that_is_sent_in_its_shorter_form(
+    store: EventStore, views: Views, cid: UUID
+) -> None:
+    """What a step came to with the shorter form is not taken for what it is with the whole one."""
+    call = e.ToolCallRequest(name="f", arguments_text="")
+    task = "I am mia_li_3668. " + "It is cold today. " * 20 + "Send it to /srv/depot/a.txt!"
+    rows = [{"order_id": f"#W23781{n}", "status": "delivered", "price": n * 7} for n in range(8)]
+    answer = e.AssistantMessage.of("")
+    results = [e.ToolResult(call_id=f"3.{n}", content="") for n in range(2)]
+    calls = e.AssistantMessage.of("", tool_calls=(call, call))
+    asked = e.UserMessage.text(json.dumps(rows))
+    store.append(cid, [e.UserMessage.text(task), answer, calls, *results, answer, asked])
+    before = views.context(cid, max_tokens=250)
+    assert "the budget cannot hold it whole" in before.ledger[0].reason
+    store.append(cid, [answer, answer])
+    expected = told_anew(Views(store), cid, max_tokens=250)
+    assert expected == told(views, cid, max_tokens=250)
+    assert "messages" in expected
 
 
 def test_a_turn_fetches_what_is_new(

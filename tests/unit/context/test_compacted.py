@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from eventstore.events import Invocation, Payload, UserMessage
+from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
 from projections.context.settings import ContextSettings
 from projections.errors import BudgetInfeasible
 from tests.pairing import unpaired_blocks, unpaired_items
@@ -89,3 +90,16 @@ def test_a_compaction_is_the_last_to_go(specification: str, steps: bool) -> None
         found.append("compaction" in asked(view))
     assert found == sorted(found)
     assert found[-1]
+
+
+@pytest.mark.parametrize("specification", OF)
+def test_a_plan_from_before_is_not_taken(specification: str) -> None:
+    """What was compacted since is not sent, though the last step had kept it."""
+    plans: Recent[KeptPlan] = Recent()
+    options = {"format": specification, "provider": OF[specification], "max_tokens": 400}
+    held = Log([UserMessage.text("The task.")])
+    for n in range(9):
+        held.add(UserMessage.text(f"Question {n}. " * 12))
+        held.add(answer(specification, compacted=n == 7))
+        memo = PlanMemo(plans, "log", Folded(held.version, []))
+        assert held.view(**options).messages == held.view(**options, memo=memo).messages
