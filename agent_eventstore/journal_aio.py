@@ -56,13 +56,21 @@ T = TypeVar("T")
 _log = get_logger("agent_eventstore")
 
 
+class _Unceasing(asyncio.Task[T]):
+    """A task that goes on to its end: a loop that ends cancels all tasks, and awaits them."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Refuse; whoever awaits the work is cancelled instead."""
+        return False
+
+
 async def finish(work: Coroutine[Any, Any, T]) -> T:
     """Await work to its end, and pass on a cancellation of the caller only then.
 
     Raises:
         CancelledError: The caller was cancelled meanwhile. What the work raised is the cause.
     """
-    task = asyncio.ensure_future(work)
+    task = _Unceasing(work, loop=asyncio.get_running_loop())
     cancelled: asyncio.CancelledError | None = None
     with _shield():
         while not task.done():

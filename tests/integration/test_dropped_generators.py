@@ -139,6 +139,20 @@ def test_closed_with_the_event_loop(common: EventStore) -> None:
     assert ["llm_error", "turn_end"] == ends(common, conversation)
 
 
+def test_being_closed_as_the_event_loop_ends(common: EventStore) -> None:
+    """The loop cancels whoever closes it; what was begun is recorded all the same."""
+
+    async def main() -> AsyncConversation:
+        conversation = await AsyncConversation.start(AsyncEventStore(common))
+        await cancelled_request(conversation)
+        gc.collect()
+        await asyncio.sleep(0)
+        return conversation
+
+    conversation = asyncio.run(main())
+    assert ["llm_error", "turn_end"] == ends(common, conversation)
+
+
 def test_closed_after_the_store(recorded_url: str, caplog: pytest.LogCaptureFixture) -> None:
     """Where nothing can be written any more that is said, and whoever opens it next seals it."""
 
