@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from html import escape
 from pathlib import Path
 from typing import Protocol, runtime_checkable
-from xml.sax.saxutils import escape, quoteattr
 
 from agent_eventstore.agents.agent_turns import Listener
 from agent_eventstore.agents.history_lines import HistoryLines, session_before
@@ -118,7 +118,7 @@ class LegacyXmlSink(_Files):
         path = self.path(session_id)
         self.folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            path.write_bytes(_START.format(quoteattr(session_id)).encode() + _END)
+            path.write_bytes(_START.format(_attribute(session_id)).encode() + _END)
         with path.open("r+b") as file:
             file.seek(-len(_END), os.SEEK_END)
             file.write(_element(event).encode() + b"\n" + _END)
@@ -131,7 +131,7 @@ class LegacyXmlSink(_Files):
             return 0
         lines = path.read_bytes().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n") and line != _END]
-        start = _START.format(quoteattr(session_id)).encode().splitlines(keepends=True)
+        start = _START.format(_attribute(session_id)).encode().splitlines(keepends=True)
         if whole[: len(start)] != start:
             path.unlink()
             return 0
@@ -157,11 +157,13 @@ def _element(event: JsonObject) -> str:
 
 
 def _xml(text: str) -> str:
-    return escape(_NO_XML.sub("\ufffd", text), {"\n": "&#10;", "\r": "&#13;"})
+    """Return a text on one line, as it may stand in an element or between quotation marks."""
+    written = escape(_NO_XML.sub("\ufffd", text))
+    return written.replace("\n", "&#10;").replace("\r", "&#13;").replace("\t", "&#9;")
 
 
 def _attribute(text: str) -> str:
-    return quoteattr(_NO_XML.sub("\ufffd", text))
+    return f'"{_xml(text)}"'
 
 
 class History:
