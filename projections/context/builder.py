@@ -131,7 +131,6 @@ class _Builder:
         memo: PlanMemo | None,
         look_for_levels: LookForLevels,
     ) -> None:
-        self._compacted = False
         self._paths = paths
         self._pathless = False  # whether that has left one out
         self._memo = memo if isinstance(strategy, Hashable) else None
@@ -284,7 +283,6 @@ class _Builder:
         until: tuple[int, int] | None = None,
     ) -> tuple[Plan, list[str]]:
         """Return the plan within a budget, with ``until`` as if nothing stood after that place."""
-        self._compacted = False
         error = self._error()
         rows = self._since_compaction(self._source.newest(_PAGE))
         if until is not None:
@@ -331,7 +329,7 @@ class _Builder:
             held = {name: size for name, size in error.mandatory.items() if name != "fixed part"}
             sizes |= held | {OVERHEAD: overhead}
             raise BudgetInfeasible(error.max_tokens, sizes) from None
-        ended = [*window.ended, *([COMPACTED] if self._compacted else ())]
+        ended = [*window.ended, *([COMPACTED] if self._is_compacted(chosen) else ())]
         return self._in_chars(front, chosen), ended
 
     def _since_compaction(self, rows: Iterator[ContextRow]) -> Iterator[ContextRow]:
@@ -339,8 +337,15 @@ class _Builder:
         for row in rows:
             yield row
             if self._grouping.compacts(row):
-                self._compacted = next(rows, None) is not None
                 return
+
+    def _is_compacted(self, chosen: Plan) -> bool:
+        """Whether a plan goes back to such an answer only, however far it was read for that."""
+        for each in chosen.groups:
+            group = each.group.whole or each.group
+            if group.key not in chosen.recalled and self._grouping.compacts(group.rows[0]):
+                return any(row.key < group.key for row in self._source.newest(_PAGE))
+        return False
 
     def _in_chars(self, front: Sequence[Group], chosen: Plan) -> Plan:
         """Return a plan without a digest that has more characters than what it stands for."""

@@ -131,11 +131,18 @@ class _Planner:
         if start is None:
             return self._checked(whole(self._past))
         stepped = self._at_step(start, trigger=trigger, target=target, fixed=fixed)
-        if memo is not None and stepped.covered is not None:
+        if memo is not None and stepped.covered and not self._looks_beyond(stepped.covered[1]):
             step = self._past.groups[start]
             before, covered = stepped.covered
             memo.put(key, step.key, step.rows[0].ordinal, before, covered)
         return self._checked(stepped)
+
+    def _looks_beyond(self, covered: _Key) -> bool:
+        """Whether a step has looked at a message that it would not look at once others follow."""
+        near, standing = self._past.groups[:HORIZON], {each.key for each in self._past.standing}
+        return covered == near[0].key and any(
+            each.key < near[-1].key and each.key not in standing for each in self._past.mandatory
+        )
 
     def _at_step(self, start: int, *, trigger: int, target: int, fixed: int) -> Plan:
         """Return the plan of the step that fell with the group at a place, and all since."""

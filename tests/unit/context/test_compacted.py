@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from eventstore.events import Invocation, Payload, UserMessage
+from eventstore.events import AssistantMessage, Invocation, Payload, UserMessage
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
 from projections.context.settings import ContextSettings
 from projections.errors import BudgetInfeasible
@@ -102,4 +103,22 @@ def test_a_plan_from_before_is_not_taken(specification: str) -> None:
         held.add(UserMessage.text(f"Question {n}. " * 12))
         held.add(answer(specification, compacted=n == 7))
         memo = PlanMemo(plans, "log", Folded(held.version, []))
-        assert held.view(**options).messages == held.view(**options, memo=memo).messages
+        assert held.view(**options).document == held.view(**options, memo=memo).document
+
+
+@pytest.mark.parametrize("budget", [310, 350])
+@pytest.mark.parametrize("specification", OF)
+def test_a_question_from_before_the_compaction_is_not_remembered(
+    specification: str, budget: int
+) -> None:
+    """It is sent while it is the latest, and not once another one is."""
+    plans: Recent[KeptPlan] = Recent()
+    options = {"format": specification, "provider": OF[specification], "max_tokens": budget}
+    held = Log([UserMessage.text("The task. " * 30), UserMessage.text("Which order? " * 20)])
+    held.add(answer(specification, compacted=True))
+    orders = json.dumps([{"o": n, "s": "delivered"} for n in range(30)])
+    answers = map(AssistantMessage.of, ("ok", orders, "ok"))
+    for said in (*answers, UserMessage.text("And?")):
+        held.add(said)
+        memo = PlanMemo(plans, "log", Folded(held.version, []))
+        assert held.view(**options).document == held.view(**options, memo=memo).document
