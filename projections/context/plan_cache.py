@@ -38,6 +38,8 @@ class KeptPlan:
         ordinal: The number of that group; None if it has none.
         before: What became of the groups that the step has covered.
         covered: The place of the newest of these.
+        passed_over: Plans of the same step, and the newest that each covers, which did not fit with
+            what came since, and go before this one wherever they fit.
     """
 
     head: int
@@ -45,6 +47,7 @@ class KeptPlan:
     ordinal: int | None
     before: Plan
     covered: tuple[int, int]
+    passed_over: tuple[tuple[Plan, tuple[int, int]], ...] = ()
 
 
 class Recent(Generic[V]):
@@ -129,9 +132,10 @@ class PlanMemo:
         ordinal: int | None,
         before: Plan,
         covered: tuple[int, int],
+        passed_over: tuple[tuple[Plan, tuple[int, int]], ...],
     ) -> None:
         """Remember a plan."""
-        kept = KeptPlan(self._folded.version, step, ordinal, before, covered)
+        kept = KeptPlan(self._folded.version, step, ordinal, before, covered, passed_over)
         self._plans.put((self._owner, key), kept)
 
 

@@ -130,11 +130,12 @@ class _Planner:
         start = self._last_step(room=room, kept=kept)
         if start is None:
             return self._checked(whole(self._past))
-        stepped = self._at_step(start, trigger=trigger, target=target, fixed=fixed)
+        *others, stepped = self._at_step(start, trigger=trigger, target=target, fixed=fixed)
+        passed_over = tuple(each.covered for each in others if each.covered)
         if memo is not None and stepped.covered and not self._looks_beyond(stepped.covered[1]):
             step = self._past.groups[start]
             before, covered = stepped.covered
-            memo.put(key, step.key, step.rows[0].ordinal, before, covered)
+            memo.put(key, step.key, step.rows[0].ordinal, before, covered, passed_over)
         return self._checked(stepped)
 
     def _looks_beyond(self, covered: _Key) -> bool:
@@ -144,8 +145,8 @@ class _Planner:
             each.key < near[-1].key and each.key not in standing for each in self._past.mandatory
         )
 
-    def _at_step(self, start: int, *, trigger: int, target: int, fixed: int) -> Plan:
-        """Return the plan of the step that fell with the group at a place, and all since."""
+    def _at_step(self, start: int, *, trigger: int, target: int, fixed: int) -> list[Plan]:
+        """Return the plan of the step that fell at a place, and all since: the last one tried."""
         # One more, as the lines of a digest are counted one by one.
         least = min(target, -(-self._limit // 2)) + 1
         # The group with which a step falls stays as it is: nobody has answered to it yet. However
@@ -158,16 +159,17 @@ class _Planner:
         room = Room(
             rest, least - size, (target, self._limit - size), newest=asked or newest.left_out
         )
-        stepped = self._stepped(start + 1, room, asked=asked)
+        made = [self._stepped(start + 1, room, asked=asked)]
         # Where it is too large for that, it loses detail too, to what leaves room up to the next
         # step, so that this is not done anew at every request; and once newer ones need room.
         limit = self._limit - (trigger - target)
         for kept in (True, False):
+            stepped = made[-1]
             then = stepped.covered is None or self._fits(stepped.covered[0], size)
             if not self._fits(stepped) and not (kept and then):
                 room = Room(limit, least, (limit, self._limit), newest=kept)
-                stepped = self._stepped(start, room)
-        return stepped
+                made.append(self._stepped(start, room))
+        return made
 
     def _since(self, kept_plan: KeptPlan, *, room: int, kept: int) -> Plan | None:
         """Return a remembered plan with everything since; None if a step has fallen since."""
@@ -188,6 +190,10 @@ class _Planner:
                 return None
         if last_step(reversed(sizes), before=kept, room=room, kept=kept):
             return None
+        for before, covered in kept_plan.passed_over:
+            place = index if covered == kept_plan.covered else index + 1
+            if self._fits(self._joined(before, place, covered)):
+                return None
         return self._joined(kept_plan.before, index, kept_plan.covered)
 
     def _stepped(self, start: int, room: Room, *, asked: bool = False) -> Plan:

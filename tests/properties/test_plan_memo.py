@@ -13,6 +13,7 @@ from projections.context import ListRowSource, build
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent, touch
 from projections.errors import BudgetInfeasible
 from tests.properties.dense import dense_histories
+from tests.unit.context import test_compacted as compacted
 from tests.unit.context.log import Log
 
 Plans = Recent[KeptPlan]
@@ -33,10 +34,11 @@ class LogMemo(PlanMemo):
         return found
 
 
-def answer(log: Log, max_tokens: int, memo: PlanMemo | None) -> Any:
+def answer(log: Log, max_tokens: int, memo: PlanMemo | None, **options: Any) -> Any:
     """Return all that is said of a request, or why there is none."""
     try:
-        return build(ListRowSource(log.rows()), max_tokens=max_tokens, memo=memo).document
+        source = ListRowSource(log.rows())
+        return build(source, max_tokens=max_tokens, memo=memo, **options).document
     except BudgetInfeasible as error:
         return repr(error)
 
@@ -49,6 +51,30 @@ def test_any_history_is_read_the_same(entries: list[NewEvent], max_tokens: int) 
         log.add(entry)
         expected = answer(log, max_tokens, None)
         assert expected == answer(log, max_tokens, LogMemo(plans, log))
+
+
+TASK = f"I am mia_li_3668. {'It is cold today. ' * 20}Send it to /srv/depot/a.txt!"
+WORDS = ["ok", "It is so. " * 10, "Order #W2378156 must arrive. Thanks. " * 8, "[7, 8] " * 60]
+
+
+@given(
+    form=st.sampled_from(sorted(compacted.OF)),
+    said=st.lists(st.tuples(st.integers(0, 9), st.sampled_from(WORDS)), min_size=4, max_size=15),
+    max_tokens=st.integers(90, 700),
+)
+def test_a_history_that_its_provider_compacts_is_read_the_same(
+    form: str, said: list[tuple[int, str]], max_tokens: int
+) -> None:
+    """Also where hardly anything fits beside a large first message, which is shortened."""
+    log, plans, options = Log(), Plans(), {"format": form, "provider": compacted.OF[form]}
+    log.add(UserMessage.text(TASK))
+    for kind, words in said:
+        if kind < 2:
+            log.add(compacted.answer(form, compacted=kind == 0))
+        else:
+            log.add((UserMessage.text if kind < 6 else AssistantMessage.of)(words))
+        expected = answer(log, max_tokens, None, **options)
+        assert expected == answer(log, max_tokens, LogMemo(plans, log), **options)
 
 
 def test_a_long_conversation_is_read_the_same_and_mostly_from_what_is_remembered() -> None:
