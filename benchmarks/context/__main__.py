@@ -13,15 +13,23 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.context.candidates import Candidate
+from benchmarks.context.candidates import Candidate, stateless
 from benchmarks.context.latency import Prepared, long_reads, prepare
-from benchmarks.context.measures import CACHE_SHARE, SHARES, cache, grounding
+from benchmarks.context.measures import (
+    CACHE_SHARE,
+    HISTORY_SHARES,
+    SHARES,
+    cache,
+    grounding,
+    of_history,
+)
 from benchmarks.context.ours import strategies_alone, view_of
 from benchmarks.context.peers import LANGCHAIN, peers
 from benchmarks.context.report import (
     Sheet,
     cache_sheet,
     grounding_sheet,
+    held_sheet,
     latency_sheet,
     machine,
     markdown,
@@ -91,13 +99,33 @@ def _kept(console: Console, transcripts: Sequence[Transcript]) -> list[Sheet]:
             None if each is None else (each.name, cache(transcripts, each, CACHE_SHARE))
             for each in track(both, "cache", console=console, transient=True)
         ]
+        held = [
+            (
+                each.name,
+                [
+                    (
+                        grounding(uses, each, one, of_history),
+                        cache(transcripts, each, one, of_history),
+                    )
+                    for one in HISTORY_SHARES
+                ],
+            )
+            for each in track(_products(both), "one budget", console=console, transient=True)
+        ]
+        everything = stateless("all", lambda messages, budget: messages)
+        whole = cache(transcripts, everything, 1.0).cost
     sheets = [
         grounding_sheet("Grounding: are the next tool call's values still there?", SHARES, found),
         cache_sheet(shared),
+        held_sheet(HISTORY_SHARES, held, whole),
     ]
     for sheet in sheets:
         print_sheet(console, sheet)
     return sheets
+
+
+def _products(candidates: Sequence[Candidate | None]) -> list[Candidate]:
+    return [each for each in candidates if each is not None]
 
 
 def _recalled(console: Console, quick: bool) -> Sheet:

@@ -6,7 +6,7 @@ it: its values count as lost. So do those that a candidate refuses to give.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -22,13 +22,50 @@ from benchmarks.context.transcripts import (
 )
 from projections.errors import BudgetInfeasible
 
-__all__ = ["CACHE_SHARE", "SHARES", "Cache", "Grounding", "cache", "grounding", "shared_tokens"]
+__all__ = [
+    "CACHE_SHARE",
+    "HISTORY_SHARES",
+    "SHARES",
+    "Cache",
+    "Grounding",
+    "cache",
+    "grounding",
+    "of_history",
+    "of_prefix",
+    "of_whole",
+    "shared_tokens",
+]
 
 SHARES = (0.8, 0.65, 0.5)
 """Budgets of grounding, as shares of the full prefix."""
 
 CACHE_SHARE = 0.5
 """Budget of cache, as a share of the whole conversation."""
+
+HISTORY_SHARES = (0.5, 0.3)
+"""Budgets of a product that has one for all calls: shares of the history, the system part apart."""
+
+_CACHED = 0.1  # of the price of a token, what it costs to read it from a cache
+
+BudgetOf = Callable[[Transcript, int, float], int]
+"""``(transcript, place, share)``: the budget of the call after so many messages."""
+
+
+def of_prefix(transcript: Transcript, place: int, share: float) -> int:
+    """Return a share of what was said so far: another budget at each call, always exceeded."""
+    return int(request_tokens(transcript.messages[:place]) * share)
+
+
+def of_whole(transcript: Transcript, place: int, share: float) -> int:
+    """Return a share of the whole conversation, the same at each call."""
+    return int(request_tokens(transcript.messages) * share)
+
+
+def of_history(transcript: Transcript, place: int, share: float) -> int:
+    """Return the system message and a share of all the rest, the same at each call."""
+    messages = transcript.messages
+    front = request_tokens(messages[: int(messages[0]["role"] == "system")])
+    return front + int((request_tokens(messages) - front) * share)
 
 
 @dataclass(slots=True)
@@ -93,6 +130,7 @@ class Cache:
         pressed: Model calls with a prompt whose whole history is over the budget.
         pressed_tokens: Of their prompts, without the system message in front, which anybody shares.
         pressed_shared: Shared tokens of those.
+        pressed_budget: Their budgets, without that message.
         over: Prompts over their budget.
         infeasible: Prompts that were refused.
     """
@@ -103,6 +141,7 @@ class Cache:
     pressed: int = 0
     pressed_tokens: int = 0
     pressed_shared: int = 0
+    pressed_budget: int = 0
     over: int = 0
     infeasible: int = 0
 
@@ -116,7 +155,24 @@ class Cache:
         """Shared tokens of all where something had to go, without the system message."""
         return self.pressed_shared / self.pressed_tokens if self.pressed_tokens else 0.0
 
-    def see(self, before: Sequence[Message], prompt: Sequence[Message], *, pressed: bool) -> None:
+    @property
+    def fill(self) -> float:
+        """What is used of the budget where something had to go, without the system message."""
+        return self.pressed_tokens / self.pressed_budget if self.pressed_budget else 0.0
+
+    @property
+    def cost(self) -> float:
+        """What the prompts cost, in tokens that are in no cache."""
+        return self.tokens - (1 - _CACHED) * self.shared
+
+    def see(
+        self,
+        before: Sequence[Message],
+        prompt: Sequence[Message],
+        *,
+        pressed: bool,
+        budget: int = 0,
+    ) -> None:
         """Add one model call, with the prompt before, empty if there was none."""
         self.calls += 1
         self.tokens += request_tokens(prompt)
@@ -125,19 +181,22 @@ class Cache:
             self.pressed += 1
             start = int(prompt[0]["role"] == "system")
             self.pressed_tokens += request_tokens(prompt[start:])
+            self.pressed_budget += budget - sum(map(message_tokens, prompt[:start]))
             if before[:start] == prompt[:start]:
                 self.pressed_shared += shared_tokens(before[start:], prompt[start:])
 
 
-def grounding(uses: Iterable[ToolUse], candidate: Candidate, share: float) -> Grounding:
-    """Measure the contexts before tool uses, in their order, at a share of the full prefix."""
+def grounding(
+    uses: Iterable[ToolUse], candidate: Candidate, share: float, budget_of: BudgetOf = of_prefix
+) -> Grounding:
+    """Measure the contexts before tool uses, in their order, within a share of something."""
     found = Grounding()
     following: Transcript | None = None
     for use in uses:
         if use.transcript is not following:
             following = use.transcript
             read = candidate.follow(following)
-        budget = int(use.tokens * share)
+        budget = budget_of(use.transcript, use.place, share)
         try:
             context = read(use.place, budget)
         except BudgetInfeasible:
@@ -147,13 +206,18 @@ def grounding(uses: Iterable[ToolUse], candidate: Candidate, share: float) -> Gr
     return found
 
 
-def cache(transcripts: Iterable[Transcript], candidate: Candidate, share: float) -> Cache:
-    """Measure the prompts of all model calls, at a share of the whole conversation."""
+def cache(
+    transcripts: Iterable[Transcript],
+    candidate: Candidate,
+    share: float,
+    budget_of: BudgetOf = of_whole,
+) -> Cache:
+    """Measure the prompts of all model calls, within a share of something."""
     found = Cache()
     for transcript in transcripts:
-        budget = int(request_tokens(transcript.messages) * share)
         read, before = candidate.follow(transcript), list[Message]()
         for place in transcript.calls:
+            budget = budget_of(transcript, place, share)
             try:
                 prompt = list(read(place, budget))
             except BudgetInfeasible:
@@ -165,7 +229,7 @@ def cache(transcripts: Iterable[Transcript], candidate: Candidate, share: float)
                 before = []
                 continue
             whole = request_tokens(transcript.messages[:place])
-            found.see(before, prompt, pressed=whole > budget)
+            found.see(before, prompt, pressed=whole > budget, budget=budget)
             before = prompt
     return found
 

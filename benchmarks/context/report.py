@@ -20,6 +20,7 @@ __all__ = [
     "Sheet",
     "cache_sheet",
     "grounding_sheet",
+    "held_sheet",
     "latency_sheet",
     "machine",
     "markdown",
@@ -73,6 +74,26 @@ def cache_sheet(found: Sequence[tuple[str, Cache] | None]) -> Sheet:
         "calls whose whole history is over the budget, without the system message in front.",
         ("context", "shared %", "under pressure %", "calls", "over", "refused"),
         tuple(() if each is None else (each[0], *_cached(each[1])) for each in found),
+    )
+
+
+def held_sheet(
+    shares: Sequence[float],
+    found: Sequence[tuple[str, Sequence[tuple[Grounding, Cache]]]],
+    whole: float,
+) -> Sheet:
+    """Return the table of both at one budget for all calls; ``whole`` is what all messages cost."""
+    each = ("values", "calls", "cached", "cost", "fill")
+    return Sheet(
+        "One budget for all calls: the system message and a share of the rest of the conversation",
+        "As products set it. Values kept / calls with all of theirs, of the tool calls above, in "
+        "percent; of the prompts whose whole history is over the budget, without the system "
+        "message, what the cache reads again, and how full they are; and what all prompts cost, "
+        "where the cache reads at a tenth of the price, with the whole history as 1.",
+        ("context", *(f"{share:.0%} {name}" for share in shares for name in each)),
+        tuple(
+            (name, *(cell for both in held for cell in _held(*both, whole))) for name, held in found
+        ),
     )
 
 
@@ -152,6 +173,17 @@ def markdown(sheet: Sheet) -> str:
         *(_line(row) for row in sheet.rows if row),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _held(kept: Grounding, prompts: Cache, whole: float) -> tuple[str, ...]:
+    refused = "" if not prompts.over + prompts.infeasible else " (o)"
+    return (
+        f"{kept.values_share * 100:.1f}",
+        f"{kept.calls_share * 100:.1f}",
+        f"{prompts.pressed_share * 100:.1f}{refused}",
+        f"{prompts.cost / whole:.3f}",
+        f"{prompts.fill * 100:.0f}",
+    )
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from benchmarks.context.candidates import Candidate, stateless
-from benchmarks.context.measures import Cache, Grounding, cache, grounding, shared_tokens
+from benchmarks.context.measures import (
+    Cache,
+    Grounding,
+    cache,
+    grounding,
+    of_history,
+    of_prefix,
+    of_whole,
+    shared_tokens,
+)
 from benchmarks.context.ours import reduced
 from benchmarks.context.peers import CLEARED, clear_old_tool_results, first_user_and_newest
 from benchmarks.context.transcripts import (
@@ -134,6 +143,20 @@ class TestGrounding:
         assert 1 == grounding(tool_uses(BOOKING, 0), newest(1), 1.0).broken
 
 
+class TestBudgets:
+    """What a share is a share of."""
+
+    def test_a_share_of_the_history_leaves_the_system_message_apart(self) -> None:
+        """Half of the history and all of the rules are more than half of both."""
+        rules = Transcript(
+            0, ({"role": "system", "content": "Be brief. " * 50}, user("a"), user("b"))
+        )
+        front, whole = request_tokens(rules.messages[:1]), request_tokens(rules.messages)
+        assert front + (whole - front) // 2 == of_history(rules, 2, 0.5)
+        assert whole // 2 == of_whole(rules, 2, 0.5)
+        assert request_tokens(rules.messages[:2]) // 2 == of_prefix(rules, 2, 0.5)
+
+
 class TestBroken:
     """Calls and results go together."""
 
@@ -188,6 +211,12 @@ class TestCache:
         found = cache([Transcript(0, history)], stays, 0.5)
         assert (2, message_tokens(told)) == (found.pressed, found.pressed_shared)
         assert message_tokens(SYSTEM) + message_tokens(told) == found.shared
+        assert found.pressed_tokens / found.pressed_budget == found.fill
+
+    def test_what_a_cache_reads_costs_a_tenth(self) -> None:
+        """What a prompt shares with the one before is paid at a tenth of its price."""
+        found = Cache(calls=2, tokens=300, shared=100)
+        assert 210.0 == found.cost
 
 
 class TestPeers:
