@@ -2,8 +2,7 @@
 
 ::
 
-    from agent_eventstore import errors
-from agent_eventstore import Conversation, EventStore
+    from agent_eventstore import Conversation, EventStore
 
     store = EventStore.open("sqlite:///agent.db")
     with Conversation.start(store, user_id="ada") as conversation:
@@ -14,6 +13,7 @@ The rest of this package is what stands behind these names, as `eventstore` (the
 `projections` (the read side) do.
 """
 
+from agent_eventstore import errors, participants
 from agent_eventstore.agents import (
     AgentSession,
     AsyncAgentSession,
@@ -112,6 +112,7 @@ __all__ = [
     "errors",
     "events",
     "new_id",
+    "participants",
     "rebuild",
     "record",
     "recover",
