@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal, Unpack, cast, get_args
+from typing import Any, Literal, Unpack, get_args
 from uuid import UUID
 
 from eventstore import EventStore, NewEvent, new_id
@@ -90,7 +90,7 @@ def session_start(
 def next_turn(views: Views, conversation_id: UUID) -> tuple[Mode | None, int]:
     """Return the mode that a conversation is in, and the number of its next turn."""
     state = views.run_state(conversation_id)
-    return cast(Mode | None, state.mode), (state.last_turn or 0) + 1
+    return state.mode, (state.last_turn or 0) + 1
 
 
 IfBusy = Literal["raise", "wait", "take_over"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 from prompt_toolkit import PromptSession
@@ -27,7 +27,7 @@ from agent_eventstore.demo.chatting import RecordedModel, demo_tools
 from agent_eventstore.demo.model import MODEL
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
-from eventstore.events.values import Mode
+from eventstore.events.values import MODES, is_mode
 
 __all__ = ["chat"]
 
@@ -306,11 +306,11 @@ class _Talk:
     def _mode(self, mode: str) -> None:
         if not mode:
             note(f"mode {self.session.conversation.mode}")
-        elif mode in get_args(Mode):
-            self.session.conversation.switch_mode(mode)  # type: ignore[arg-type]
+        elif is_mode(mode):
+            self.session.conversation.switch_mode(mode)
             note(f"mode {mode} from here on")
         else:
-            note(f"there is no mode {mode!r}: {', '.join(get_args(Mode))}", "red")
+            note(f"there is no mode {mode!r}: {', '.join(MODES)}, or one of your own", "red")
 
     def _history(self, _: str) -> None:
         conversation = self.session.conversation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from uuid import UUID
 
 import click
@@ -30,7 +30,6 @@ from agent_eventstore.cli.render import brief
 from agent_eventstore.formats.source import StrictDecoder
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
-from eventstore.events.values import Mode
 from projections import Views
 from projections.context import ContextSettings, ContextView
 from projections.context.compression import Thresholds
@@ -58,7 +57,7 @@ _AT_LEAST_1 = Number(min=1)
 @click.option("--model", metavar="NAME", default="gpt-4o", show_default=True, help="Whose tokens.")
 @click.option(
     "--mode",
-    type=click.Choice(get_args(Mode)),
+    metavar="NAME",
     help="Composes the system part for this mode; by default for the conversation's own.",
 )
 @click.option("--no-mode", is_flag=True, help="Composes no system part.")

@@ -43,6 +43,7 @@ from eventstore.events import (
     KeptUsage,
     LlmError,
     LlmRequest,
+    ModeState,
     ModeSwitch,
     Notebook,
     RecordedEvent,
@@ -135,6 +136,8 @@ def _told(data: EventData) -> str:
             return ", ".join(filter(None, (data.status, data.reason, steps, data.error)))
         case ModeSwitch():
             return " → ".join(filter(None, (data.previous, data.mode)))
+        case ModeState():
+            return f"{data.mode} {json.dumps(data.state, ensure_ascii=False)}"
         case Retraction():
             ranges = (f"{each.first}-{each.last}" for each in data.versions)
             return f"versions {', '.join(ranges)}: {data.reason or 'no reason given'}"

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any
 from uuid import UUID
 
 from agent_eventstore.formats.source import Record
@@ -39,7 +39,7 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.records import EventData
-from eventstore.events.values import Mode
+from eventstore.events.values import Mode, is_mode
 from eventstore.ids import call_id, derived_id
 
 __all__ = [
@@ -304,7 +304,7 @@ def anchored(format_name: str, stated: str | None, messages: Sequence[Record]) -
 
 def mode_of(value: Any) -> Mode | None:
     """Return a mode, if the value names one."""
-    return next((mode for mode in get_args(Mode) if mode == value), None)
+    return value if is_mode(value) else None
 
 
 def moment_of(record: Mapping[str, Any]) -> datetime | None:

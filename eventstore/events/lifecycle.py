@@ -23,6 +23,7 @@ __all__ = [
     "ConversationStart",
     "ConversationUpdate",
     "Erasure",
+    "ModeState",
     "ModeSwitch",
     "SessionEnd",
     "SessionStart",
@@ -250,6 +251,20 @@ class ModeSwitch(Payload):
     mode: Mode
     previous: Mode | None = None
     reason: str | None = None
+
+
+class ModeState(Payload):
+    """Where the mode stands from here on, as the product keeps it: such as whose turn it is.
+
+    Attributes:
+        mode: The mode.
+        state: All of its state; what was there before is replaced.
+    """
+
+    type: ClassVar[str] = "mode_state"
+
+    mode: Mode
+    state: JsonObject
 
 
 class TurnStart(Payload):

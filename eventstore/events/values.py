@@ -7,6 +7,7 @@ or an importer knew is lost, even where this catalogue has no name for it.
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -15,6 +16,7 @@ from eventstore.events.base import JsonObject, Value
 from eventstore.events.bounds import Count, Handle, Name, Ordinal, Size
 
 __all__ = [
+    "MODES",
     "WIDGET_BYTES",
     "Artifact",
     "BlobRef",
@@ -39,9 +41,33 @@ __all__ = [
     "ToolStatus",
     "Ui",
     "VersionRange",
+    "is_mode",
 ]
 
-Mode = Literal["chat", "agent", "run"]
+MODES = ("chat", "agent", "run")
+"""The modes of document 000; a product may have others, by names of its own."""
+
+_MODE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_NOT_MODES = frozenset({"active"})  # views are asked for the active mode by this word
+
+
+def is_mode(name: object) -> bool:
+    """Whether a mode may be called so: small letters, digits, ``_`` and ``-``, at most 64."""
+    return isinstance(name, str) and _MODE.fullmatch(name) is not None and name not in _NOT_MODES
+
+
+def _mode(name: str) -> str:
+    if not is_mode(name):
+        raise ValueError(
+            f"no mode can be called {name!r:.80}: choose from {', '.join(MODES)}, or a name of up "
+            "to 64 small letters, digits, _ and -"
+        )
+    return name
+
+
+Mode = Annotated[str, AfterValidator(_mode)]
+"""The name of a mode; see `MODES`."""
+
 ToolStatus = Literal["success", "failed", "skipped", "denied", "not_started", "outcome_unknown"]
 LlmErrorKind = Literal[
     "timeout", "network", "rate_limit", "provider", "cancelled", "interrupted", "invalid"

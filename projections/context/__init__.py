@@ -11,8 +11,9 @@ from projections.context.builder import build
 from projections.context.fold import CONTEXT, ContextProjection
 from projections.context.formats import openai_chat
 from projections.context.plans import READ_OUTPUT, Budget, Group
+from projections.context.prompt_texts import PromptTexts
 from projections.context.rows import CONTEXT_MESSAGES, ContextRow
-from projections.context.settings import ContextSettings, PromptTexts
+from projections.context.settings import ContextSettings
 from projections.context.source import ContextHead, ListRowSource, RowSource
 from projections.context.system_part import Injection, compose
 from projections.context.view import ContextView, LedgerEntry

@@ -1,10 +1,4 @@
-"""All settings of a messages[] view, of documents 000 (section 7) and 001, and its texts.
-
-The texts of the system part: the product's own where it has them, the defaults elsewhere.
-
-Products keep them in a directory under the names of document 000 (section 4.3), or hand them over
-directly. A file is read again only when its modification time, size or inode changes. Line ends
-and surrounding blank space do not count, so that a checkout on another system gives the same bytes.
+"""All settings of a messages[] view, of documents 000 (section 7) and 001.
 
 Every setting may be given by its name here or by the name that a document has for it. Without any,
 the model's window is the limit; ``ContextSettings.proposed()`` has document 000's limits.
@@ -12,12 +6,9 @@ the model's window is the limit; ``ContextSettings.proposed()`` has document 000
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import cache, cached_property, lru_cache
-from importlib import resources
-from pathlib import Path, PureWindowsPath
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -31,131 +22,11 @@ from pydantic import (
 )
 
 from projections.context.compression.monitor import Thresholds
-from projections.errors import InvalidPrompt, InvalidSettings
+from projections.context.prompt_texts import PromptTexts
+from projections.errors import InvalidSettings
 from projections.tokens import tokenizer_for
 
-__all__ = [
-    "BASE_RULES_CHAT",
-    "BASE_RULES_RUN",
-    "DEFAULTS",
-    "TOOL_POLICY",
-    "ContextSettings",
-    "PromptTexts",
-    "persona_name",
-]
-
-
-BASE_RULES_CHAT = "system-base-rules-chat.md"
-BASE_RULES_RUN = "system-base-rules-run.md"
-TOOL_POLICY = "system-tool-policy.md"
-_DEFAULTS = (BASE_RULES_CHAT, BASE_RULES_RUN, TOOL_POLICY)
-_PERSONAS = "personas/"
-_NAMES = f"{', '.join(_DEFAULTS)}, {_PERSONAS}<agent>.md"
-
-# A directory in place of a parent, or a name too long for any file: no such file can exist.
-_MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
-
-
-def persona_name(agent: str) -> str:
-    """Return the name of the text that an agent's persona stands in."""
-    return f"{_PERSONAS}{agent}.md"
-
-
-class PromptTexts(BaseModel):
-    """Where the texts of the system part come from; a plain path stands for ``directory``.
-
-    A text is looked for in ``texts``, then in ``directory``, then among the defaults; there is no
-    default persona. An empty text or file leaves its part out.
-
-    Attributes:
-        directory: The product's directory, with any of ``system-base-rules-chat.md``,
-            ``system-base-rules-run.md``, ``system-tool-policy.md`` and ``personas/<agent>.md``.
-        texts: Texts by the same names.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    directory: Path | None = None
-    texts: dict[str, str] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_path(cls, value: Any) -> Any:
-        return {"directory": value} if isinstance(value, (str, Path)) else value
-
-    @field_validator("texts")
-    @classmethod
-    def _known(cls, texts: dict[str, str]) -> dict[str, str]:
-        for name in texts:
-            persona = name.startswith(_PERSONAS) and name.endswith(".md")
-            if name not in _DEFAULTS and not (persona and name != persona_name("")):
-                raise ValueError(f"no text is named {name!r}: choose from {_NAMES}")
-        return {name: _normal(text) for name, text in texts.items()}
-
-    def text(self, name: str) -> str:
-        """Return a text by its name; empty when there is none.
-
-        Raises:
-            InvalidPrompt: Its file cannot be read or is not UTF-8, its name would lead out of the
-                directory, or the directory does not exist.
-        """
-        if name in self.texts:
-            return self.texts[name]
-        own = None if self.directory is None else _own(self.directory, name)
-        if own is not None:
-            return own
-        return _default(name) if name in _DEFAULTS else ""
-
-    def persona(self, agent: str) -> str:
-        """Return the persona of an agent; empty when there is none.
-
-        Raises:
-            InvalidPrompt: As for ``text``.
-        """
-        return self.text(persona_name(agent))
-
-
-def _own(directory: Path, name: str) -> str | None:
-    """Return the text of a product's file, None when there is no such file."""
-    path = directory / _inside(name)
-    try:
-        found = path.stat()
-        return _read(path, (found.st_mtime_ns, found.st_size, found.st_ino))
-    except OSError as error:
-        if error.errno not in _MISSING:
-            raise InvalidPrompt(str(path), f"cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise InvalidPrompt(str(path), f"is not UTF-8 (byte {error.start})") from error
-    if not directory.is_dir():
-        raise InvalidPrompt(str(directory), "there is no such directory")
-    return None
-
-
-def _inside(name: str) -> str:
-    """Return a relative name that stays where it belongs, on every system."""
-    parts = name.removeprefix(_PERSONAS).removesuffix(".md").split("/")
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidPrompt(ascii(name), "cannot be the name of a file") from error
-    for part in parts:
-        if part in ("", ".", "..") or "\0" in part or PureWindowsPath(part).name != part:
-            raise InvalidPrompt(repr(name), "must name a file inside the directory of prompts")
-    return name
-
-
-@lru_cache(maxsize=256)
-def _read(path: Path, _state: tuple[int, int, int]) -> str:
-    return _normal(path.read_bytes().decode("utf-8-sig"))
-
-
-@cache
-def _default(name: str) -> str:
-    return _normal(resources.files(__package__).joinpath("texts", name).read_text("utf-8"))
-
-
-def _normal(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n").strip()
+__all__ = ["DEFAULTS", "ContextSettings"]
 
 
 _MOST_RESERVED = 16_384  # tokens of a model's window, where nobody says how many

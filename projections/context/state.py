@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -31,7 +31,7 @@ from sqlalchemy import Table
 
 from eventstore.errors import RowDamaged
 from eventstore.events import ConversationStart, RecordedEvent, ToolPolicy, VersionRange
-from eventstore.events.values import Mode
+from eventstore.events.values import Mode, is_mode
 from eventstore.ids import call_id
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor, text_out
 from eventstore.sql.types import json_out
@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 
-AskedMode = Mode | Literal["active"] | None
+AskedMode = Mode | None
 """The mode that a request asks for: ``active`` for its conversation's own, None for none."""
 
 CONTEXT_ACTIVE = ReadTable(
@@ -108,9 +108,9 @@ def read_active(connection: AnyConnection, table: Table, conversation_id: UUID) 
         return Active()
     policy = None if row[1] is None else _policy(row[1])
     mode = None if row[0] is None else text_out(row[0])
-    if mode not in (None, *get_args(Mode)):
+    if mode is not None and not is_mode(mode):
         raise RowDamaged("no mode")
-    return Active(cast(Mode | None, mode), policy)
+    return Active(mode, policy)
 
 
 def _policy(text: str) -> ToolPolicy:

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from eventstore.events import ToolPolicy
-from eventstore.events.values import Mode
+from eventstore.events.values import MODES, Mode, is_mode
 from projections.context import prompts
-from projections.context.settings import BASE_RULES_CHAT, BASE_RULES_RUN, TOOL_POLICY, PromptTexts
+from projections.context.prompt_texts import TOOL_POLICY, PromptTexts
 
 __all__ = ["Injection", "compose", "declared_name", "mode_banner", "permitted"]
 
@@ -69,13 +69,6 @@ def _permits(policy: ToolPolicy, tool: Any) -> bool:
     return policy.allowed is None if name is None else policy.refusal(name) is None
 
 
-_BASE_RULES: dict[Mode, str] = {
-    "chat": BASE_RULES_CHAT,
-    "agent": BASE_RULES_CHAT,
-    "run": BASE_RULES_RUN,
-}
-
-
 def compose(
     mode: Mode | None,
     *,
@@ -88,7 +81,8 @@ def compose(
     """Return the system messages of a request, in the order in which they are sent.
 
     Args:
-        mode: The mode of the request. None composes nothing but ``runs``.
+        mode: The mode of the request. None composes nothing but ``runs``. A mode of the product's
+            own has its own base rules, or else those of chat.
         texts: The product's texts; None stands for the defaults.
         agent: Whose persona is told, in agent and run mode; chat has none.
         tools: The tools that the request declares; without any there is no word on their use.
@@ -96,16 +90,17 @@ def compose(
         runs: What is told of a run; left out in chat and agent mode.
 
     Raises:
-        ValueError: There is no such mode.
+        ValueError: No mode can be called so.
         InvalidPrompt: A text of the product's cannot be read.
     """
     if mode is None:
         return tuple(runs)
-    if mode not in _BASE_RULES:
-        choices = ", ".join(get_args(Mode))
-        raise ValueError(f"there is no mode {mode!r}: choose from {choices}, or None")
+    if not is_mode(mode):
+        raise ValueError(
+            f"there is no mode {mode!r}: choose from {', '.join(MODES)}, the product's own, or None"
+        )
     texts = texts or PromptTexts()
-    parts = [Injection("base rules", texts.text(_BASE_RULES[mode]))]
+    parts = [Injection("base rules", texts.base_rules(mode))]
     told = (texts.text(TOOL_POLICY) if tools else "", prompts.tool_policy(policy) if policy else "")
     parts.append(Injection("tool policy", "\n\n".join(filter(None, told))))
     if agent and mode != "chat":

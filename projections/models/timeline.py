@@ -60,7 +60,7 @@ from projections.models.timeline_items import (
 
 __all__ = ["TIMELINE", "TimelineItem", "TimelineProjection"]
 
-_SILENT_WHEN_ERASED = frozenset({"assistant_chunk", "llm_request"})
+_SILENT_WHEN_ERASED = frozenset({"assistant_chunk", "llm_request", "mode_state"})
 
 
 @dataclass(frozen=True, slots=True)

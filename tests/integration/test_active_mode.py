@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
 from uuid import UUID
 
 import pytest
@@ -11,7 +10,7 @@ from agent_eventstore.conversation import Conversation
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.events import RunNode
-from eventstore.events.values import Mode
+from eventstore.events.values import MODES, Mode
 from projections import Views
 from projections.context import ContextView
 from tests.integration.recording import Recorder, ask
@@ -30,7 +29,7 @@ def banner(view: ContextView) -> str | None:
     return found[0].splitlines()[1] if found else None
 
 
-@pytest.mark.parametrize("mode", get_args(Mode))
+@pytest.mark.parametrize("mode", [*MODES, "free_chat"])
 def test_the_view_is_the_turns_request(recording: Recorder, mode: Mode) -> None:
     """The same conversation gives the same messages, whoever asks (it gave no system part)."""
     conversation = recording.start(mode=mode, base_instructions="Be brief.")

@@ -80,7 +80,7 @@ _statuses = st.sampled_from(
     ["success", "failed", "skipped", "denied", "not_started", "outcome_unknown"]
 )
 _kinds = st.sampled_from(["timeout", "network", "provider", "cancelled", "interrupted"])
-_modes = st.sampled_from(["chat", "agent", "run"])
+_modes = st.sampled_from(["chat", "agent", "run", "free_chat"])
 
 _models: tuple[st.SearchStrategy[e.Payload], ...] = (
     st.builds(e.UserMessage, parts=_parts, sections=_sections),
@@ -146,6 +146,7 @@ _frames: tuple[st.SearchStrategy[e.Payload], ...] = (
     st.builds(e.SessionStart),
     st.builds(e.SessionEnd, duration_ms=_milliseconds),
     st.builds(e.ModeSwitch, mode=_modes),
+    st.builds(e.ModeState, mode=_modes, state=st.just({"current_node": "coder"})),
     st.builds(e.TurnStart),
     st.builds(e.TurnEnd, status=st.sampled_from(["ok", "error", "aborted"])),
     st.builds(

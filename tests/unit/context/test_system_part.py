@@ -6,14 +6,14 @@ import os
 import re
 from importlib import resources
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from eventstore.events.values import Mode
 from projections.context import prompts
-from projections.context.settings import (
+from projections.context.prompt_texts import (
     BASE_RULES_CHAT,
     BASE_RULES_RUN,
     TOOL_POLICY,
@@ -91,9 +91,18 @@ class TestComposition:
         assert [(), (), (), (3,)] == [part.versions for part in parts]
 
     def test_an_unknown_mode_is_refused(self) -> None:
-        """The error names the modes."""
-        with pytest.raises(ValueError, match="no mode 'plan': choose from chat, agent, run"):
-            compose(cast(Mode, "plan"))
+        """A product's own have names of small letters; the error names the others."""
+        with pytest.raises(ValueError, match="no mode 'Plan A': choose from chat, agent, run"):
+            compose("Plan A")
+
+    def test_a_mode_of_the_product_has_rules_of_its_own(self) -> None:
+        """Or else those of chat; an empty text leaves them out."""
+        own = {"system-base-rules-quiz.md": "Ask.", "system-base-rules-night.md": ""}
+        texts = PromptTexts(texts=own)
+        told = {mode: compose(mode, texts=texts)[0].text for mode in ("quiz", "plan", "night")}
+        assert "Ask." == told["quiz"]
+        assert PromptTexts().text(BASE_RULES_CHAT) == told["plan"]
+        assert told["night"].startswith("MODE")
 
 
 class TestDefaults:

@@ -138,9 +138,11 @@ def test_naive_times_are_refused() -> None:
         Meta(occurred_at=datetime(2025, 1, 2))  # noqa: DTZ001
 
 
-@pytest.mark.parametrize("field", [{"turn": 0}, {"step": -1}, {"mode": "dream"}])
+@pytest.mark.parametrize(
+    "field", [{"turn": 0}, {"step": -1}, {"mode": "A dream"}, {"mode": "active"}]
+)
 def test_metadata_is_checked(field: dict[str, Any]) -> None:
-    """Turns count from 1, steps from 0, and there are three modes."""
+    """Turns count from 1, steps from 0, and modes have names."""
     with pytest.raises(ValidationError):
         Meta(**field)
 

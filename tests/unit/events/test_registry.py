@@ -20,6 +20,7 @@ CATALOGUE = {
         "session_start",
         "session_end",
         "mode_switch",
+        "mode_state",
     ),
     *("turn_start", "turn_end", "user_message", "llm_request", "assistant_chunk"),
     *("assistant_message", "llm_error", "tool_call", "tool_result", "run_start", "run_end"),

@@ -45,7 +45,7 @@ def test_missing_fields_default(write: Write) -> None:
 
 def test_fields_of_a_wrong_kind_are_only_kept(write: Write) -> None:
     """A mode or duration that means nothing here is not taken over, and not lost."""
-    message = {**FIRST, "role": "assistant", "mode": "dream", "duration": "long", "runId": 7}
+    message = {**FIRST, "role": "assistant", "mode": "A dream", "duration": "long", "runId": 7}
     event = only(write([message])).events[1]
     assert isinstance(event.data, AssistantMessage)
     assert (None, None, None) == (event.meta.mode, event.meta.run_id, event.data.duration_ms)
