@@ -27,7 +27,7 @@ from agent_eventstore.demo.chatting import RecordedModel, demo_tools
 from agent_eventstore.demo.model import MODEL
 from eventstore import EventStore
 from eventstore.errors import EventStoreError
-from eventstore.events.values import MODES, is_mode
+from eventstore.events.values import MODES
 
 __all__ = ["chat"]
 
@@ -306,11 +306,11 @@ class _Talk:
     def _mode(self, mode: str) -> None:
         if not mode:
             note(f"mode {self.session.conversation.mode}")
-        elif is_mode(mode):
+        elif mode in MODES:
             self.session.conversation.switch_mode(mode)
             note(f"mode {mode} from here on")
         else:
-            note(f"there is no mode {mode!r}: {', '.join(MODES)}, or one of your own", "red")
+            note(f"there is no mode {mode!r}: {', '.join(MODES)}", "red")
 
     def _history(self, _: str) -> None:
         conversation = self.session.conversation
