@@ -124,6 +124,7 @@ class AsyncViews:
                     yield update
                 if follower.version != before:
                     waits.told()
+                if follower.behind:
                     continue
                 try:
                     await asyncio.wait_for(woken.wait(), waits.left_s)

@@ -62,6 +62,7 @@ class Follower:
     Attributes:
         version: Up to which everything was told.
         conversation_id: Whose timeline it is.
+        behind: Whether there may be more than what was told last.
     """
 
     def __init__(self, store: EventStore, conversation_id: UUID, after: int) -> None:
@@ -69,7 +70,7 @@ class Follower:
         self.conversation_id = conversation_id
         self._store = store
         self._state: State | None = None
-        self._left = False
+        self._left = self.behind = False
 
     def news(self) -> list[TimelineUpdate]:
         """Return what has come since the last call, up to 500 events; nothing if nothing has.
@@ -90,11 +91,13 @@ class Follower:
         if left is not None and left != self._left:
             self._left = left
             updates += self._writer_changed(left)
+        self.behind = len(events) == _PAGE
         for event in events:
             before = state
             state, changes = self._fold(state, event)
             if isinstance(event.data, Erasure) or _goes_back(event):
                 updates.append(self._reset(event.version))
+                self.behind = True
                 break
             if told := tuple(changes_of(event, before, changes)):
                 updates.append(TimelineUpdate(version=event.version, changes=told))
@@ -394,7 +397,7 @@ def followed(
             yield from follower.news()
             if follower.version != before:
                 waits.told()
-            elif not woken.wait(waits.left_s):
+            if not follower.behind and not woken.wait(waits.left_s):
                 if waits.over:
                     return
                 waits.beat()
