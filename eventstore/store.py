@@ -287,8 +287,9 @@ class EventStore(EventEraser):
             return writer_of(connection, stream)
 
     def close(self) -> None:
-        """Close every connection; the store can still be used, and opens new ones.
+        """Close every connection, those in use as soon as they are given back.
 
+        The store can still be used: it opens a connection for each transaction, and keeps none.
         Leases of conversations that are still open are renewed no more.
         """
         KEEPER.forget(self)

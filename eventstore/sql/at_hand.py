@@ -20,6 +20,7 @@ from sqlalchemy.pool import QueuePool
 from eventstore.forks import at_fork
 from eventstore.sealing import OPTION, Keyring
 from eventstore.sql.backend import Asked, DriverConnection, backend_named
+from eventstore.sql.pools import is_closed
 from eventstore.sql.row_security import OWNER
 from eventstore.sql.sessions import USER, Opened
 
@@ -95,6 +96,8 @@ class AtHand:
         """Keep a connection that has no transaction open, or return it to the pool."""
         if len(self._idle) < self._keep:
             self._idle.append((pooled, time.monotonic()))
+            if is_closed(self.engine.pool):  # since it was taken, or before: nobody would find it
+                self.close()
         else:
             pooled.close()
 

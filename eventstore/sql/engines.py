@@ -27,12 +27,12 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import QueuePool
 
 from eventstore.errors import InvalidUrl, NotWritable
 from eventstore.log import masked
 from eventstore.sql.backend import BACKENDS, backend_named
 from eventstore.sql.pipelines import EACH
+from eventstore.sql.pools import ClosablePool
 from eventstore.sql.postgresql import POSTGRESQL
 from eventstore.sql.row_security import OWNER
 from eventstore.sql.sessions import NAMES, Session
@@ -153,6 +153,7 @@ def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
     session = Session.of(url)
     engine = create_engine(
         url,
+        poolclass=ClosablePool,
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_pre_ping=True,
@@ -197,7 +198,7 @@ def _sqlite_engine(
         engine = create_engine(
             url,
             # One connection holds an in-memory database, so everybody takes turns on it.
-            poolclass=QueuePool,
+            poolclass=ClosablePool,
             pool_size=1 if in_memory else pool_size,
             max_overflow=0 if in_memory else pool_size,
             hide_parameters=True,

@@ -29,6 +29,7 @@ from eventstore.sql.at_hand import AtHand
 from eventstore.sql.backend import Asked, DriverConnection, backend_named, cursor
 from eventstore.sql.engines import SYNCHRONOUS, begin_write, snapshot_of
 from eventstore.sql.failures import translated
+from eventstore.sql.pools import close_pool
 from eventstore.sql.requests import Append, Appended
 from eventstore.sql.row_security import OWNER
 from eventstore.sql.sessions import Session, quoted
@@ -123,9 +124,9 @@ class Transactions:
             yield connection
 
     def close(self) -> None:
-        """Close every connection; new ones are opened when they are needed."""
+        """Close every connection, those in use as soon as they are given back; keep no other."""
+        close_pool(self.engine.pool)
         self._at_hand.close()
-        self.engine.dispose()
 
     def __enter__(self) -> Self:
         """Return the object itself."""

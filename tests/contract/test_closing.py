@@ -1,0 +1,82 @@
+"""A store that is closed leaves no connection behind, whoever uses it at that moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import event
+
+from eventstore import EventStore
+from eventstore.sql.engines import open_engine
+from eventstore.sql.watch import Watch
+from tests.contract.facade import say
+
+
+@contextmanager
+def _watching(store: EventStore) -> Iterator[Any]:
+    with Watch(store.engine) as watch:
+        yield watch.moved()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store: store.reading(),
+        lambda store: store.writing(),
+        lambda store: store._on_driver(),
+        lambda store: store._on_driver(write=True),
+        _watching,
+    ],
+    ids=["reading", "writing", "on_driver", "on_driver_writing", "watch"],
+)
+def test_what_is_in_use_is_closed_with_its_use(
+    database_url: str, use: Callable[[EventStore], AbstractContextManager[Any]]
+) -> None:
+    """It came back to a pool that nobody had any more, and stayed open on the server."""
+    with EventStore.open(database_url) as store:
+        store.append(uuid4(), say("first"))
+    engine = open_engine(database_url)
+    made: list[Any] = []
+    closed: list[Any] = []
+    event.listen(engine, "connect", lambda connection, _: made.append(connection))
+    event.listen(engine, "close", lambda connection, _: closed.append(connection))
+    store = EventStore(engine)
+    in_use, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with use(store):
+            in_use.set()
+            may_end.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    in_use.wait()
+    list(store.read(uuid4()))
+    store.close()
+    may_end.set()
+    thread.join()
+
+    assert made
+    assert {*map(id, made)} == {*map(id, closed)}
+
+
+def test_a_closed_store_keeps_nothing(database_url: str) -> None:
+    """It is used as before, by a thread that ends late, and leaves nothing open."""
+    EventStore.open(database_url).close()
+    engine = open_engine(database_url)
+    opened: list[Any] = []
+    event.listen(engine, "connect", lambda connection, _: opened.append(connection))
+    event.listen(engine, "close", lambda connection, _: opened.remove(connection))
+    with EventStore(engine) as store:
+        store.append(cid := uuid4(), say("first"))
+        assert opened
+
+    store.append(cid, say("second"))
+
+    assert [1, 2] == [recorded.version for recorded in store.read(cid)]
+    assert [] == opened
