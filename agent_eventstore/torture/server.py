@@ -26,6 +26,7 @@ from urllib.parse import quote
 import psycopg
 from psycopg import sql
 from sqlalchemy import make_url
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 __all__ = ["PostgresServer", "PostgresUnavailable", "StopMode", "give_to_nobody"]
 
@@ -111,8 +112,14 @@ class PostgresServer:
         self.start()
         self._run("pg_restore", *address, "--exit-on-error", dump)
 
+    @retry(
+        retry=retry_if_exception_type(PostgresUnavailable), stop=stop_after_attempt(5), reraise=True
+    )
     def dump(self, dbname: str, *options: str) -> bytes:
-        """Return a dump of a database in SQL."""
+        """Return a dump of a database in SQL; one that meets the end of a rebuild is repeated.
+
+        A rebuild drops the tables that it has replaced, and `pg_dump` may have listed them.
+        """
         path = self.directory / "dump.sql"
         self._run(
             "pg_dump", "-d", self.url(dbname).replace("+psycopg", ""), *options, "-f", str(path)
