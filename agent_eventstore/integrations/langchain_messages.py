@@ -1,0 +1,152 @@
+"""A LangChain message as the event that it is: what was said, by whom, and at which cost.
+
+What the framework gets back stands beside it, in ``raw``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from agent_eventstore.formats.openai_wire import parts_of, request_of
+from eventstore.events import (
+    AssistantMessage,
+    ContentPart,
+    Invocation,
+    OtherPart,
+    Payload,
+    ReasoningPart,
+    SystemInstruction,
+    TextPart,
+    TokenUsage,
+    ToolCallRequest,
+    ToolResult,
+    UserMessage,
+)
+from eventstore.events.bounds import fitted
+from eventstore.ids import call_id
+
+__all__ = ["message_payload"]
+
+_THOUGHTS = {"thinking": "thinking", "reasoning": "reasoning"}
+
+
+def message_payload(
+    message: Any, raw: dict[str, Any], version: int, calls: Mapping[str, str]
+) -> Payload | None:
+    """Return the payload of a message; None if it is of a kind that the log has no event for.
+
+    Args:
+        message: A `BaseMessage` of LangChain's.
+        raw: The same message as the framework wants it back.
+        version: At which it will stand.
+        calls: Our own ids of the tool calls that are known, by the provider's.
+    """
+    data = _interpreted(message, version, calls)
+    if data is None:
+        return None
+    return fitted(data, lambda _: None).model_copy(update={"raw": raw})
+
+
+def _interpreted(message: Any, version: int, calls: Mapping[str, str]) -> Payload | None:
+    name = message.name if isinstance(message.name, str) else None
+    match message.type:
+        case "human" | "HumanMessageChunk":
+            return UserMessage(parts=_parts(message.content), name=name)
+        case "system" | "SystemMessageChunk":
+            return SystemInstruction(text=str(message.text), name=name)
+        case "ai" | "AIMessageChunk":
+            return _answer(message, name)
+        case "tool" | "ToolMessageChunk":
+            asked = str(message.tool_call_id)
+            return ToolResult(
+                call_id=calls.get(asked, call_id(0, version)),
+                status="failed" if message.status == "error" else "success",
+                name=name,
+                content=_result(message.content),
+                provider_id=asked,
+            )
+    return None
+
+
+def _answer(message: Any, name: str | None) -> AssistantMessage:
+    told = message.response_metadata or {}
+    requests = tuple(_request(each) for each in message.tool_calls)
+    broken = tuple(
+        ToolCallRequest(
+            name=each.get("name") or "",
+            arguments_text=each.get("args") or "",
+            parse_error=each.get("error") or "the arguments are not JSON",
+            provider_id=each.get("id"),
+        )
+        for each in message.invalid_tool_calls
+    )
+    return AssistantMessage(
+        parts=_parts(message.content),
+        tool_calls=requests + broken,
+        tools_elsewhere=bool(requests),
+        finish_reason=_text(told.get("finish_reason") or told.get("stop_reason")),
+        usage=_usage(message.usage_metadata),
+        invocation=Invocation(
+            provider=_text(told.get("model_provider")),
+            model=_text(told.get("model_name") or told.get("model")),
+        ),
+        final=not requests,
+        name=name,
+        response_id=_text(told.get("id") or message.id),
+    )
+
+
+def _request(call: Mapping[str, Any]) -> ToolCallRequest:
+    arguments = json.dumps(call["args"], ensure_ascii=False, default=str)
+    return request_of(call["name"], arguments, call.get("id"))
+
+
+def _usage(told: Mapping[str, Any] | None) -> TokenUsage | None:
+    if not told:
+        return None
+    read, made = told.get("input_token_details") or {}, told.get("output_token_details") or {}
+    return TokenUsage(
+        prompt_tokens=told.get("input_tokens") or 0,
+        completion_tokens=told.get("output_tokens") or 0,
+        total_tokens=told.get("total_tokens"),
+        cached_prompt_tokens=read.get("cache_read"),
+        cache_write_tokens=read.get("cache_creation"),
+        reasoning_tokens=made.get("reasoning"),
+    )
+
+
+def _result(content: Any) -> str | tuple[ContentPart, ...]:
+    return content if isinstance(content, str) else _parts(content)
+
+
+def _parts(content: Any) -> tuple[ContentPart, ...]:
+    if isinstance(content, str):
+        return (TextPart(text=content),) if content else ()
+    return tuple(part for block in content for part in _part(block))
+
+
+def _part(block: Any) -> tuple[ContentPart, ...]:
+    kind = block.get("type") if isinstance(block, dict) else None
+    if kind in ("tool_use", "tool_call", "function_call", "input_json_delta"):
+        return ()  # It stands among the message's tool calls.
+    thought = block.get(_THOUGHTS[kind]) if kind in _THOUGHTS else None
+    if isinstance(thought, str):
+        return (ReasoningPart(text=thought, signature=_text(block.get("signature"))),)
+    found = parts_of([block])
+    return tuple(
+        OtherPart(raw=_plain(part.raw)) if isinstance(part, OtherPart) else part for part in found
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; bytes and the like as Python writes them."""
+    try:
+        return json.loads(json.dumps(value, default=repr, allow_nan=False))
+    except (ValueError, TypeError, RecursionError):
+        return repr(value)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,383 @@
+"""`EventStoreSaver`: LangGraph's checkpoints as events of a conversation.
+
+A thread is the conversation that has the thread's id as its key, or, where the id is a UUID, as
+its id. Each method is one transaction of the store's; those that are asynchronous do the same in a
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from threading import RLock
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    get_checkpoint_id,
+    get_checkpoint_metadata,
+)
+
+from agent_eventstore.integrations.langgraph_codec import Codec
+from agent_eventstore.integrations.langgraph_draft import Draft
+from agent_eventstore.integrations.langgraph_events import (
+    LanggraphWrites,
+    PackedValue,
+    TaskWrite,
+)
+from agent_eventstore.integrations.langgraph_keeping import (
+    copied,
+    latest_of,
+    needless,
+    stored_threads,
+)
+from agent_eventstore.integrations.langgraph_thread import Saved, Thread
+from eventstore import NO_STREAM, AsyncEventStore, EventStore
+from eventstore.errors import WrongExpectedVersion
+
+__all__ = ["EventStoreSaver"]
+
+_THREADS = 64
+_ATTEMPTS = 20
+
+
+class EventStoreSaver(BaseCheckpointSaver[str]):
+    """A checkpointer that keeps graphs' states in an event store.
+
+    Values of channels are stored once, by content, and messages as events: what was said, asked of
+    tools and spent is seen by all views. What was read of the latest threads is kept in memory, and
+    only what has come in since is read again. Safe to share between threads and processes.
+
+    Args:
+        store: Where to; one of `EventStore.for_owner` for the threads of one tenant or user.
+        serde: LangGraph's serialiser of values, or one of the product's own.
+        messages: The channels whose messages become events. By default ``messages``, and none with
+            a serialiser that encrypts.
+
+    Raises:
+        ValueError: The store redacts, and could not give back what a graph has written.
+    """
+
+    def __init__(
+        self,
+        store: EventStore | AsyncEventStore,
+        *,
+        serde: Any = None,
+        messages: Collection[str] | None = None,
+    ) -> None:
+        super().__init__(serde=serde)
+        self.store = store.store if isinstance(store, AsyncEventStore) else store
+        if self.store.redact is not None:
+            raise ValueError(
+                "this store redacts what is written, and a graph needs its state as it was: "
+                "redact in the graph, and open the store without redact="
+            )
+        self._codec = Codec(self.serde)
+        self._messages = messages
+        self._threads: OrderedDict[str, Thread] = OrderedDict()
+        self._lock = RLock()
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return the checkpoint that a config names, or the newest of its thread and namespace."""
+        asked = config["configurable"]
+        thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
+        with self._lock:
+            thread = self._thread(thread_id)
+            held = thread.checkpoints.get(namespace)
+            wanted = get_checkpoint_id(config) or (max(held) if held else None)
+            if not held or wanted not in held:
+                return None
+            return self._tuple(thread, thread_id, namespace, wanted)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Iterate over checkpoints, newest id first; without a config over those of all threads.
+
+        All threads are read for that, so that it takes as long as they are many.
+        """
+        asked = {} if config is None else config["configurable"]
+        ids = [str(asked["thread_id"])] if asked else [*stored_threads(self.store)]
+        wanted, namespace = asked.get("checkpoint_id"), asked.get("checkpoint_ns")
+        until = None if before is None else get_checkpoint_id(before)
+        found = [
+            (checkpoint_id, thread_id, ns)
+            for thread_id in ids
+            for ns, held in self._checkpoints(thread_id).items()
+            for checkpoint_id, saved in held.items()
+            if namespace in (None, ns)
+            and wanted in (None, "", checkpoint_id)
+            and (until is None or checkpoint_id < until)
+            and (not filter or self._matches(saved, filter))
+        ]
+        found.sort(key=lambda each: each[0], reverse=True)
+        for checkpoint_id, thread_id, ns in found if limit is None else found[: max(limit, 0)]:
+            named = {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}
+            if (one := self.get_tuple({"configurable": named})) is not None:
+                yield one
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint; return the config that names it."""
+        asked = config["configurable"]
+        namespace = asked.get("checkpoint_ns", "")
+
+        def draft(thread: Thread) -> Draft:
+            made = Draft(thread, self._codec_now(), self._understood)
+            made.checkpoint(
+                namespace,
+                asked.get("checkpoint_id"),
+                checkpoint,
+                get_checkpoint_metadata(config, metadata),
+                new_versions,
+            )
+            return made
+
+        self._append(str(asked["thread_id"]), draft)
+        named = {"thread_id": asked["thread_id"], "checkpoint_ns": namespace}
+        return {"configurable": {**named, "checkpoint_id": checkpoint["id"]}}
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store what a task has written, until the next checkpoint shows it."""
+        asked, dumps = config["configurable"], self._codec_now().dumps
+        if not writes:
+            return
+        event = LanggraphWrites(
+            namespace=asked.get("checkpoint_ns", ""),
+            checkpoint_id=asked["checkpoint_id"],
+            task_id=task_id,
+            task_path=task_path,
+            replaces=all(channel in WRITES_IDX_MAP for channel, _ in writes),
+            writes=tuple(
+                TaskWrite(
+                    index=WRITES_IDX_MAP.get(channel, index),
+                    channel=channel,
+                    value=PackedValue.of(dumps(value)),
+                )
+                for index, (channel, value) in enumerate(writes)
+            ),
+        )
+
+        def draft(thread: Thread) -> Draft:
+            made = Draft(thread, self._codec_now(), self._understood)
+            made.add(event)
+            return made
+
+        self._append(str(asked["thread_id"]), draft)
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Erase a thread's conversation for good; what its model calls have cost stays known."""
+        with self._lock:
+            if self._thread(str(thread_id)).has_content:
+                self.store.erase(str(thread_id), reason="the thread was deleted")
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Erase the checkpoints of runs, with their writes and the messages that only they have.
+
+        All threads are read for that.
+        """
+        wanted = set(run_ids)
+        for thread_id in stored_threads(self.store) if wanted else ():
+            with self._lock:
+                thread = self._thread(thread_id)
+                loads = self._codec_now().loads
+                gone = {
+                    (ns, checkpoint_id)
+                    for ns, held in thread.checkpoints.items()
+                    for checkpoint_id, saved in held.items()
+                    if loads(saved.metadata).get("run_id") in wanted
+                }
+                self._erase(thread_id, needless(thread, gone), "its run was deleted")
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread with all its checkpoints, writes and messages behind another one's."""
+        source = self.store.read(str(source_thread_id))
+        with self._lock:
+            target = str(target_thread_id)
+            for batch in copied(source, self._thread(target).version):
+                version = self._thread(target).version
+                self.store.append(target, batch, expected_version=version or NO_STREAM)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Erase all checkpoints but the newest of each namespace, or with ``delete`` the threads.
+
+        Messages stay events of the conversation. What a `DeltaChannel` is rebuilt from stays too.
+
+        Raises:
+            ValueError: There is no such strategy.
+        """
+        if strategy not in ("keep_latest", "delete"):
+            raise ValueError(f"{strategy!r} is no strategy: there are keep_latest and delete")
+        for thread_id in map(str, thread_ids):
+            if strategy == "delete":
+                self.delete_thread(thread_id)
+                continue
+            with self._lock:
+                thread = self._thread(thread_id)
+                kept = latest_of(thread, self._codec_now().loads)
+                gone = {(ns, i) for ns, held in thread.checkpoints.items() for i in held} - kept
+                self._erase(thread_id, needless(thread, gone) - thread.messages, "it was pruned")
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Do what `get_tuple` does."""
+        return await asyncio.to_thread(self.get_tuple, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Do what `list` does."""
+        found = self.list(config, filter=filter, before=before, limit=limit)
+        while (one := await asyncio.to_thread(next, found, None)) is not None:
+            yield one
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Do what `put` does."""
+        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Do what `put_writes` does."""
+        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Do what `delete_thread` does."""
+        await asyncio.to_thread(self.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Do what `delete_for_runs` does."""
+        await asyncio.to_thread(self.delete_for_runs, run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Do what `copy_thread` does."""
+        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Do what `prune` does."""
+        await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
+
+    def get_next_version(self, current: str | None, channel: None) -> str:
+        """Return a version of a channel after another; no two are the same, forks included."""
+        before = 0 if current is None else int(str(current).split(".")[0])
+        return f"{before + 1:032}.{random.random():016}"  # noqa: S311 - to tell two apart
+
+    @property
+    def _understood(self) -> frozenset[str]:
+        if self._messages is None:
+            return frozenset() if self._codec_now().encrypts else frozenset({"messages"})
+        return frozenset(self._messages)
+
+    def _codec_now(self) -> Codec:
+        """Return the codec of the serialiser, which a graph may have exchanged in a copy."""
+        if self._codec.serde is not self.serde:
+            self._codec = Codec(self.serde)
+        return self._codec
+
+    def _thread(self, thread_id: str) -> Thread:
+        """Return a thread as it stands now; what is known of it is read no second time."""
+        thread = self._threads.pop(thread_id, None) or Thread()
+        events = self.store.read(thread_id, after=max(thread.version - 1, 0))
+        known = next(events, None) if thread.version else None
+        stands = not thread.version or (known is not None and thread.follows(known))
+        if not stands or not thread.take(events):
+            thread = Thread()
+            thread.take(self.store.read(thread_id))
+        self._remember(thread_id, thread)
+        return thread
+
+    def _remember(self, thread_id: str, thread: Thread) -> None:
+        self._threads[thread_id] = thread
+        while len(self._threads) > _THREADS:
+            self._threads.popitem(last=False)
+
+    def _append(self, thread_id: str, make: Callable[[Thread], Draft]) -> None:
+        """Append what a draft of the thread holds; again if another process was faster."""
+        with self._lock:
+            thread = self._threads.get(thread_id) or self._thread(thread_id)
+            for attempt in range(_ATTEMPTS):
+                events = make(thread).events
+                expected = thread.version or NO_STREAM
+                try:
+                    appended = self.store.append(thread_id, events, expected_version=expected)
+                except WrongExpectedVersion:
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
+                    thread = self._thread(thread_id)
+                else:
+                    for version, event in enumerate(events, start=thread.version + 1):
+                        thread.fold(version, event.data, event.meta)
+                    thread.chain = appended.anchor.chain
+                    return
+
+    def _erase(self, thread_id: str, versions: set[int], reason: str) -> None:
+        if versions:
+            self.store.erase(thread_id, reason=reason, versions=versions, derived=False)
+
+    def _checkpoints(self, thread_id: str) -> dict[str, dict[str, Saved]]:
+        with self._lock:
+            return {ns: {**held} for ns, held in self._thread(thread_id).checkpoints.items()}
+
+    def _matches(self, saved: Saved, filter: dict[str, Any]) -> bool:
+        metadata = self._codec_now().loads(saved.metadata)
+        return all(metadata.get(key) == value for key, value in filter.items())
+
+    def _tuple(
+        self, thread: Thread, thread_id: str, namespace: str, checkpoint_id: str
+    ) -> CheckpointTuple:
+        codec, saved = self._codec_now(), thread.checkpoints[namespace][checkpoint_id]
+        named = {"thread_id": thread_id, "checkpoint_ns": namespace}
+        values = {
+            name: thread.value(place, codec)
+            for name, place in saved.channels.items()
+            if place in thread.values
+        }
+        parent = saved.parent_id
+        return CheckpointTuple(
+            config={"configurable": {**named, "checkpoint_id": checkpoint_id}},
+            checkpoint={**codec.loads(saved.state), "channel_values": values},
+            metadata=codec.loads(saved.metadata),
+            parent_config={"configurable": {**named, "checkpoint_id": parent}} if parent else None,
+            pending_writes=[
+                (task_id, write.channel, codec.loads(write.typed))
+                for task_id, write in thread.pending(namespace, checkpoint_id)
+            ],
+        )

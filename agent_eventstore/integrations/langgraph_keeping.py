@@ -1,0 +1,155 @@
+"""Threads of LangGraph's as a whole: which there are, what they no longer need, and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from sqlalchemy import select
+
+from agent_eventstore.integrations.langgraph_events import (
+    SLOTS,
+    GrownList,
+    LanggraphCheckpoint,
+    LanggraphValues,
+    LanggraphWrites,
+    Typed,
+    kept_in,
+)
+from agent_eventstore.integrations.langgraph_thread import Thread
+from eventstore import EventStore, NewEvent, RecordedEvent
+from eventstore.events import (
+    ConversationStart,
+    Payload,
+    Retraction,
+    ToolResult,
+    VersionRange,
+)
+from eventstore.ids import call_id
+from eventstore.sql.schema import metadata_for
+
+__all__ = ["copied", "latest_of", "needless", "stored_threads"]
+
+_BATCH = 500
+Named = tuple[str, str]
+"""A namespace, and the id of a checkpoint in it."""
+
+
+def stored_threads(store: EventStore) -> Iterator[str]:
+    """Iterate over the ids of all threads that the store keeps checkpoints of."""
+    with store.reading() as connection:
+        dialect = connection.dialect.name
+        tables = metadata_for(dialect).tables
+        events, streams = tables["events"].c, tables["conversations"].c
+        query = (
+            select(streams.conversation_id, streams.key)
+            .where(
+                select(events.version)
+                .where(events.conversation_id == streams.conversation_id)
+                .where(events.type == LanggraphCheckpoint.type)
+                .exists()
+            )
+            .order_by(streams.conversation_id)
+        )
+        found = connection.execute(store.owner.limit(query, streams)).all()
+    return (row[1] or str(row[0]) for row in found)
+
+
+def latest_of(thread: Thread, loads: Callable[[Typed], Any]) -> set[Named]:
+    """Return the newest checkpoint of each namespace, and those that it is rebuilt from."""
+    kept = set[Named]()
+    for namespace, held in thread.checkpoints.items():
+        at: str | None = max(held)
+        wanted = set(loads(held[max(held)].metadata).get("counters_since_delta_snapshot") or ())
+        while at is not None and at in held:
+            kept.add((namespace, at))
+            wanted -= held[at].channels.keys()
+            at = held[at].parent_id if wanted else None
+    return kept
+
+
+def needless(thread: Thread, gone: set[Named]) -> set[int]:
+    """Return the versions of the events that nothing needs once these checkpoints are gone."""
+    if not gone:
+        return set()
+    named = {
+        (namespace, checkpoint_id): saved
+        for namespace, held in thread.checkpoints.items()
+        for checkpoint_id, saved in held.items()
+    }
+    needed, of_gone = set[int](), set[int]()
+    for name, saved in named.items():
+        part = of_gone if name in gone else needed
+        part.add(saved.version)
+        part.update(write.version for write in thread.writes.get(name, {}).values())
+        part.update(place // SLOTS for place in _reached(thread, saved.channels.values()))
+    return of_gone - needed
+
+
+def _reached(thread: Thread, places: Iterable[int]) -> set[int]:
+    """Return these places, and those that lists among them stand on or hold."""
+    found, left = set[int](), list(places)
+    while left:
+        place = left.pop()
+        if place in found:
+            continue
+        found.add(place)
+        if isinstance(node := thread.values.get(place), GrownList):
+            left += node.added if node.base is None else (node.base, *node.added)
+    return found
+
+
+def copied(source: Iterable[RecordedEvent], version: int) -> Iterator[list[NewEvent]]:
+    """Iterate over batches of a thread's events, as they stand behind ``version`` of another."""
+    moved, batch = dict[int, int](), list[NewEvent]()
+    for event in source:
+        data = event.data
+        if isinstance(data, ConversationStart) and version:
+            continue
+        if data is None or not (isinstance(data, _COPIED) or kept_in(data)):
+            continue
+        version += 1
+        moved[event.version] = version
+        batch.append(NewEvent(_moved(data, moved), meta=event.meta))
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+_COPIED = (ConversationStart, LanggraphCheckpoint, LanggraphValues, LanggraphWrites, Retraction)
+
+
+def _moved(data: Any, moved: dict[int, int]) -> Payload:
+    """Return a payload with the versions that it names as they are in the copy."""
+
+    def place(before: int) -> int:
+        # What was erased keeps a place that nothing stands at.
+        return moved.get(before // SLOTS, 0) * SLOTS + before % SLOTS
+
+    changed: dict[str, Any] = {}
+    match data:
+        case LanggraphCheckpoint():
+            changed["channels"] = tuple((name, place(at)) for name, at in data.channels)
+        case LanggraphValues():
+            changed["values"] = tuple(
+                value.model_copy(
+                    update={
+                        "base": None if value.base is None else place(value.base),
+                        "added": tuple(map(place, value.added)),
+                    }
+                )
+                if isinstance(value, GrownList)
+                else value
+                for value in data.values
+            )
+        case Retraction():
+            named = (each for part in data.versions for each in range(part.first, part.last + 1))
+            kept = [moved[each] for each in named if each in moved]
+            changed["versions"] = tuple(VersionRange(first=each, last=each) for each in kept)
+        case ToolResult():
+            of, _, index = data.call_id.partition(".")
+            if of.isdigit() and int(of) in moved:
+                changed["call_id"] = call_id(moved[int(of)], int(index))
+    return data.model_copy(update=changed) if changed else data  # type: ignore[no-any-return]

@@ -1,0 +1,200 @@
+"""A thread of LangGraph's, folded from the events of its conversation.
+
+It is kept in memory by the saver and folded on from where it stands; what is asked for is put
+together from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_eventstore.integrations.langgraph_codec import Codec
+from agent_eventstore.integrations.langgraph_events import (
+    SLOTS,
+    GrownList,
+    LanggraphCheckpoint,
+    LanggraphValues,
+    LanggraphWrites,
+    Typed,
+    kept_in,
+    place_of,
+)
+from eventstore import RecordedEvent
+from eventstore.events import AssistantMessage, Erasure, Meta, Retraction
+from eventstore.ids import call_id
+
+__all__ = ["DEEPEST", "Saved", "Thread", "Written"]
+
+DEEPEST = 100
+"""How many lists may each stand on the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint, at the version of its event."""
+
+    version: int
+    parent_id: str | None
+    state: Typed
+    metadata: Typed
+    channels: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task wrote to a channel, at the version of its event."""
+
+    version: int
+    task_path: str
+    channel: str
+    typed: Typed
+
+
+@dataclass(slots=True)
+class Thread:
+    """What is known of a thread up to ``version``."""
+
+    version: int = 0
+    chain: bytes = b""
+    turn: int = 0
+    step: int = -1
+    values: dict[int, Typed | GrownList] = field(default_factory=dict)
+    checkpoints: dict[str, dict[str, Saved]] = field(default_factory=dict)
+    writes: dict[tuple[str, str], dict[tuple[str, int], Written]] = field(default_factory=dict)
+    calls: dict[str, str] = field(default_factory=dict)
+    retracted: set[int] = field(default_factory=set)
+    spoken: set[int] = field(default_factory=set)
+    """The places of messages that are events."""
+    marks: dict[int, Typed] = field(default_factory=dict)
+    """What tells the value of a place from others."""
+    known: dict[Typed, int] = field(default_factory=dict)
+    """The places of values by their marks."""
+    said: dict[Typed, int] = field(default_factory=dict)
+    """The places of messages that are events by their marks."""
+    latest: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By namespace and channel, the place of the list that was saved last."""
+    _unmarked: list[int] = field(default_factory=list)
+    _depths: dict[int, int] = field(default_factory=dict)
+    _unrolled: dict[int, list[int]] = field(default_factory=dict)
+
+    def follows(self, event: RecordedEvent) -> bool:
+        """Whether an event is the last one that was folded."""
+        return event.version == self.version and event.chain == self.chain
+
+    def take(self, events: Iterable[RecordedEvent]) -> bool:
+        """Fold what comes next; False if something before it was erased, and all is to be read."""
+        begun = self.version
+        for event in events:
+            if begun and isinstance(event.data, Erasure):
+                return False
+            self.fold(event.version, event.data, event.meta)
+            self.chain = event.chain
+        return True
+
+    def fold(self, version: int, data: Any, meta: Meta) -> None:
+        """Take in one event."""
+        self.version = version
+        if meta.turn is not None:
+            self.turn, self.step = meta.turn, -1 if meta.step is None else meta.step
+        match data:
+            case LanggraphValues():
+                for index, value in enumerate(data.values):
+                    self._keep(place_of(version, index), value)
+            case LanggraphCheckpoint():
+                self._save(version, data)
+            case LanggraphWrites():
+                self._write(version, data)
+            case Retraction():
+                for part in data.versions:
+                    self.retracted.update(map(place_of, range(part.first, part.last + 1)))
+            case _ if (kept := kept_in(data)) is not None:
+                self.values[place_of(version)] = kept
+                self.spoken.add(place_of(version))
+                self._unmarked.append(place_of(version))
+        if isinstance(data, AssistantMessage):
+            for index, request in enumerate(data.tool_calls):
+                if request.provider_id is not None:
+                    self.calls[request.provider_id] = call_id(version, index)
+
+    def _keep(self, place: int, value: Any) -> None:
+        if isinstance(value, GrownList):
+            self.values[place] = value
+            self._depths[place] = 0 if value.base is None else self.depth(value.base) + 1
+        else:
+            self.values[place] = value.typed
+            self._unmarked.append(place)
+
+    def _save(self, version: int, data: LanggraphCheckpoint) -> None:
+        channels = dict(data.channels)
+        self.checkpoints.setdefault(data.namespace, {})[data.checkpoint_id] = Saved(
+            version, data.parent_id, data.state.typed, data.metadata.typed, channels
+        )
+        for channel, place in channels.items():
+            if isinstance(self.values.get(place), GrownList):
+                self.latest[data.namespace, channel] = place
+
+    def _write(self, version: int, data: LanggraphWrites) -> None:
+        held = self.writes.setdefault((data.namespace, data.checkpoint_id), {})
+        for write in data.writes:
+            key = (data.task_id, write.index)
+            if data.replaces or key not in held:
+                held[key] = Written(version, data.task_path, write.channel, write.value.typed)
+
+    def depth(self, place: int) -> int:
+        """Return how many lists a list stands on."""
+        return self._depths.get(place, 0)
+
+    def elements(self, place: int) -> list[int]:
+        """Return the places of a list's elements; not to be changed."""
+        found = self._unrolled.get(place)
+        if found is None:
+            nodes, at = list[GrownList](), place
+            while isinstance(node := self.values.get(at), GrownList):
+                nodes.append(node)
+                at = -1 if node.base is None else node.base
+            found = []
+            for node in reversed(nodes):
+                del found[node.kept :]
+                found.extend(node.added)
+            if len(self._unrolled) >= 8:
+                self._unrolled.clear()
+            self._unrolled[place] = found
+        return found
+
+    def value(self, place: int, codec: Codec) -> Any:
+        """Return the value of a place; elements of a list that were erased are left out."""
+        held = self.values[place]
+        if isinstance(held, tuple):
+            return codec.loads(held)
+        found = (self.values.get(each) for each in self.elements(place))
+        return codec.load_list([each for each in found if isinstance(each, tuple)])
+
+    def pending(self, namespace: str, checkpoint_id: str) -> list[tuple[str, Written]]:
+        """Return what tasks have written since a checkpoint, in the order of its application."""
+        held = self.writes.get((namespace, checkpoint_id), {})
+        ordered = sorted(held.items(), key=lambda item: (item[1].task_path, *item[0]))
+        return [(task_id, write) for (task_id, _), write in ordered]
+
+    @property
+    def has_content(self) -> bool:
+        """Whether there is anything left of what was stored."""
+        return bool(self.values or self.checkpoints or self.writes)
+
+    @property
+    def messages(self) -> set[int]:
+        """The versions of the messages that are events."""
+        return {place // SLOTS for place in self.spoken}
+
+    def mark(self, codec: Codec) -> None:
+        """Bring what tells values from others up to date."""
+        for place in self._unmarked:
+            typed = self.values.get(place)
+            if not isinstance(typed, tuple) or (told := codec.mark_of(typed)) is None:
+                continue
+            self.marks[place] = told
+            self.known[told] = place
+            if place in self.spoken:
+                self.said[told] = place
+        self._unmarked.clear()

@@ -1,0 +1,73 @@
+"""LangChain's history of messages as a conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
+
+from agent_eventstore import EventStore, Views, errors
+from agent_eventstore.integrations.langchain import EventStoreChatMessageHistory
+
+SAID: list[BaseMessage] = [
+    SystemMessage("Be brief.", id="s1"),
+    HumanMessage([{"type": "text", "text": "Rome?"}], id="h1", name="ada"),
+    AIMessage("", id="a1", tool_calls=[{"name": "weather", "args": {"city": "Rome"}, "id": "c1"}]),
+    ToolMessage("no such city", tool_call_id="c1", name="weather", status="error", id="t1"),
+    AIMessage("I cannot tell.", id="a2"),
+]
+
+
+def history(store: EventStore, session_id: str = "s") -> Any:
+    """Return a history that has read nothing yet."""
+    return EventStoreChatMessageHistory(store, session_id)
+
+
+def test_messages_come_back(store: EventStore) -> None:
+    """They are what was added, in order, whoever added them."""
+    for each in SAID:
+        history(store).add_message(each)
+
+    assert SAID == history(store).messages
+    assert [] == history(store, "another").messages
+
+
+def test_views_know_them(store: EventStore) -> None:
+    """A tool call that failed stands in the audit, and messages[] pair call and result."""
+    history(store).add_messages(SAID)
+    [call] = Views(store).tool_calls(conversation_id="s")
+    sent = Views(store).context("s").messages
+
+    assert ("weather", "failed") == (call.name, call.status)
+    assert ["system", "user", "assistant", "tool", "assistant"] == [each["role"] for each in sent]
+
+
+@pytest.mark.parametrize("erase", [False, True])
+def test_clear(store: EventStore, erase: bool) -> None:
+    """Nothing is left of the history, and it can be begun again."""
+    said = history(store)
+    said.clear(erase=erase)
+    said.add_messages(SAID)
+    said.clear(erase=erase)
+    cleared = said.messages
+    said.add_messages(SAID[:2])
+
+    assert [] == cleared
+    assert SAID[:2] == said.messages
+    assert erase == any(each.data is None for each in store.read("s"))
+
+
+def test_all_or_none(store: EventStore) -> None:
+    """A message that cannot be kept keeps the others of the call from it."""
+    with pytest.raises(errors.InvalidEvent, match="remove"):
+        history(store).add_messages([*SAID, RemoveMessage(id="s1")])
+
+    assert [] == history(store).messages
