@@ -32,7 +32,8 @@ def put(
     versions = {name: saver.get_next_version(None, None) for name in values}
     checkpoint["channel_values"] = values
     checkpoint["channel_versions"] = versions
-    return saver.put(config, checkpoint, metadata, versions)
+    stored: dict[str, Any] = saver.put(config, checkpoint, metadata, versions)
+    return stored
 
 
 def found(saver: EventStoreSaver, config: dict[str, Any]) -> CheckpointTuple:
