@@ -39,7 +39,7 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
         self.store, self.session_id = store, session_id
 
     @property
-    def messages(self) -> list[BaseMessage]:  # type: ignore[override]
+    def messages(self) -> list[BaseMessage]:
         """The messages in order, without those that were cleared."""
         return messages_from_dict([*self._read().messages.values()])  # type: ignore[no-any-return]
 
