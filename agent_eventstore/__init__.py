@@ -35,6 +35,7 @@ from agent_eventstore.posts import TurnOutcome
 from agent_eventstore.recovery import Recovery, recover, recover_all
 from agent_eventstore.requests import Request
 from agent_eventstore.runs import AsyncRun, Run
+from agent_eventstore.scheduling import Closure, Scheduler, TaskPlan, TaskResult
 from agent_eventstore.tool_call import AsyncToolCall, ToolCall
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
@@ -78,6 +79,7 @@ __all__ = [
     "AsyncToolCall",
     "AsyncTurn",
     "AsyncViews",
+    "Closure",
     "Column",
     "ContextOptions",
     "Conversation",
@@ -100,6 +102,9 @@ __all__ = [
     "Recovery",
     "Request",
     "Run",
+    "Scheduler",
+    "TaskPlan",
+    "TaskResult",
     "ToolCall",
     "ToolUse",
     "Turn",

@@ -36,6 +36,7 @@ from eventstore import Appended, AsyncEventStore, EventStore
 from eventstore.errors import ConversationInUse
 from eventstore.events import (
     BranchSwitch,
+    ConversationEnd,
     ConversationUpdate,
     Payload,
     ToolPolicy,
@@ -79,7 +80,9 @@ class AsyncConversation(AsyncConversationRuns):
         conversation_id: StreamId | None = None,
         tenant_id: str | None = None,
         user_id: str | None = None,
+        parent: StreamId | None = None,
         base_instructions: str | None = None,
+        user_instructions: str | None = None,
         tool_policy: ToolPolicy | None = None,
         config: dict[str, Any] | None = None,
         metadata: dict[str, Any] | None = None,
@@ -103,7 +106,9 @@ class AsyncConversation(AsyncConversationRuns):
             conversation_id=conversation_id,
             tenant_id=tenant_id,
             user_id=user_id,
+            parent=parent,
             base_instructions=base_instructions,
+            user_instructions=user_instructions,
             tool_policy=tool_policy,
             config=config,
             metadata=metadata,
@@ -254,6 +259,11 @@ class AsyncConversation(AsyncConversationRuns):
     async def unarchive(self) -> None:
         """Take the conversation out again; see `Conversation.unarchive`."""
         await self.append(ConversationUpdate(archived=False))
+
+    async def destroy(self, message: str | None = None) -> None:
+        """End the conversation for good; see `Conversation.destroy`."""
+        await self.append(ConversationEnd(reason="destroyed", message=message))
+        self._session.destroyed = True
 
     async def write_again(self) -> Appended | None:
         """Write again what the database has lost; see `Conversation.write_again`."""

@@ -36,7 +36,7 @@ from agent_eventstore.session import Session
 from agent_eventstore.stops import left
 from agent_eventstore.turn import Turn
 from eventstore import Appended, EventStore
-from eventstore.events import ConversationUpdate, Payload, ToolPolicy, UserMessage
+from eventstore.events import ConversationEnd, ConversationUpdate, Payload, ToolPolicy, UserMessage
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
@@ -68,7 +68,9 @@ class Conversation(ConversationRuns):
         conversation_id: StreamId | None = None,
         tenant_id: str | None = None,
         user_id: str | None = None,
+        parent: StreamId | None = None,
         base_instructions: str | None = None,
+        user_instructions: str | None = None,
         tool_policy: ToolPolicy | None = None,
         config: dict[str, Any] | None = None,
         metadata: dict[str, Any] | None = None,
@@ -95,7 +97,10 @@ class Conversation(ConversationRuns):
             conversation_id: Its id, if the product has one; by default a new one, or the key's.
             tenant_id: Whose product; any text of at most 1,024 bytes.
             user_id: Whose conversation; any text of at most 1,024 bytes.
+            parent: The conversation that it is opened from, of the same owner: what is not said
+                of the instructions is taken from there, and its tool policy holds here, too.
             base_instructions: The system part of later requests.
+            user_instructions: What its user wants said there besides.
             tool_policy: Which tools it may use: requests declare no others, and no other runs.
             config: Whatever else the product wants to keep with it.
             metadata: A JSON object that lists of conversations show, at most 16 KB.
@@ -114,6 +119,7 @@ class Conversation(ConversationRuns):
         Raises:
             ConversationExists: There is a conversation of this id or key already.
             OwnerMismatch: There is one, which belongs to another tenant or user.
+            ConversationNotFound: There is no such parent.
             InvalidEvent: The key is a UUID, or stands beside an id; or a name, the metadata or
                 ``extra`` cannot be kept.
         """
@@ -133,7 +139,9 @@ class Conversation(ConversationRuns):
             if_exists=if_exists,
             mode=mode,
             title=title,
+            parent=parent,
             base_instructions=base_instructions,
+            user_instructions=user_instructions,
             tool_policy=tool_policy,
             config=config,
             metadata=metadata,
@@ -330,6 +338,11 @@ class Conversation(ConversationRuns):
     def unarchive(self) -> None:
         """Take the conversation out again: lists show it as ``open``."""
         self.append(ConversationUpdate(archived=False))
+
+    def destroy(self, message: str | None = None) -> None:
+        """End the conversation for good: it takes no more turns, and lists say ``destroyed``."""
+        self.append(ConversationEnd(reason="destroyed", message=message))
+        self._session.destroyed = True
 
     def write_again(self) -> Appended | None:
         """Write again what the database has lost of this session, after `LogWentBack`.

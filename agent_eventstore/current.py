@@ -183,6 +183,20 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
             self._stop = Stop.of(reason)
             self._interrupt()
 
+    @property
+    def aborted(self) -> bool:
+        """Whether `abort` has ended the turn."""
+        return self.stopped is not None and self._script.aborted is not None
+
+    def abort(self, reason: Literal["replaced", "interrupted"]) -> None:
+        """Have the turn end now, as `stop` does, but as ``aborted`` for a reason of the program's.
+
+        Args:
+            reason: Whether other work takes its place, or the conversation is destroyed.
+        """
+        self._script.aborted = reason
+        self.stop(reason)
+
     def _interrupt(self) -> None:
         """Wake who has the turn, where that can be done."""
 

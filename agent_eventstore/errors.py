@@ -27,6 +27,7 @@
     ├── KeyRefused                a key for signatures cannot be used       (also ValueError)
     ├── BlockNotOpen              a turn or call is used outside its block  (also RuntimeError)
     ├── BranchRefused             nothing there to be edited, rewound or taken (also ValueError)
+    ├── ConversationEnded         it was destroyed, and takes no more turns (also RuntimeError)
     ├── TurnRunning               a message was posted again while its turn runs (also RuntimeError)
     ├── TurnStopped               its own turn was stopped meanwhile        (also RuntimeError)
     ├── TurnStillOpen             a turn is entered within another one      (also RuntimeError)
@@ -140,6 +141,7 @@ __all__ = [
     "CannotConnect",
     "CheckpointRefused",
     "ConversationDamaged",
+    "ConversationEnded",
     "ConversationExists",
     "ConversationForked",
     "ConversationInUse",
@@ -288,6 +290,17 @@ class TurnStopped(EventStoreError, RuntimeError):
         self.reason = reason
         super().__init__(
             f"turn {turn} of conversation {conversation_id} was {reason}: leave its block"
+        )
+
+
+class ConversationEnded(EventStoreError, RuntimeError):
+    """A turn is to begin in a conversation that was destroyed."""
+
+    def __init__(self, conversation_id: UUID) -> None:
+        self.conversation_id = conversation_id
+        super().__init__(
+            f"conversation {conversation_id} was destroyed and takes no more turns: its history "
+            "can be read, and `Conversation.fork` goes on from it"
         )
 
 

@@ -117,6 +117,17 @@ class OpenConversation(Generic[JournalT, TurnT]):
         )
         return self._turn(script, message, connection=connection)
 
+    def continuation(self, *, message_id: str | None = None) -> TurnT:
+        """Return a turn to be entered around what comes of a call whose turn was replaced.
+
+        It has no input: the call's result takes its place, recorded by ``turn.tool`` with the call
+        as `Views.open_work` has it, ``awaited``.
+
+        Args:
+            message_id: The product's own id of the turn; it is gone through once, as in `turn`.
+        """
+        return self._turn(self._session.turn_script(None, None, message_id=message_id), None)
+
     def edit(
         self,
         version: int,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection
 
+from agent_eventstore.beginning import inheriting, next_turn, owner_within, session_start
 from agent_eventstore.fork_point import fork_point
 from agent_eventstore.journal import Journal
 from agent_eventstore.kept_json import with_extra
@@ -17,10 +18,7 @@ from agent_eventstore.recovery import (
     WAIT_S,
     IfBusy,
     claimed,
-    first_events,
-    next_turn,
     recover,
-    session_start,
 )
 from agent_eventstore.session import Session
 from agent_eventstore.unwritten import Acknowledged
@@ -32,7 +30,7 @@ from eventstore.errors import (
     InvalidEvent,
     WrongExpectedVersion,
 )
-from eventstore.events import Meta, ToolPolicy
+from eventstore.events import ConversationStart, Meta, ToolPolicy
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId, uuid_in
 from eventstore.leases import KEEPER, LEASE_S, begin, give_back
@@ -111,28 +109,35 @@ def started(
     if_exists: IfExists,
     mode: Mode,
     title: Title,
+    parent: StreamId | None,
     base_instructions: str | None,
+    user_instructions: str | None,
     tool_policy: ToolPolicy | None,
     config: dict[str, Any] | None,
     metadata: dict[str, Any] | None,
     connection: Connection | None,
 ) -> Session:
     """Begin a conversation and its first session; see `Conversation.start`."""
+    views = Views(store)  # ahead of the append: it may have tables to make
     owner = named.owner
+    if parent is not None:
+        parent = store.stream(parent, **owner)
+        owner = owner_within(store, parent, owner)
     chosen = named.stream()
     stream = store.stream(chosen, **owner)
     meta = writing.meta(mode)
-    events = first_events(
-        meta,
+    start = ConversationStart(
         mode=mode,
         title=None if callable(title) else title,
         base_instructions=base_instructions,
+        user_instructions=user_instructions,
         tool_policy=tool_policy,
         config=config or {},
         metadata=metadata,
     )
-    events.append(writing.first(meta))
-    views = Views(store)  # ahead of the append: it may have tables to make
+    if parent is not None:
+        start = inheriting(store, views, parent, start)
+    events = [NewEvent(start, new_id(), meta), writing.first(meta)]
     try:
         done = store.append(
             chosen, events, expected_version=NO_STREAM, connection=connection, **owner
@@ -156,7 +161,7 @@ def started(
         meta,
         next_turn=1,
         state_directory=writing.files,
-        tool_policy=tool_policy,
+        tool_policy=start.tool_policy,
     )
     if callable(title):
         session.titling = title

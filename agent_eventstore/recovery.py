@@ -1,8 +1,4 @@
-"""Opening a conversation: how it begins, and sealing what a dead process left open.
-
-How a conversation and a session begin: the first events, and the number of the next turn.
-
-Recovery: what a process left open when it died is ended, truthfully, so that it can go on.
+"""Recovery: what a process left open when it died is ended, truthfully, so that it can go on.
 
 `seal` is pure: from what is open it makes the events that end it, the same ones every time.
 `recover` appends them in one transaction at the version that was looked at, fenced against the
@@ -17,23 +13,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal, Unpack, get_args
+from typing import Literal, Unpack, get_args
 from uuid import UUID
 
-from eventstore import EventStore, NewEvent, new_id
+from eventstore import EventStore, NewEvent
 from eventstore.errors import ConversationInUse, WriterFenced, WrongExpectedVersion
 from eventstore.events import (
-    ConversationStart,
     LlmError,
     Meta,
     Payload,
     SessionEnd,
-    SessionStart,
-    ToolPolicy,
     ToolResult,
     TurnEnd,
 )
-from eventstore.events.values import Mode
 from eventstore.ids import StreamId, derived_id
 from eventstore.leases import claim
 from eventstore.log import get_logger
@@ -49,48 +41,10 @@ __all__ = [
     "Progress",
     "Recovery",
     "claimed",
-    "first_events",
-    "next_turn",
     "recover",
     "recover_all",
     "seal",
-    "session_start",
 ]
-
-
-def first_events(
-    meta: Meta,
-    *,
-    mode: Mode,
-    title: str | None,
-    base_instructions: str | None,
-    tool_policy: ToolPolicy | None,
-    config: dict[str, Any],
-    metadata: dict[str, Any] | None,
-) -> list[NewEvent]:
-    """Return the events with which a conversation begins."""
-    start = ConversationStart(
-        mode=mode,
-        title=title,
-        base_instructions=base_instructions,
-        tool_policy=tool_policy,
-        config=config,
-        metadata=metadata,
-    )
-    return [NewEvent(start, new_id(), meta)]
-
-
-def session_start(
-    meta: Meta, mode: Literal["interactive", "once"], config: dict[str, Any] | None
-) -> NewEvent:
-    """Return the event with which a session begins."""
-    return NewEvent(SessionStart(mode=mode, config=config or {}), new_id(), meta)
-
-
-def next_turn(views: Views, conversation_id: UUID) -> tuple[Mode | None, int]:
-    """Return the mode that a conversation is in, and the number of its next turn."""
-    state = views.run_state(conversation_id)
-    return state.mode, (state.last_turn or 0) + 1
 
 
 IfBusy = Literal["raise", "wait", "take_over"]
@@ -186,7 +140,8 @@ def seal(ends: OpenWork) -> tuple[NewEvent, ...]:
     """
     sealed: list[tuple[Payload, Meta]] = []
     sealed += [(_interrupted(ends, call), call.meta) for call in ends.model_calls]
-    sealed += [(_unanswered(ends, call), call.meta) for call in ends.tool_calls]
+    unanswered = (call for call in ends.tool_calls if not call.awaited)
+    sealed += [(_unanswered(ends, call), call.meta) for call in unanswered]
     if (turn := ends.turn) is not None:
         end = TurnEnd(
             status="aborted",
@@ -320,7 +275,11 @@ def _result(ends: OpenWork, sealed: tuple[NewEvent, ...], version: int) -> Recov
         sealed=sealed,
         version_before=ends.last_version,
         version_after=version,
-        re_executable=tuple(call for call in ends.tool_calls if call.started and call.idempotent),
+        re_executable=tuple(
+            call
+            for call in ends.tool_calls
+            if call.started and call.idempotent and not call.awaited
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from agent_eventstore.artifacts import ToolOutputs, read_alias
-from agent_eventstore.errors import TurnStillOpen
+from agent_eventstore.errors import ConversationEnded, TurnStillOpen
 from agent_eventstore.journal import Journal
 from agent_eventstore.journal_aio import AsyncJournal
 from agent_eventstore.kept_json import with_extra
@@ -127,6 +127,7 @@ class Session:
         self._started_at = time.monotonic()
         self._turns = 0
         self._closed = False
+        self.destroyed = recovery is not None and recovery.found.destroyed
 
     def resolve(self, alias: str) -> str:
         """Return the whole text that an alias names; see `Conversation.resolve`."""
@@ -141,7 +142,13 @@ class Session:
         message_id: str | None = None,
         extra: dict[str, Any] | None = None,
     ) -> TurnScript:
-        """Return the script of the next turn."""
+        """Return the script of the next turn.
+
+        Raises:
+            ConversationEnded: The conversation was destroyed.
+        """
+        if self.destroyed:
+            raise ConversationEnded(self.id)
         own = with_extra(self.meta, extra)
         for name, value in (("actor", actor), ("message_id", message_id)):
             if len(to_owner(name, value) or "") > LONGEST_NAME:

@@ -19,7 +19,7 @@ from agent_eventstore.current import OpenTurn
 from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.llm_call import LlmCall
-from agent_eventstore.machines import CLOSED, CallScript, Executable
+from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedCall
 from agent_eventstore.posts import first_outcome
 from agent_eventstore.requests import (
     Request,
@@ -219,6 +219,27 @@ class Turn(OpenTurn[LlmCall, Journal]):
     def skip(self, call: Executable, reason: str) -> None:
         """Record that a call is not executed, for another reason."""
         self._refuse(call, "skipped", reason)
+
+    def replace(self, call: RequestedCall, rest: Sequence[RequestedCall] = ()) -> bool:
+        """End the turn in favour of other work, whose outcome is to be the call's result.
+
+        One transaction: the call is begun, and waits from then on; the turn ends as ``aborted``,
+        ``replaced``. A later turn brings the result, by `tool` with what `Views.open_work` has.
+
+        Args:
+            call: The call that waits.
+            rest: What the model asked for besides and has no result yet: ``skipped``.
+
+        Returns:
+            Whether it was done: not if the tool policy does not allow the tool.
+        """
+        self._within("turn.replace")
+        script = self._script.tool(call, self._journal.conversation_id, idempotent=True)
+        if script.refusal is not None:
+            return False
+        self._journal.write(self._script.replace(time.monotonic(), script, rest))
+        self._script.ended = True
+        return True
 
     def _tell(self, script: CallScript) -> None:
         """Record results that a request is the first to tell."""

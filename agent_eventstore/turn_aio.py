@@ -17,7 +17,7 @@ from agent_eventstore.current import OpenTurn
 from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.llm_call import AsyncLlmCall
-from agent_eventstore.machines import CLOSED, CallScript, Executable
+from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedCall
 from agent_eventstore.posts import first_outcome
 from agent_eventstore.requests import (
     Request,
@@ -208,6 +208,16 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
     async def skip(self, call: Executable, reason: str) -> None:
         """Record that a call is not executed, for another reason."""
         await self._refuse(call, "skipped", reason)
+
+    async def replace(self, call: RequestedCall, rest: Sequence[RequestedCall] = ()) -> bool:
+        """End the turn in favour of other work, whose outcome is to be the call's result."""
+        self._within("turn.replace")
+        script = self._script.tool(call, self._journal.conversation_id, idempotent=True)
+        if script.refusal is not None:
+            return False
+        await self._journal.write(self._script.replace(time.monotonic(), script, rest))
+        self._script.ended = True
+        return True
 
     async def _tell(self, script: CallScript) -> None:
         """Record results that a request is the first to tell."""

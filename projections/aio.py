@@ -87,6 +87,7 @@ class AsyncViews:
     run_state = _awaited(Views.run_state)
     state_at = _awaited(Views.state_at)
     open_work = _awaited(Views.open_work)
+    tasks = _awaited(Views.tasks)
     conversations_with_open_work = _awaited(Views.conversations_with_open_work)
     conversations = _awaited(Views.conversations)
     search = _awaited(Views.search)

@@ -14,6 +14,7 @@ from projections.models.directory import DIRECTORY
 from projections.models.message_search import SEARCH
 from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS
+from projections.models.tasks import TASKS
 from projections.models.timeline import TIMELINE
 from projections.models.tool_calls import TOOL_CALLS
 from projections.models.usage import USAGE
@@ -30,6 +31,7 @@ _BUILT_IN: tuple[Projection, ...] = (
     RUNS,
     OPEN_WORK,
     SEARCH,
+    TASKS,
 )
 
 

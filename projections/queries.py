@@ -23,6 +23,7 @@ from projections.engine import tables
 from projections.engine.generations import Generation
 from projections.models.branches import BRANCHES, BranchRow
 from projections.models.open_items import OpenWork
+from projections.models.tasks import TASKS, TaskRow
 from projections.models.timeline_items import TimelineItem
 from projections.models.tool_calls import ToolCallRow
 
@@ -33,6 +34,7 @@ __all__ = [
     "open_work",
     "readable",
     "rows",
+    "tasks",
     "timeline",
     "tool_calls",
 ]
@@ -163,6 +165,22 @@ def open_work(connection: Connection, generation: Generation, conversation_id: U
     table = generation.tables["open_work"]
     query = select(table).where(table.c.conversation_id == conversation_id)
     return OpenWork.from_row(connection.execute(query).mappings().one())
+
+
+def tasks(
+    connection: Connection,
+    generation: Generation,
+    conversation_id: UUID,
+    *,
+    open_only: bool,
+) -> list[TaskRow]:
+    """Return the tasks of the queue that a conversation holds, in the order of their coming."""
+    table = generation.tables[TASKS.name]
+    query = select(table).where(table.c.conversation_id == conversation_id)
+    if open_only:
+        query = query.where(table.c.status.in_(("pending", "running")))
+    query = query.order_by(table.c.enqueued_version, table.c.task_id)
+    return [TaskRow.from_row(row) for row in connection.execute(query).mappings()]
 
 
 def conversations_with_open_work(

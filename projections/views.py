@@ -34,6 +34,7 @@ from projections.models.branches import BranchPoint, points_of
 from projections.models.open_items import OpenWork
 from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS, RunState
+from projections.models.tasks import TASKS, TaskRow
 from projections.models.timeline import TIMELINE
 from projections.models.timeline_changes import TimelineUpdate
 from projections.models.timeline_items import TimelineItem
@@ -269,3 +270,20 @@ class Views(ViewsAcross):
         """
         stream = self.store.stream(conversation_id, **owner)
         return self._read(OPEN_WORK, stream, partial(queries.open_work, conversation_id=stream))
+
+    def tasks(
+        self, conversation_id: StreamId, *, open_only: bool = False, **owner: Unpack[Owned]
+    ) -> list[TaskRow]:
+        """Return the tasks of the queue that a conversation holds, in the order of their coming.
+
+        Args:
+            conversation_id: The root of a `Scheduler`.
+            open_only: Only those that have not ended.
+            owner: Whose it must be (``tenant_id``, ``user_id``).
+
+        Raises:
+            ConversationNotFound: No conversation has this id or key.
+        """
+        stream = self.store.stream(conversation_id, **owner)
+        read = partial(queries.tasks, conversation_id=stream, open_only=open_only)
+        return self._read(TASKS, stream, read)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypedDict
 
-from agent_eventstore.agents.agent_turns import Agent, Listener, Protocol
+from agent_eventstore.agents.agent_turns import Agent, Interrupt, Listener, Protocol
 from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, tools_by_name
 from agent_eventstore.agents.model_calls import port_of
 from agent_eventstore.agents.sinks import HistorySink
@@ -38,6 +38,7 @@ class AgentOptions(TypedDict, total=False):
         settle: Given what a model or a tool returned, returns what that stands for: for bridges to
             event loops.
         check: Called between pieces of an answer and before tools; what it raises stops the turn.
+        interrupt: Asked ahead of each tool whether it has replaced the turn: for schedulers.
     """
 
     model_name: str
@@ -56,6 +57,7 @@ class AgentOptions(TypedDict, total=False):
     listener: Listener
     settle: Callable[[Any], Any]
     check: Callable[[], None]
+    interrupt: Interrupt
 
 
 def agent_of(model: Any, options: AgentOptions) -> Agent:
@@ -84,6 +86,7 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
         tell=options.get("listener", lambda kind, text: None),
         settle=options.get("settle", _as_it_is),
         check=options.get("check", lambda: None),
+        interrupt=options.get("interrupt", lambda turn, calls: False),
     )
 
 

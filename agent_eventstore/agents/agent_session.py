@@ -7,6 +7,7 @@ conversation's id and goes on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
@@ -18,15 +19,18 @@ from agent_eventstore.agents.function_tools import FunctionTool
 from agent_eventstore.agents.history_lines import session_before
 from agent_eventstore.agents.react import parse_reply
 from agent_eventstore.agents.sinks import History
-from agent_eventstore.agents.turn_results import TurnResult
+from agent_eventstore.agents.turn_results import TurnResult, TurnStatus
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import PromptTooLong
-from agent_eventstore.posts import TurnOutcome
+from agent_eventstore.inputs import Content, Said, message_of
+from agent_eventstore.posts import TurnOutcome, first_outcome
 from agent_eventstore.stops import told
+from agent_eventstore.turn import Turn
 from eventstore import EventStore
-from eventstore.events import AssistantMessage, JsonObject, TokenUsage, TurnEnd
+from eventstore.events import AssistantMessage, JsonObject, TextPart, TokenUsage, TurnEnd
 from eventstore.ids import StreamId
 from eventstore.log import get_logger
+from projections.models.open_items import OpenToolCall
 from projections.tokens.estimates import estimated_tokens
 
 __all__ = ["AgentSession", "run_agent"]
@@ -67,6 +71,7 @@ class AgentSession:
                 declared = reader.declaration()["function"]
                 own = FunctionTool(**declared, function=reader.run, idempotent=True)
                 self._agent.tools[reader.name] = own
+        self._turn: Turn | None = None
         self._history.follow()
 
     @classmethod
@@ -174,14 +179,14 @@ class AgentSession:
         """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
         return self.conversation.usage
 
-    def run_turn(self, text: str, *, message_id: str | None = None) -> TurnResult:
+    def run_turn(self, said: Said, *, message_id: str | None = None) -> TurnResult:
         """Answer an input, with as many model calls and tool calls as that takes.
 
         A model or a tool that fails ends the turn with the status ``error``; what fails in the
         store, or in the product's own code, is raised.
 
         Args:
-            text: What the user says.
+            said: What the user says: text, or parts.
             message_id: The product's own id of the message: posted again, it is not answered
                 again, and the result is that of the first time, without its steps.
 
@@ -189,14 +194,56 @@ class AgentSession:
             PromptTooLong: The request would be over the limit, and is refused; nothing is written.
             TurnRunning: The message was posted before, and its turn has not ended.
         """
-        self._require_room(text)
+        self._require_room(said)
+        return self._go(self.conversation.turn(said, message_id=message_id))
+
+    def close_call(
+        self,
+        call: OpenToolCall,
+        content: Content,
+        *,
+        failed: bool = False,
+        message_id: str | None = None,
+    ) -> TurnResult:
+        """Give the result of a call whose turn was replaced, and go on from there, in a new turn.
+
+        Args:
+            call: One of `Views.open_work` that is ``awaited``.
+            content: What the model is told: text, parts, or any JSON value.
+            failed: Whether it tells of a failure.
+            message_id: As of `run_turn`.
+        """
+        turn = self.conversation.continuation(message_id=message_id)
+
+        def close() -> None:
+            with turn.tool(call) as block:
+                block.fail(content) if failed else block.result(content)
+
+        return self._go(turn, close)
+
+    def result_of(self, message_id: str) -> TurnResult | None:
+        """Return what came of the turn of a message, without its steps; None if there is none.
+
+        Raises:
+            TurnRunning: It has not ended.
+        """
+        outcome = first_outcome(self._store, self.id, message_id)
+        return None if outcome is None else self._first(outcome)
+
+    def abort(self, reason: Literal["replaced", "interrupted"]) -> None:
+        """Have the turn that is running end as ``aborted``, from this thread or another."""
+        if self._turn is not None:
+            self._turn.abort(reason)
+
+    def _go(self, turn: Turn, first: Callable[[], None] = lambda: None) -> TurnResult:
         running: AgentTurn | None = None
-        status: Literal["ok", "error", "max_steps"]
-        turn = self.conversation.turn(text, message_id=message_id)
+        status: TurnStatus = "cancelled"
+        self._turn = turn
         try:
             with turn:
                 if turn.outcome is not None:
                     return self._first(turn.outcome)
+                first()
                 self._history.follow()
                 running = AgentTurn(turn, self._agent, self._history.follow)
                 status = running.run()
@@ -207,7 +254,10 @@ class AgentSession:
                 raise
             status, error = "error", told(problem)
         finally:
+            self._turn = None
             self._history.follow()
+        if turn.stopped is not None:
+            status, error = "aborted" if turn.aborted else "cancelled", turn.stopped
         steps = tuple(running.steps)
         final = steps[-1].parsed_final if steps and status == "ok" else None
         return TurnResult(status, final, steps, turn.usage, error, turn.number)
@@ -249,12 +299,14 @@ class AgentSession:
         self.conversation.close(reason)
         self._history.follow()
 
-    def _require_room(self, text: str) -> None:
+    def _require_room(self, said: Said) -> None:
         """Refuse an input whose request would be over the limit, before anything is written."""
         most = self._agent.max_prompt_tokens
         if most is None and self._warn is None:
             return
         limit = most if self._over == "trim" else None
+        parts = message_of(said).parts
+        text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
         own = estimated_tokens([text, self._agent.instructions], self._agent.tokenizer)
         if limit is not None and own > limit:
             raise PromptTooLong(self.id, own, limit)

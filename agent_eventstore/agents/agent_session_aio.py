@@ -18,6 +18,7 @@ from uuid import UUID
 from agent_eventstore.agents.agent_options import AgentOptions
 from agent_eventstore.agents.agent_session import AgentSession
 from agent_eventstore.agents.turn_results import TurnResult
+from agent_eventstore.inputs import Said
 from eventstore import AsyncEventStore, EventStore
 from eventstore.events import JsonObject, TokenUsage
 from eventstore.ids import StreamId
@@ -186,10 +187,10 @@ class AsyncAgentSession:
         """The tokens of the session's turns so far; not ``reported`` if some are estimates."""
         return self._session.tokens
 
-    async def run_turn(self, text: str, *, message_id: str | None = None) -> TurnResult:
+    async def run_turn(self, said: Said, *, message_id: str | None = None) -> TurnResult:
         """Answer an input; see `AgentSession.run_turn`."""
         result: TurnResult = await self._bridge.run(
-            lambda: self._session.run_turn(text, message_id=message_id)
+            lambda: self._session.run_turn(said, message_id=message_id)
         )
         return result
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agent_eventstore.agents.function_tools import FunctionTool, OnToolError
+from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, ToolRefused
 from agent_eventstore.agents.model_calls import ModelPort, ModelRequest, pieces_of
 from agent_eventstore.agents.react import (
     ReactStream,
@@ -29,11 +29,13 @@ from agent_eventstore.providers.base import plain
 from agent_eventstore.turn import Turn
 from eventstore.events import JsonObject, TextPart
 from eventstore.events.codec import dumps
+from projections.context.content import wire_name
 from projections.tokens.estimates import estimated_tokens
 
 __all__ = [
     "Agent",
     "AgentTurn",
+    "Interrupt",
     "Listener",
     "Protocol",
     "ToolFailed",
@@ -44,6 +46,9 @@ Protocol = Literal["tools", "react"]
 
 Listener = Callable[[str, str], None]
 """Told as it happens, as kind and text: thought, text, said, call, result, failed, note."""
+
+Interrupt = Callable[[Turn, list[RequestedCall]], bool]
+"""Asked ahead of a tool, with the calls that are left: whether it has replaced the turn."""
 
 _TOOL_ATTEMPTS = 3
 _AGAIN_S = 0.25
@@ -71,6 +76,7 @@ class Agent:
         tell: Told of everything as it happens.
         settle: Waits for what a function returned that is to be awaited.
         check: Raises if the turn is to stop.
+        interrupt: Replaces the turn where a tool asks for that.
     """
 
     port: ModelPort
@@ -86,6 +92,7 @@ class Agent:
     tell: Listener = lambda kind, text: None
     settle: Callable[[Any], Any] = lambda value: value
     check: Callable[[], None] = lambda: None
+    interrupt: Interrupt = lambda turn, calls: False
 
     @property
     def format(self) -> str:
@@ -127,8 +134,8 @@ class AgentTurn:
         self._turn, self._agent, self._noted = turn, agent, noted
         self.steps: list[TurnStep] = []
 
-    def run(self) -> Literal["ok", "max_steps"]:
-        """Go step by step until there is an answer, or too many steps.
+    def run(self) -> Literal["ok", "max_steps", "aborted"]:
+        """Go step by step until there is an answer, or too many steps, or other work comes first.
 
         Raises:
             ToolFailed: A tool failed, and the turn ends with that.
@@ -139,9 +146,13 @@ class AgentTurn:
             self._noted()
             text, final = self._read(call)
             self._agent.tell("said", text)
-            used = []
+            used: list[ToolUse] = []
+            left = [self._named(wanted) for wanted in call.tool_calls]
             try:
-                used += [self._use(wanted) for wanted in call.tool_calls]
+                while left:
+                    if self._agent.interrupt(self._turn, left):
+                        return "aborted"
+                    used.append(self._use(left.pop(0)))
             finally:
                 tokens = call.answer.usage if call.answer else None
                 step = TurnStep(len(self.steps), text, final, tuple(used), tokens)
@@ -150,6 +161,11 @@ class AgentTurn:
                 return "ok"
         self._turn.max_steps()
         return "max_steps"
+
+    def _named(self, wanted: RequestedCall) -> RequestedCall:
+        """Return a call under its tool's own name, which may hold what the wire does not take."""
+        names = (each for each in self._agent.tools if wire_name(each) == wanted.name)
+        return replace(wanted, name=next(names, wanted.name))
 
     def _read(self, call: LlmCall) -> tuple[str, str | None]:
         """Return a reply's text, and the answer in it if it is one."""
@@ -166,7 +182,7 @@ class AgentTurn:
         agent, failed = self._agent, None
         request = self._turn.context(**agent.rendering())
         prompt: dict[str, Any] = {"request": request}
-        messages = request.messages
+        messages, tools = request.messages, tuple(map(_on_the_wire, request.tools))
         if agent.protocol == "react":
             messages = in_tags(messages, agent.instructions)
             prompt = {"prompt": messages}
@@ -176,13 +192,11 @@ class AgentTurn:
                 specification=agent.port.specification,
                 model=agent.model,
                 parameters=agent.parameters,
-                tools=request.tools,
+                tools=tools,
                 retry_of=failed,
                 **prompt,
             )
-            asked = ModelRequest(
-                agent.model, messages, request.system, tuple(request.tools), agent.parameters
-            )
+            asked = ModelRequest(agent.model, messages, request.system, tools, agent.parameters)
             try:
                 with call:
                     self._hear(call, asked)
@@ -309,11 +323,21 @@ class AgentTurn:
         for _ in range(_TOOL_ATTEMPTS if policy == "retry" else 1):
             try:
                 value = self._agent.settle(tool.run(wanted.arguments))
+            except ToolRefused as refused:
+                return "failed", refused.content
             except Exception as error:
                 told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             else:
                 return "success", "" if value is None else plain(value)
         return "failed", told
+
+
+def _on_the_wire(declaration: JsonObject) -> JsonObject:
+    """Return a tool's declaration under a name that providers take."""
+    function = declaration.get("function")
+    if isinstance(function, dict):
+        return {**declaration, "function": _on_the_wire(function)}
+    return {**declaration, "name": wire_name(declaration["name"])}
 
 
 def _words(parser: StreamParser) -> str:

@@ -15,11 +15,24 @@ from typing import Any, Literal, Self
 from pydantic import TypeAdapter, ValidationError, validate_call
 
 from eventstore.events import JsonObject
+from projections.context.content import wire_name
 
-__all__ = ["FunctionTool", "OnToolError", "tools_by_name"]
+__all__ = ["FunctionTool", "OnToolError", "ToolRefused", "tools_by_name"]
 
 OnToolError = Literal["continue", "stop", "retry"]
 """What comes of a tool that fails: the model is told, the turn ends, or the tool runs again."""
+
+
+class ToolRefused(Exception):
+    """A tool does not do what it is asked for, and says so in words of its own.
+
+    Attributes:
+        content: What the model is told.
+    """
+
+    def __init__(self, content: str) -> None:
+        self.content = content
+        super().__init__(content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +123,15 @@ class FunctionTool:
 def tools_by_name(
     given: Iterable[FunctionTool | Callable[..., Any]],
 ) -> dict[str, FunctionTool]:
-    """Return tools by the names that the model knows.
+    """Return tools by their names.
 
     Raises:
-        ValueError: Two of them have one name.
+        ValueError: Two of them have one name, on the wire at least.
     """
     found: dict[str, FunctionTool] = {}
     for each in given:
         tool = each if isinstance(each, FunctionTool) else FunctionTool.of(each)
-        if tool.name in found:
+        if wire_name(tool.name) in map(wire_name, found):
             raise ValueError(f"there are two tools of the name {tool.name!r}: rename one")
         found[tool.name] = tool
     return found

@@ -62,12 +62,21 @@ class ToolScript:
         return str(derived_id(self.conversation_id, "tool call", origin, self.call.call_id))
 
     @property
+    def _awaited(self) -> bool:
+        return isinstance(self.call, OpenToolCall) and self.call.awaited
+
+    @property
     def refusal(self) -> str | None:
         """Why the tool policy does not let the tool run; None if it may."""
         return None if self.policy is None else self.policy.refusal(self.call.name)
 
     def begin(self) -> list[NewEvent]:
-        """Return the event of the call, to be durable before the tool runs; always the same."""
+        """Return the event of the call, to be durable before the tool runs; always the same.
+
+        None of a call that waits for its result: it was written when its turn was replaced.
+        """
+        if self._awaited:
+            return []
         if self._begun is None:
             call = ToolCall(
                 call_id=self.call.call_id,
@@ -88,7 +97,7 @@ class ToolScript:
             call_id=self.call.call_id,
             name=self.call.name,
             provider_id=self.call.provider_id,
-            duration_ms=milliseconds(now - self.started_at) if ran else None,
+            duration_ms=milliseconds(now - self.started_at) if ran and not self._awaited else None,
             **result,
         )
         self.answers.settled(self.call.call_id, self.outcome.status)

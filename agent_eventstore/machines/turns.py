@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from agent_eventstore.machines.answers import Answers, RequestedCall, milliseconds
@@ -38,6 +38,10 @@ _UNSEEN = (
     "The turn ended before a result of this tool call was seen. It may or may not have taken "
     "effect: check before you repeat it."
 )
+_REPLACED = (
+    "Not run: {} came first, and ended the turn in which this call was made. Make the call again "
+    "if it is still needed."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class TurnScript:
     steps: int = 0
     usage: TokenUsage | None = None
     ended: bool = False
+    aborted: Literal["replaced", "interrupted"] | None = None
     input: str = ""
     rendered: Request | None = None
     actor: str | None = None
@@ -129,12 +134,14 @@ class TurnScript:
         stop = left(error) if isinstance(error, BaseException) else None
         if error is not None:
             status = "cancelled" if stop else "error"
+        aborted = self.aborted if stop else None
         return [
             *self._unseen(),
             self.event(
                 TurnEnd.model_validate(
                     {
-                        "status": status,
+                        "status": status if aborted is None else "aborted",
+                        "reason": aborted,
                         "error": stop or (None if error is None else told(error)),
                         "step_count": self.steps,
                         "duration_ms": milliseconds(now - self.started_at),
@@ -142,6 +149,25 @@ class TurnScript:
                     }
                 )
             ),
+        ]
+
+    def replace(
+        self, now: float, script: ToolScript, rest: Sequence[RequestedCall]
+    ) -> list[NewEvent]:
+        """Return the events by which the turn ends, and one of its calls waits for others."""
+        skipped = (self.tool(call, script.conversation_id) for call in rest)
+        words = _REPLACED.format(script.call.name)
+        end = TurnEnd(
+            status="aborted",
+            reason="replaced",
+            step_count=self.steps,
+            duration_ms=milliseconds(now - self.started_at),
+            tokens=self.usage,
+        )
+        return [
+            *script.begin(),
+            *(event for each in skipped for event in each.refuse("skipped", words)),
+            self.event(end),
         ]
 
     def _unseen(self) -> list[NewEvent]:

@@ -55,7 +55,8 @@ class OpenModelCall(_Open):
 class OpenToolCall(_Open):
     """A tool call without a result; ``started_at`` is set once it was about to be executed.
 
-    ``elsewhere`` says that whoever runs it does not tell the recorder when.
+    ``elsewhere`` says that whoever runs it does not tell the recorder when; ``awaited``, that its
+    turn was replaced, and that a task brings the result.
     """
 
     call_id: str
@@ -66,6 +67,7 @@ class OpenToolCall(_Open):
     idempotency_key: str | None
     idempotent: bool
     elsewhere: bool = False
+    awaited: bool = False
 
     @property
     def started(self) -> bool:
@@ -104,6 +106,7 @@ class OpenWork:
     """What is open in a conversation after the event ``last_version``, oldest first.
 
     ``last_event_at`` is the time of that event: the last that is known of whoever wrote it.
+    ``destroyed`` says that the conversation has ended and takes no turns.
     """
 
     conversation_id: UUID
@@ -114,6 +117,7 @@ class OpenWork:
     turn: OpenTurn | None = None
     session: OpenSession | None = None
     run_step: OpenRunStep | None = None
+    destroyed: bool = False
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> Self:
@@ -128,12 +132,17 @@ class OpenWork:
             turn=turn and OpenTurn.of(turn, tokens=_usage(turn)),
             session=session and OpenSession.of(session, tokens=_usage(session)),
             run_step=step and OpenRunStep.of(step),
+            destroyed=bool(row["destroyed"]),
         )
 
     @property
     def open_count(self) -> int:
-        """How many model calls, tool calls and turns are open; an idle session is not open work."""
-        return len(self.model_calls) + len(self.tool_calls) + (self.turn is not None)
+        """How many model calls, tool calls and turns are open.
+
+        An idle session is not open work, nor is a call whose result a task brings.
+        """
+        calls = sum(not call.awaited for call in self.tool_calls)
+        return len(self.model_calls) + calls + (self.turn is not None)
 
     @property
     def any(self) -> bool:

@@ -9,6 +9,8 @@ and not what was said. Where facts contradict each other:
 - A tool call is open from its assistant message, or from its execution if nobody asked for it, to
   its first result. ``not_started`` and ``outcome_unknown`` are results; executing the call again
   after one of them opens it again.
+- A call that was begun in a turn that was replaced is awaited: a task brings its result, so it is
+  no loose end of a process.
 - Retracting an assistant message or a model call's first event withdraws what it left open.
   Retracting anything else closes nothing.
 - There is one open turn and one open session: a start takes the place of an older one, an end that
@@ -27,6 +29,7 @@ from typing import Any
 from eventstore.events import (
     AssistantChunk,
     AssistantMessage,
+    ConversationEnd,
     ConversationFork,
     LlmError,
     LlmRequest,
@@ -213,6 +216,7 @@ def _execution(draft: Draft, call: ToolCall) -> None:
         "started_at": draft.now,
         "idempotency_key": call.idempotency_key,
         "idempotent": call.idempotent,
+        "name": call.name,  # The tool's own, which may not be the one on the wire.
     }
     if draft.get("calls", own_id) is None:
         told = {**_asked(draft, call), **told}
@@ -254,7 +258,7 @@ class OpenWorkProjection:
     """Folds a conversation's events into its row of ``open_work``."""
 
     name: str = "open_work"
-    version: int = 2
+    version: int = 3
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -265,6 +269,7 @@ class OpenWorkProjection:
                 Column("turn", "json"),
                 Column("session", "json"),
                 Column("run_step", "json"),
+                Column("destroyed", "boolean"),
                 Column("open_count", "integer"),
                 Column("last_version", "integer"),
                 Column("last_event_at", "timestamp"),
@@ -276,6 +281,7 @@ class OpenWorkProjection:
     def initial(self) -> State:
         """Return the state of an empty conversation: nothing is open."""
         marks = {"turn": None, "session": None, "run_step": None, "row": False}
+        marks["destroyed"] = False
         return {**marks, "models": {}, "ended": {}, "calls": {}, "answered": {}}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
@@ -303,7 +309,7 @@ class OpenWorkProjection:
 
 def _changed(state: State, after: State) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for name in ("turn", "session", "run_step"):
+    for name in ("turn", "session", "run_step", "destroyed"):
         if after[name] is not state[name]:
             values[name] = after[name]
     models, calls = after["models"], after["calls"]
@@ -312,7 +318,8 @@ def _changed(state: State, after: State) -> dict[str, Any]:
     if calls is not state["calls"]:
         values["tool_calls"] = list(calls.values())
     if values:
-        values["open_count"] = len(models) + len(calls) + (after["turn"] is not None)
+        ours = sum("awaited" not in call for call in calls.values())
+        values["open_count"] = len(models) + ours + (after["turn"] is not None)
     return values
 
 
@@ -324,7 +331,12 @@ def _turn_start(draft: Draft, _: TurnStart | None) -> None:
         draft.set(session={**session, "turns": session["turns"] + 1})
 
 
-def _turn_end(draft: Draft, _: TurnEnd | None) -> None:
+def _turn_end(draft: Draft, end: TurnEnd | None) -> None:
+    if end is not None and end.reason == "replaced":
+        turn = draft.event.meta.turn
+        for own_id, call in draft.state["calls"].items():
+            if call["started_at"] is not None and call["meta"].get("turn") == turn:
+                draft.keep("calls", own_id, {**call, "awaited": True})
     if belongs(draft.state["turn"], draft.event, "turn"):
         draft.set(turn=None)
 
@@ -334,9 +346,13 @@ def _session_start(draft: Draft, _: SessionStart | None) -> None:
     draft.set(session=begun(draft, session_id=session_id, turns=0, tokens=None))
 
 
+def _ended(draft: Draft, end: ConversationEnd) -> None:
+    draft.set(destroyed=end.reason == "destroyed")
+
+
 def _fork(draft: Draft, _: ConversationFork | None) -> None:
     # The parent's session belongs to another conversation.
-    draft.set(session=None)
+    draft.set(session=None, destroyed=False)
 
 
 def _session_end(draft: Draft, _: SessionEnd | None) -> None:
@@ -381,6 +397,7 @@ _HANDLERS: dict[type, folding.Handler] = HANDLERS | {
     TurnEnd: _turn_end,
     SessionStart: _session_start,
     SessionEnd: _session_end,
+    ConversationEnd: _ended,
     ConversationFork: _fork,
     RunStepStart: _step_start,
     RunStepEnd: _step_end,

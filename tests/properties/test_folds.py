@@ -18,6 +18,7 @@ from projections.engine.projection import Projection, Put
 from projections.models.directory import DIRECTORY
 from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS
+from projections.models.tasks import TASKS
 from projections.models.timeline import TIMELINE
 from projections.models.tool_calls import TOOL_CALLS
 from projections.models.usage import USAGE
@@ -26,7 +27,7 @@ from tests.properties.histories import histories
 from tests.unit.projections.history import apply, fold, history
 
 # One history is folded by each of them: it takes longer to make than to fold.
-FOLDS: tuple[Projection, ...] = (TIMELINE, USAGE, TOOL_CALLS, RUNS, DIRECTORY)
+FOLDS: tuple[Projection, ...] = (TIMELINE, USAGE, TOOL_CALLS, RUNS, DIRECTORY, TASKS)
 each_fold = pytest.mark.parametrize("projection", FOLDS, ids=lambda item: item.name)
 
 _PYTHON_TYPES: dict[str, Any] = {

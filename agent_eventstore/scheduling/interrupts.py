@@ -1,0 +1,149 @@
+"""What a tool that interrupts sets off: the task that answers, and the one that brings the answer.
+
+All ids are made of the call's own key, so that a scheduler that was killed in the midst plans the
+same again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+from uuid import UUID
+
+from agent_eventstore.agents.function_tools import ToolRefused
+from agent_eventstore.scheduling.conversation_tools import (
+    CREATE,
+    SEND,
+    Create,
+    Send,
+    payload,
+    refusal,
+)
+from agent_eventstore.scheduling.instruction_files import read_instructions
+from agent_eventstore.scheduling.members import Members
+from agent_eventstore.scheduling.plans import Closure, TaskPlan
+from eventstore.events import JsonObject, TextPart
+from eventstore.ids import derived_id
+from projections.models.open_items import OpenToolCall
+
+__all__ = ["INTERRUPTING", "Interrupts", "Opening"]
+
+INTERRUPTING = (CREATE, SEND)
+"""The tools that interrupt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A conversation that is to be opened first, and from which one."""
+
+    conversation_id: UUID
+    parent: UUID
+    base_instructions: str | None
+    given: Create
+
+
+class Interrupts:
+    """Looks at what a call asks for, and makes tasks of it.
+
+    Args:
+        root: The root conversation.
+        members: The conversations that there are.
+        directory: Where files of instructions are.
+        most: How many tasks may have enqueued one another, at most.
+    """
+
+    def __init__(self, root: UUID, members: Members, directory: Path, most: int) -> None:
+        self._root, self._members, self._directory, self._most = root, members, directory, most
+
+    def look_at(self, given: Create | Send, depth: int) -> tuple[UUID | None, str | None]:
+        """Return the conversation that is asked, if it exists, and a new one's instructions.
+
+        Raises:
+            ToolRefused: It cannot be done.
+        """
+        given.parts()
+        if depth > self._most:
+            raise ToolRefused(
+                refusal(f"max_interrupt_chain_depth is {self._most}: finish without interrupting")
+            )
+        if isinstance(given, Create):
+            return None, self._instructions(given)
+        target = self._members.find(given.conversation_id)
+        if target is None:
+            raise ToolRefused(refusal("conversation not found"))
+        return target, None
+
+    def _instructions(self, given: Create) -> str | None:
+        name = given.base_instruction_file
+        if name is None:
+            return given.base_instruction_text
+        if given.base_instruction_text is not None:
+            raise ToolRefused(
+                refusal("hand in base_instruction_text or base_instruction_file, not both")
+            )
+        try:
+            return read_instructions(self._directory, name)
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise ToolRefused(
+                refusal(f"cannot read base_instruction_file {name!r}: {why}")
+            ) from error
+
+    def plans(
+        self, caller: UUID, call: OpenToolCall, depth: int
+    ) -> tuple[Opening | None, list[TaskPlan]]:
+        """Return which conversation to open first, and the tasks that a call stands for.
+
+        What has become impossible meanwhile is the result of the call.
+        """
+        back = TaskPlan(
+            conversation_id=caller,
+            closure=Closure(call.call_id, call.name),
+            task_id=self.task_id(call, "result"),
+        )
+        try:
+            given = given_by(call.name, call.arguments)
+            target, instructions = self.look_at(given, depth)
+        except ToolRefused as refused:
+            return None, [replace(back, input_items=refused.content)]
+        opening = None
+        if isinstance(given, Create):
+            target = derived_id(self._root, "conversation", _key(call))
+            opening = Opening(target, caller, instructions, given)
+        ask = TaskPlan(
+            conversation_id=target or caller,
+            input_items=given.parts(),
+            task_id=self.task_id(call, "target"),
+        )
+        return opening, [ask, back]
+
+    def task_id(self, call: OpenToolCall, which: Literal["target", "result"]) -> str:
+        """Return the id of one of the two tasks of a call."""
+        return str(derived_id(self._root, "task", _key(call), which))
+
+
+def given_by(name: str, arguments: JsonObject | None) -> Create | Send:
+    """Return what a call that interrupts was given.
+
+    Raises:
+        ToolRefused: The arguments are not those that were declared.
+    """
+    return (Create if name == CREATE else Send).of(arguments or {})
+
+
+def answered(call: OpenToolCall, conversation_id: str, answer: str | None) -> str:
+    """Return the result of a call whose task is complete."""
+    told: JsonObject = {"conversation_id": conversation_id}
+    if call.name == CREATE:
+        given = Create.of(call.arguments or {})
+        texts = [part.text for part in given.parts() if isinstance(part, TextPart)]
+        if texts:
+            told["first_user_message"] = "\n".join(texts)
+        if given.items:
+            told["first_items_count"] = len(given.items)
+    return payload({**told, "last_assistant_message": answer or ""})
+
+
+def _key(call: OpenToolCall) -> str:
+    return call.idempotency_key or call.call_id

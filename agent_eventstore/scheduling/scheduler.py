@@ -1,0 +1,214 @@
+"""`Scheduler`: several conversations, one task at a time (document 003).
+
+The queue stands in the root conversation's log. A tool that interrupts ends the turn that calls it;
+the task that answers comes ahead of all others, and behind it one that brings the answer back as
+the tool's result. Where a task stands is told by the log alone, so a scheduler that was killed
+anywhere is opened again by the root's id, and `run` goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, Unpack
+from uuid import UUID
+
+from agent_eventstore.agents.agent_options import AgentOptions, config_of
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.inputs import Said
+from agent_eventstore.scheduling.plans import TaskPlan, TaskResult
+from agent_eventstore.scheduling.task_runs import OnEvent, TaskRuns
+from eventstore import EventStore
+from eventstore.events import JsonObject
+from eventstore.ids import StreamId
+
+__all__ = ["Scheduler"]
+
+
+class Scheduler:
+    """Runs tasks of several conversations, one at a time; a context manager that closes them.
+
+    Models get the tools ``conv.create``, ``conv.send``, ``conv.list``, ``conv.history`` and
+    ``conv.destroy`` besides those of the product.
+
+    Args:
+        root: The conversation whose log holds the queue, open for writing.
+        model: Whom to ask; see `AgentSession`.
+        directory: The working directory, in which files of instructions are; by default the
+            process's.
+        max_interrupt_chain_depth: How many tasks may have enqueued one another by tools, at most.
+        on_event: Told of ``task_started``, ``turn_aborted`` and ``task_ended``, and of all that a
+            listener is told, with the conversation that it is about.
+        options: How its agents answer; see `AgentOptions`.
+    """
+
+    def __init__(
+        self,
+        root: Conversation,
+        *,
+        model: Any,
+        directory: str | Path = ".",
+        max_interrupt_chain_depth: int = 32,
+        on_event: OnEvent | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> None:
+        self._root, self._one = root, threading.Lock()
+        self._runs = TaskRuns(
+            root,
+            model,
+            Path(directory),
+            max_interrupt_chain_depth,
+            on_event or (lambda conversation_id, kind, text: None),
+            options,
+        )
+
+    @classmethod
+    def create(
+        cls,
+        store: EventStore,
+        *,
+        model: Any,
+        directory: str | Path = ".",
+        max_interrupt_chain_depth: int = 32,
+        on_event: OnEvent | None = None,
+        conversation: dict[str, Any] | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> Self:
+        """Begin a root conversation.
+
+        Args:
+            store: Where all conversations are kept.
+            model: Whom to ask.
+            directory: As of the class, and so are those that follow.
+            max_interrupt_chain_depth: How long a chain of interrupts may be.
+            on_event: Who is told.
+            conversation: Further arguments of `Conversation.start`: title, user, instructions.
+            options: How its agents answer.
+
+        Raises:
+            ConversationExists: There is a conversation of this id or key already.
+        """
+        told = config_of(model, options, None)
+        root = Conversation.start(store, session_config=told, **(conversation or {}))
+        return cls(
+            root,
+            model=model,
+            directory=directory,
+            max_interrupt_chain_depth=max_interrupt_chain_depth,
+            on_event=on_event,
+            **options,
+        )
+
+    @classmethod
+    def open(
+        cls,
+        store: EventStore,
+        root: StreamId,
+        *,
+        model: Any,
+        directory: str | Path = ".",
+        max_interrupt_chain_depth: int = 32,
+        on_event: OnEvent | None = None,
+        conversation: dict[str, Any] | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> Self:
+        """Open a root conversation again; `run` then goes on with the tasks that are left.
+
+        Args:
+            store: Where all conversations are kept.
+            root: Its id, or the product's key for it.
+            model: Whom to ask.
+            directory: As of the class, and so are those that follow.
+            max_interrupt_chain_depth: How long a chain of interrupts may be.
+            on_event: Who is told.
+            conversation: Further arguments of `Conversation.open`.
+            options: How its agents answer.
+
+        Raises:
+            ConversationInUse: Another session has it open.
+            ConversationNotFound: There is none of this id or key.
+        """
+        told = config_of(model, options, None)
+        opened = Conversation.open(store, root, session_config=told, **(conversation or {}))
+        return cls(
+            opened,
+            model=model,
+            directory=directory,
+            max_interrupt_chain_depth=max_interrupt_chain_depth,
+            on_event=on_event,
+            **options,
+        )
+
+    @property
+    def root(self) -> UUID:
+        """The root conversation's id, by which the scheduler is opened again."""
+        return self._root.id
+
+    def enqueue(self, plans: Iterable[TaskPlan]) -> None:
+        """Put tasks at the end of the queue, in one transaction; `run` runs them."""
+        self._runs.queue.add(list(plans))
+
+    def abort_current_and_enqueue(self, plans: Iterable[TaskPlan]) -> None:
+        """End the task that runs, as ``aborted``, ``replaced``, and put tasks ahead of all others.
+
+        From any thread. Its turn ends where it next looks: with the next piece of an answer, or
+        ahead of the next tool.
+        """
+        self._runs.replace(list(plans))
+
+    def run(self) -> list[TaskResult]:
+        """Run tasks until none is left, those first that a process that was killed has left.
+
+        A turn that was cut off is gone on with in a new one; what fails in the store, or in the
+        product's own code, is raised, and the next `run` goes on from there.
+        """
+        found: list[TaskResult] = []
+        with self._one:
+            while (task := self._runs.queue.next()) is not None:
+                found.append(self._runs.perform(task))
+        return found
+
+    def run_task(self, said: Said, *, conversation_id: UUID | None = None) -> TaskResult:
+        """Enqueue a task, run all that there are, and return what came of the conversation's last.
+
+        Args:
+            said: What is said: text, or parts.
+            conversation_id: To which conversation; by default to the root.
+        """
+        whom = conversation_id or self.root
+        self.enqueue([TaskPlan(conversation_id=whom, input_items=said)])
+        return [each for each in self.run() if each.conversation_id == whom][-1]
+
+    def conversations(self) -> list[JsonObject]:
+        """Return what ``conv.list`` tells of the conversations that exist."""
+        return self._runs.members.listed()
+
+    def history(self, conversation_id: UUID, limit: int | None = None) -> list[JsonObject]:
+        """Return what ``conv.history`` tells of a conversation."""
+        return self._runs.members.history(conversation_id, limit)
+
+    def destroy(self, conversation_id: UUID | str) -> JsonObject:
+        """End a conversation for good, as ``conv.destroy`` does; its open tasks are aborted.
+
+        A turn that runs in it ends as ``aborted``, ``interrupted``. From any thread.
+        """
+        return self._runs.destroy(str(conversation_id))
+
+    def close(self, reason: str | None = None) -> None:
+        """End all sessions; what is enqueued stays so."""
+        self._runs.close(reason)
+
+    def __enter__(self) -> Self:
+        """Return the scheduler itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End all sessions."""
+        self.close(None if error is None else type(error).__name__)

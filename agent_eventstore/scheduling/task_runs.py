@@ -1,0 +1,339 @@
+"""How a task runs: its conversation's session, its turns, and where other work takes its place.
+
+What is done next is read from the log each time: so there is one way for a task that begins, one
+whose turn has ended, and one that a process left when it was killed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+from agent_eventstore.agents.agent_options import AgentOptions, config_of
+from agent_eventstore.agents.agent_session import CONTINUE, AgentSession
+from agent_eventstore.agents.function_tools import ToolRefused
+from agent_eventstore.agents.turn_results import TurnResult
+from agent_eventstore.conversation import Conversation
+from agent_eventstore.errors import ConversationInUse, ConversationNotFound, PromptTooLong
+from agent_eventstore.machines import RequestedCall
+from agent_eventstore.scheduling.conversation_tools import (
+    Create,
+    Destroy,
+    History,
+    Send,
+    declared,
+    refusal,
+)
+from agent_eventstore.scheduling.interrupts import (
+    INTERRUPTING,
+    Interrupts,
+    Opening,
+    answered,
+    given_by,
+)
+from agent_eventstore.scheduling.members import Members
+from agent_eventstore.scheduling.plans import TaskPlan, TaskResult
+from agent_eventstore.scheduling.queue import TaskQueue
+from agent_eventstore.turn import Turn
+from eventstore.events import JsonObject, SystemInstruction, TaskEnd, TextPart
+from projections.models.open_items import OpenToolCall, OpenWork
+from projections.models.tasks import TaskRow
+
+__all__ = ["ATTEMPTS", "OnEvent", "TaskRuns"]
+
+ATTEMPTS = 5
+"""How often a task's turn is begun: one that ends its process each time is given up."""
+
+OnEvent = Callable[[UUID, str, str], None]
+"""Told as it happens: the conversation, the kind, and what there is to tell."""
+
+
+class TaskRuns:
+    """Runs the tasks of a queue, each in a session of its conversation.
+
+    Args:
+        root: The conversation whose log holds the queue.
+        model: Whom to ask.
+        directory: Where files of instructions are.
+        most: How many tasks may have enqueued one another by tools, at most.
+        on_event: Who is told.
+        options: How the agents answer.
+    """
+
+    def __init__(
+        self,
+        root: Conversation,
+        model: Any,
+        directory: Path,
+        most: int,
+        on_event: OnEvent,
+        options: AgentOptions,
+    ) -> None:
+        self.queue = TaskQueue(root)
+        self.members = Members(root.views, root.id, self.queue)
+        self._store, self._views, self._root = root.views.store, root.views, root
+        self._model, self._options, self._tell = model, options, on_event
+        self._interrupts = Interrupts(root.id, self.members, directory, most)
+        self._running: tuple[TaskRow, AgentSession | None] | None = None
+        self._changing = threading.RLock()
+        self._sessions = {root.id: self._agent(root)}
+
+    def perform(self, task: TaskRow) -> TaskResult:
+        """Run a task to its end; what it has done already is not done again."""
+        target = UUID(task.target_conversation_id)
+        if task.status == "pending":
+            self.queue.start(task)
+            self._tell(target, "task_started", task.task_id)
+        self._running = task, None
+        try:
+            try:
+                session = self._session(target)
+            except ConversationNotFound as error:
+                return self._end(task, "failed", error=str(error))
+            self._running = task, session
+            while (result := self._settled(task, session)) is None:
+                try:
+                    self._answer(task, session)
+                except PromptTooLong as error:
+                    return self._end(task, "failed", error=str(error))
+            if result.reason != "replaced":
+                self._release(target)
+            return result
+        finally:
+            self._running = None
+
+    def replace(self, plans: list[TaskPlan]) -> None:
+        """End the task that runs in favour of others."""
+        with self._changing:
+            task, session = self._running or (None, None)
+            if task is None or not self._is_open(task):
+                self.queue.add(plans, depth=1)
+                return
+            ended = TaskEnd(task_id=task.task_id, status="aborted", reason="replaced")
+            self.queue.add(plans, depth=(task.depth or 0) + 1, ended=ended)
+            if session is not None:
+                session.abort("replaced")
+
+    def destroy(self, conversation_id: str) -> JsonObject:
+        """Destroy a conversation, and stop the turn that runs in it."""
+        found = self.members.find(conversation_id)
+        if found is None:
+            return {"ok": False, "reason": "conversation not found"}
+        if found == self._root.id:
+            return {"ok": False, "reason": "the root conversation cannot be destroyed"}
+        with self._changing:
+            _, running = self._running or (None, None)
+            if running is not None and running.id == found:
+                running.conversation.destroy()
+                running.abort("interrupted")
+                return {"ok": True}
+            try:
+                self._session(found).conversation.destroy()
+            except ConversationInUse:
+                return {"ok": False, "reason": "the conversation is open elsewhere"}
+            self._release(found)
+        return {"ok": True}
+
+    def close(self, reason: str | None) -> None:
+        """End all sessions."""
+        for each in [*self._sessions]:
+            self._sessions.pop(each).close(reason)
+
+    def _agent(self, conversation: Conversation) -> AgentSession:
+        here, options = conversation.id, self._options
+        listener = options.get("listener")
+
+        def tell(kind: str, text: str) -> None:
+            self._tell(here, kind, text)
+            if listener is not None:
+                listener(kind, text)
+
+        told: AgentOptions = {
+            **options,
+            "tools": [*options.get("tools", ()), *declared(self._use)],
+            "interrupt": partial(self._interrupt, here),
+            "listener": tell,
+        }
+        return AgentSession(conversation, model=self._model, **told)
+
+    def _session(self, conversation_id: UUID) -> AgentSession:
+        """Return the session of a conversation; opening one seals what a process has left."""
+        if conversation_id not in self._sessions:
+            config = config_of(self._model, self._options, None)
+            opened = Conversation.open(self._store, conversation_id, session_config=config)
+            self._sessions[conversation_id] = self._agent(opened)
+        return self._sessions[conversation_id]
+
+    def _release(self, conversation_id: UUID) -> None:
+        if conversation_id != self._root.id:
+            self._sessions.pop(conversation_id).close()
+
+    def _is_open(self, task: TaskRow) -> bool:
+        found = self.queue.find(task.task_id)
+        return found is not None and found.open
+
+    def _settled(self, task: TaskRow, session: AgentSession) -> TaskResult | None:
+        """Return what came of a task, and record it; None if its turn is to be gone through."""
+        if not self._is_open(task):
+            return self._result(task, "aborted", "replaced")
+        work = self._views.open_work(session.id)
+        if (cut := self._cut(work)) is not None:
+            return self._hand_over(task, session.id, cut)
+        if work.destroyed:
+            return self._end(task, "aborted", "interrupted")
+        number, result = self._tried(task, session)
+        if result is None:
+            return self._end(task, "aborted", "interrupted") if number == ATTEMPTS else None
+        match result.status:
+            case "ok":
+                return self._end(task, "complete", answer=result.final_text)
+            case "cancelled":
+                return self._end(task, "aborted", "interrupted")
+        return self._end(task, "failed", answer=result.final_text, error=_why(result))
+
+    def _tried(self, task: TaskRow, session: AgentSession) -> tuple[int, TurnResult | None]:
+        """Return how many turns were cut off, and what came of the one that was not, if any."""
+        for number in range(ATTEMPTS):
+            result = session.result_of(f"{task.task_id}/{number}")
+            if result is None or result.status != "aborted":
+                return number, result
+        return ATTEMPTS, None
+
+    def _answer(self, task: TaskRow, session: AgentSession) -> None:
+        """Go through a turn of the task: the first, or one after those that were cut off."""
+        number, _ = self._tried(task, session)
+        message_id, said = f"{task.task_id}/{number}", self.queue.said(task)
+        if said.closes_call_id is not None:
+            calls = self._views.open_work(session.id).tool_calls
+            waiting = (each for each in calls if each.call_id == said.closes_call_id)
+            if (call := next(waiting, None)) is not None:
+                content, failed = self._outcome(call, said.items)
+                session.close_call(call, content, failed=failed, message_id=message_id)
+                return
+        if number or said.closes_call_id is not None:
+            session.run_turn(CONTINUE, message_id=message_id)
+            return
+        if (instructions := said.base_instructions_override) is not None:
+            session.conversation.append(SystemInstruction(text=instructions))
+        session.run_turn(said.items, message_id=message_id)
+
+    def _outcome(self, call: OpenToolCall, given: tuple[Any, ...]) -> tuple[str, bool]:
+        """Return the result of a call that waits, and whether it tells of a failure."""
+        if given:
+            text = "\n".join(part.text for part in given if isinstance(part, TextPart))
+            return text, text.startswith('{"ok": false')
+        asked = self.queue.find(self._interrupts.task_id(call, "target"))
+        if asked is None or asked.target_conversation_id is None:
+            return refusal("the task of this call is unknown"), True
+        if asked.status == "complete":
+            target = asked.target_conversation_id
+            return answered(call, target, self.queue.answer(asked)), False
+        work = self._views.open_work(UUID(asked.target_conversation_id))
+        why = "the conversation was destroyed" if work.destroyed else f"the task was {asked.status}"
+        return refusal(why), True
+
+    def _cut(self, work: OpenWork) -> OpenToolCall | None:
+        """Return a call that waits, and for which nothing is enqueued yet."""
+        for call in work.tool_calls:
+            if call.awaited and call.name in INTERRUPTING:
+                if self.queue.find(self._interrupts.task_id(call, "result")) is None:
+                    return call
+        return None
+
+    def _hand_over(self, task: TaskRow, caller: UUID, call: OpenToolCall) -> TaskResult:
+        """End a task in favour of what its call asks for."""
+        depth = (task.depth or 0) + 1
+        opening, plans = self._interrupts.plans(caller, call, depth)
+        if opening is not None:
+            self._open(opening)
+        ended = TaskEnd(task_id=task.task_id, status="aborted", reason="replaced")
+        self.queue.add(plans, depth=depth, ended=ended)
+        return self._result(task, "aborted", "replaced")
+
+    def _open(self, opening: Opening) -> None:
+        begun = Conversation.start(
+            self._store,
+            mode=self._root.mode or "chat",
+            conversation_id=opening.conversation_id,
+            if_exists="open",
+            parent=opening.parent,
+            base_instructions=opening.base_instructions,
+            tool_policy=opening.given.policy(),
+            session_config=config_of(self._model, self._options, None),
+        )
+        self._sessions[begun.id] = self._agent(begun)
+
+    def _interrupt(self, here: UUID, turn: Turn, calls: list[RequestedCall]) -> bool:
+        """Replace the turn if the next call interrupts, and what it asks for can be done."""
+        call, (task, _) = calls[0], self._running or (None, None)
+        if call.name not in INTERRUPTING or call.arguments is None or task is None:
+            return False
+        try:
+            self._interrupts.look_at(given_by(call.name, call.arguments), (task.depth or 0) + 1)
+        except ToolRefused:
+            return False  # The tool says so itself.
+        if not turn.replace(call, calls[1:]):
+            return False
+        self._tell(here, "turn_aborted", "replaced")
+        return True
+
+    def _use(self, name: str, given: Any) -> JsonObject:
+        """Do what a tool that does not interrupt does; say why one that does cannot.
+
+        Raises:
+            ToolRefused: What the model is told.
+        """
+        if isinstance(given, Create | Send):
+            task, _ = self._running or (None, None)
+            self._interrupts.look_at(given, ((task and task.depth) or 0) + 1)
+            raise ToolRefused(refusal(f"{name} is called within a task of the scheduler's"))
+        if isinstance(given, Destroy):
+            return self.destroy(given.conversation_id)
+        if isinstance(given, History):
+            found = self.members.find(given.conversation_id)
+            if found is None:
+                raise ToolRefused(refusal("conversation not found"))
+            return {"entries": self.members.history(found, given.limit)}
+        return {"conversations": self.members.listed()}
+
+    def _end(
+        self,
+        task: TaskRow,
+        status: Literal["complete", "failed", "aborted"],
+        reason: Literal["interrupted"] | None = None,
+        *,
+        answer: str | None = None,
+        error: str | None = None,
+    ) -> TaskResult:
+        with self._changing:
+            if not self._is_open(task):
+                return self._result(task, "aborted", "replaced")
+            self.queue.end(task, status, reason, answer)
+        return self._result(task, status, reason, answer, error)
+
+    def _result(
+        self,
+        task: TaskRow,
+        status: Literal["complete", "failed", "aborted"],
+        reason: Literal["replaced", "interrupted"] | None = None,
+        answer: str | None = None,
+        error: str | None = None,
+    ) -> TaskResult:
+        target = UUID(task.target_conversation_id)
+        self._tell(target, "task_ended", status)
+        return TaskResult(
+            task_id=task.task_id,
+            conversation_id=target,
+            status=status,
+            reason=reason,
+            last_assistant_message=answer,
+            error=error,
+        )
+
+
+def _why(result: TurnResult) -> str:
+    return result.error or f"the turn ended as {result.status}"
