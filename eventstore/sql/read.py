@@ -7,10 +7,10 @@ in common is made once.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -34,7 +34,34 @@ from eventstore.sql.backend import (
 from eventstore.sql.lineage import Shared, lineage
 from eventstore.sql.types import is_plain
 
-__all__ = ["END", "chain_at", "chains_stand", "decode_meta", "decode_rows", "read_page"]
+__all__ = [
+    "END",
+    "EventText",
+    "chain_at",
+    "chains_stand",
+    "decode_meta",
+    "decode_rows",
+    "read_page",
+    "read_texts",
+]
+
+
+class EventText(NamedTuple):
+    """An event whose payload is not looked into: its JSON text, which is None once it is erased."""
+
+    version: int
+    type: str
+    schema_version: int
+    text: str | None
+    meta: str
+
+
+class _Versioned(Protocol):
+    @property
+    def version(self) -> int: ...
+
+
+_E = TypeVar("_E", bound=_Versioned)
 
 
 def decode_rows(
@@ -177,17 +204,49 @@ def read_page(
         BlobDamaged: Its bytes cannot be unpacked.
         KeyUnavailable: An event is sealed, and its key is not to be had.
     """
-    keys = keys or keys_of(connection)
     window = _Window(after, before, limit, backward)
-    own = _read(connection, conversation_id, window, keys)
+    return _page_of(connection, conversation_id, window, keys, decode_rows)
+
+
+def read_texts(
+    connection: AnyConnection,
+    conversation_id: UUID,
+    *,
+    after: int = 0,
+    before: int = END,
+    backward: bool = False,
+    limit: int = 1_000,
+) -> list[EventText]:
+    """Return what `read_page` does, in the caller's transaction, without making events of it.
+
+    For readers who want of each payload what they have put there, at a tenth of the time.
+
+    Raises:
+        EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: As of `read_page`.
+    """
+    window = _Window(after, before, limit, backward)
+    return _page_of(connection, conversation_id, window, None, _texts)
+
+
+def _page_of(
+    connection: AnyConnection,
+    conversation_id: UUID,
+    window: _Window,
+    keys: Keyring | None,
+    decoded: Callable[..., list[_E]],
+) -> list[_E]:
+    """Return the events of a window, those that a fork shares among them, decoded as is asked."""
+    after, _, limit, backward = window
+    keys = keys or keys_of(connection)
+    own = _read(connection, conversation_id, window, keys, decoded)
     begins = bool(own) and own[-1 if backward else 0].version == after + 1
     if begins or (backward and len(own) == limit):
         return own
     # Something is missing at the beginning: there, or a parent has it.
-    found: list[RecordedEvent] = []
+    found: list[_E] = []
     for holder, part in _parts(lineage(connection, conversation_id), window):
         room = part._replace(limit=limit - len(found) - (len(own) if backward else 0))
-        found += _read(connection, holder, room, keys, fork=conversation_id)
+        found += _read(connection, holder, room, keys, decoded, fork=conversation_id)
     return own + found if backward else (found + own)[:limit]
 
 
@@ -218,8 +277,9 @@ def _read(
     conversation_id: UUID,
     window: _Window,
     keys: Keyring | None,
+    decoded: Callable[..., list[_E]],
     fork: UUID | None = None,
-) -> list[RecordedEvent]:
+) -> list[_E]:
     """Return the events of a stream's own rows."""
     if window.limit <= 0:
         return []
@@ -242,7 +302,32 @@ def _read(
         # Not read to its end, the query would hold on to its snapshot beyond the transaction.
         cur.close()
         raise EventDamaged(conversation_id, version) from error
-    return decode_rows(cur, backend, rows, keys, fork)
+    return decoded(cur, backend, rows, keys, fork)
+
+
+def _texts(
+    cur: Any, backend: Backend, rows: Sequence[Any], keys: Keyring | None, _: UUID | None
+) -> list[EventText]:
+    """Return rows of `EVENT_COLUMNS` as texts: opened, and fetched from blobs."""
+    found: list[EventText] = []
+    for _position, stream, version, event_id, kind, schema_version, _at, data, meta, *_ in rows:
+        conversation_id = backend.to_id(stream)
+        try:
+            key: SealingKey | None = None
+            if meta.startswith(SEALED):
+                key = key_of(keys, conversation_id, meta)
+                meta = opened(key, META, str(event_id), meta) or "{}"
+            if data is not None and data.startswith(SEALED):
+                key = key_of(keys, conversation_id, data)
+                data = opened(key, DATA, str(event_id), data)
+            if data is not None:
+                data, _private = unwrapped(data)
+                if data.startswith('{"$blob":'):
+                    data = resolve(cur, backend, conversation_id, data, key)
+        except (AttributeError, RecursionError, TypeError, ValueError) as error:
+            raise EventDamaged(conversation_id, version) from error
+        found.append(EventText(version, kind, schema_version, data, meta))
+    return found
 
 
 def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> bytes | None:

@@ -42,4 +42,6 @@ def test_documents_import_from_the_face(page: Path) -> None:
     if page.suffix == ".py" or page.name == "README.md":
         allowed = {"agent_eventstore", "eventstore.events"}
         assert found
-        assert {where for where, _ in found} <= allowed
+        # A framework's module is imported by itself, as it needs the framework.
+        framework = "agent_eventstore.integrations."
+        assert {where for where, _ in found if not where.startswith(framework)} <= allowed

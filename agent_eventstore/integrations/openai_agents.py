@@ -1,0 +1,224 @@
+"""`EventStoreSession`: the OpenAI Agents SDK's `Session` on a store; the extra ``openai-agents``.
+
+Items come out as they went in, in the same order. What the adapter writes are the catalogue's own
+events, so that timeline, usage, tool audit, messages[], search and `verify` work on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from agents.memory import SessionSettings
+from agents.memory import session as sdk
+
+from agent_eventstore.integrations.openai_history import (
+    CLEARED,
+    LiveItem,
+    has_changes,
+    live_items,
+    newest_events,
+    outdated,
+    replacing,
+)
+from agent_eventstore.integrations.openai_items import ItemWriter
+from agent_eventstore.integrations.openai_usage import RunUsage
+from agent_eventstore.journal_aio import finish
+from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
+from eventstore.errors import WrongExpectedVersion
+from eventstore.events import ConversationStart
+from eventstore.owners import Owned
+
+__all__ = ["EventStoreSession"]
+
+T = TypeVar("T")
+_TAIL = 200  # of the newest events, looked at to learn where a session stands
+_ATTEMPTS = 50  # at an append, while others append
+
+
+class EventStoreSession:
+    """A session whose items are events of the conversation that ``session_id`` is the key of.
+
+    Compare-and-append: once items were read, adding to them is refused where somebody else has
+    added, popped or cleared since. Reading again makes it possible. An object may be shared by
+    tasks and threads, which then take turns.
+
+    Args:
+        session_id: The conversation's key, or its id; it begins to exist with its first item.
+        store: Where it is kept; it stays open.
+        tenant_id: Whose product.
+        user_id: Whose conversation.
+        session_settings: The SDK's: ``limit`` is the most items that `get_items` returns.
+        erase: Whether what is popped or cleared is erased, too; else it is withdrawn, and stays in
+            the log.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        store: EventStore | AsyncEventStore,
+        *,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        erase: bool = False,
+    ) -> None:
+        self.session_id = session_id
+        given = session_settings
+        self.session_settings = (
+            SessionSettings(**given) if isinstance(given, dict) else given or SessionSettings()
+        )
+        self.store = store.store if isinstance(store, AsyncEventStore) else store
+        self.owner = Owned(tenant_id=tenant_id, user_id=user_id)
+        self.erase = erase
+        self._usage = RunUsage()
+        self._writer: ItemWriter | None = None
+        self._seen: int | None = None
+        """The version that this object has read up to; None if it has read nothing."""
+        self._lock = threading.RLock()
+
+    async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Any]:
+        """Return the newest items in order: ``limit`` or as many as the settings say, or all."""
+        limit = self.session_settings.limit if limit is None else limit
+        return await self._run(partial(self._get, None if limit is None or limit < 0 else limit))
+
+    async def add_items(self, items: list[Any], *, wrapper: Any = None) -> None:
+        """Append items, in one transaction.
+
+        Raises:
+            WrongExpectedVersion: Somebody else has changed the items that this object has read.
+            InvalidEvent: An item is not JSON, or is larger than an event may be.
+        """
+        if items:
+            usage = self._usage.since(wrapper)
+            await self._run(partial(self._add, list(items), usage))
+
+    async def pop_item(self, *, wrapper: Any = None) -> Any:
+        """Withdraw the newest item and return it; None if there is none."""
+        return await self._run(self._pop)
+
+    async def clear_session(self, *, wrapper: Any = None) -> None:
+        """Withdraw all items; what is none, such as the conversation's title, stays."""
+        await self._run(partial(self._replace_all, ()))
+
+    async def _atomic_replace_items(self, items: list[Any]) -> bool:
+        """Put other items in the place of all, in one transaction; for the SDK's compaction."""
+        await self._run(partial(self._replace_all, items))
+        return True
+
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
+    ) -> Any:
+        """Return the newest items, and what replaces the last of them if they are still so."""
+        live = await self._run(partial(live_items, self.store, self.id, limit + 1))
+        complete, live = len(live) <= limit, live[-limit:]
+
+        async def replace_suffix(start: int, output: list[Any]) -> bool:
+            wanted = live[start:]
+            replace = partial(self._replace_suffix, wanted, output, prune_prefix)
+            return bool(wanted) and await self._run(replace)
+
+        return sdk._CompactionSnapshot([each.item for each in live], complete, replace_suffix)
+
+    @property
+    def id(self) -> Any:
+        """The conversation's id."""
+        return self.store.stream(self.session_id, **self.owner)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Do what asks the database in a thread, to its end even if the caller is cancelled."""
+        return await finish(asyncio.to_thread(self._locked, work))
+
+    def _locked(self, work: Callable[[], T]) -> T:
+        with self._lock:
+            return work()
+
+    def _get(self, limit: int | None) -> list[Any]:
+        newest = newest_events(self.store, self.id, 1)
+        self._seen = newest[0].version if newest else 0
+        return [each.item for each in live_items(self.store, self.id, limit, upto=self._seen)]
+
+    def _add(self, items: list[Any], usage: Any) -> None:
+        self._append(lambda writer: writer.events(items, usage), compare=True)
+
+    def _pop(self) -> Any:
+        popped: list[LiveItem] = []
+
+        def withdrawing(writer: ItemWriter) -> list[NewEvent]:
+            popped[:] = live_items(self.store, self.id, 1)
+            return replacing(self.store, self.id, writer, popped, (), "pop_item")
+
+        self._append(withdrawing)
+        if popped and self.erase:
+            versions = {each.version for each in popped}
+            self.store.erase(self.id, reason="pop_item", versions=versions, **self.owner)
+        return popped[0].item if popped else None
+
+    def _replace_all(self, items: Sequence[Any]) -> None:
+        def replaced(writer: ItemWriter) -> list[NewEvent]:
+            live = live_items(self.store, self.id)
+            return replacing(self.store, self.id, writer, live, items, CLEARED)
+
+        if self.erase and newest_events(self.store, self.id, 1):
+            self.store.erase(self.id, reason="clear_session", **self.owner)
+            self._writer = None
+        self._append(replaced)
+
+    def _replace_suffix(
+        self,
+        wanted: Sequence[LiveItem],
+        output: Sequence[Any],
+        prune: Callable[[Any], bool] | None,
+    ) -> bool:
+        found = True
+
+        def replaced(writer: ItemWriter) -> list[NewEvent]:
+            nonlocal found
+            live = live_items(self.store, self.id, None if prune else len(wanted))
+            found = live[-len(wanted) :] == list(wanted)
+            if not found:
+                return []
+            expired = () if prune is None else outdated(live[: -len(wanted)], prune)
+            return replacing(
+                self.store, self.id, writer, wanted, output, "compaction", also=expired
+            )
+
+        self._append(replaced)
+        return found
+
+    def _append(
+        self, make: Callable[[ItemWriter], list[NewEvent]], *, compare: bool = False
+    ) -> None:
+        """Append what is made for where the session stands, and again if that was elsewhere."""
+        for attempt in range(_ATTEMPTS):
+            writer, self._writer = self._writer or self._at_end(), None
+            base = writer.version
+            if compare and self._seen is not None and self._seen < base:
+                if has_changes(self.store, self.id, self._seen):
+                    raise WrongExpectedVersion(self.id, self._seen, base)
+                self._seen = base
+            begun = [] if base else [writer.place(ConversationStart(mode="agent"))]
+            events = make(writer)
+            if not events:
+                return
+            try:
+                done = self.store.append(
+                    self.session_id,
+                    [*begun, *events],
+                    expected_version=base or NO_STREAM,
+                    **self.owner,
+                )
+            except WrongExpectedVersion:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            if self._seen == base:
+                self._seen = done.version
+            self._writer = writer
+            return
+
+    def _at_end(self) -> ItemWriter:
+        return ItemWriter.after(newest_events(self.store, self.id, _TAIL))

@@ -1,0 +1,286 @@
+"""Items of the OpenAI Agents SDK to events, and back: pure.
+
+An item is kept as it came, under the payload's ``raw``, beside what is understood of it: what a
+user said, the model's answer (its reasoning, messages and calls are one), the result of a call. An
+item that has no place in the catalogue is an `OpenAIItem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from agent_eventstore.formats.transcript import Calls
+from agent_eventstore.inputs import content_of
+from agent_eventstore.providers.answer import Answer
+from agent_eventstore.providers.openai_responses import Items
+from agent_eventstore.providers.parser import text
+from eventstore.events import (
+    AssistantMessage,
+    JsonObject,
+    LlmError,
+    Meta,
+    NewEvent,
+    OtherPart,
+    Payload,
+    SystemInstruction,
+    TextPart,
+    TokenUsage,
+    ToolResult,
+    UserMessage,
+    VersionRange,
+    register_event,
+)
+from eventstore.events.codec import decode, loads_json
+from eventstore.sql.read import EventText
+from projections.context.formats.item_outputs import output_of
+from projections.context.formats.item_pairs import OUTPUTS
+from projections.context.formats.items import FIELDS
+from projections.engine.folding import result_text, text_of
+
+__all__ = ["ITEM", "ItemWriter", "OpenAIItem", "OpenAIItems", "items_in", "told_by"]
+
+ITEM = "openai_item"
+"""The key in ``raw`` under which an item stands as it came; those of an answer are ``output``."""
+
+_APPROVAL = "mcp_approval_response"
+_OUTPUTS = frozenset({*OUTPUTS.values(), _APPROVAL})
+_ANSWERS = frozenset(FIELDS) - _OUTPUTS - {"compaction"}
+_SYSTEM = ("system", "developer")
+
+
+@register_event
+class OpenAIItem(Payload):
+    """An item that nobody interprets: a compaction, a reference, or a kind yet unknown.
+
+    Attributes:
+        item: The item as it came.
+    """
+
+    type: ClassVar[str] = "openai_agents.item"
+
+    item: Any
+
+
+@register_event
+class OpenAIItems(Payload):
+    """How the runner keeps what was recorded while it happened, as items in its own order.
+
+    Attributes:
+        items: The items.
+        told: The events that they stand for, whose own items are not told again.
+    """
+
+    type: ClassVar[str] = "openai_agents.items"
+
+    items: tuple[Any, ...]
+    told: tuple[VersionRange, ...] = ()
+
+
+class ItemWriter:
+    """Makes the events of items; knows where in the conversation the next one will stand.
+
+    A user's message begins a turn, an answer a step of it.
+    """
+
+    def __init__(self, version: int = 0, turn: int = 0, step: int = -1) -> None:
+        self.version, self.turn, self.step = version, turn, step
+        self.calls = Calls()
+        self._instructed = version > 1
+
+    @classmethod
+    def after(cls, newest: Sequence[EventText]) -> ItemWriter:
+        """Return a writer that goes on behind the newest events, which are given newest first."""
+        writer = cls(newest[0].version if newest else 0)
+        for event in newest:
+            place = loads_json(event.meta)
+            if (turn := place.get("turn")) is not None:
+                writer.turn = turn
+                if (step := place.get("step")) is not None or event.type == UserMessage.type:
+                    writer.step = -1 if step is None else step
+                    break
+        for event in reversed(newest):
+            if event.type == AssistantMessage.type and event.text is not None:
+                data = decode(event.type, event.schema_version, event.text)
+                if isinstance(data, AssistantMessage):
+                    writer.calls.note(event.version, data.tool_calls)
+        return writer
+
+    def events(self, items: Sequence[Any], usage: TokenUsage | None = None) -> list[NewEvent]:
+        """Return the events of items, which are to be appended next.
+
+        Args:
+            items: The items.
+            usage: Tokens of the model call that the last answer among them came of.
+        """
+        groups = list(_grouped(items))
+        last = max((place for place, each in enumerate(groups) if _is_answer(each[0])), default=-1)
+        return [
+            self.place(self._payload(group, usage if place == last else None))
+            for place, group in enumerate(groups)
+        ]
+
+    def place(self, data: Payload, **fields: Any) -> NewEvent:
+        """Return a payload as the next event, with its turn and step."""
+        self.version += 1
+        if isinstance(data, UserMessage):
+            self.turn, self.step = self.turn + 1, -1
+        elif isinstance(data, AssistantMessage):
+            self.step += 1
+            self.calls.note(self.version, data.tool_calls)
+        elif isinstance(data, SystemInstruction):
+            # What comes later is history: the SDK sends an agent's instructions by itself.
+            fields["in_context"] = not self.turn
+        step = self.step if isinstance(data, AssistantMessage | ToolResult) else None
+        step = None if step is None or step < 0 else step
+        return NewEvent(data, meta=Meta(turn=self.turn or None, step=step, **fields))
+
+    def _payload(self, group: Sequence[Any], usage: TokenUsage | None) -> Payload:
+        if _is_answer(group[0]):
+            return _answer(group, usage)
+        (item,) = group
+        if isinstance(item, dict):
+            raw = {ITEM: item}
+            if item.get("role") == "user":
+                return UserMessage(parts=_parts(item.get("content")), raw=raw)
+            if item.get("role") in _SYSTEM:
+                continues, self._instructed = self._instructed, True
+                said = text_of(_parts(item.get("content")))
+                return SystemInstruction(text=said, role=item["role"], continues=continues, raw=raw)
+            if text(item.get("type")) in _OUTPUTS:
+                given = _call_of(item)
+                told = item["approve"] if "approve" in item else item.get("output", item)
+                own = self.calls.answer(given)
+                return ToolResult(call_id=own, content=content_of(told), provider_id=given, raw=raw)
+        return OpenAIItem(item=item)
+
+
+def items_in(event: EventText) -> list[Any]:
+    """Return the items that an event stands for, as they came; those recorded otherwise are made.
+
+    What is not part of a history of items has none.
+    """
+    if event.text is None or event.type not in _TOLD:
+        return []
+    value = loads_json(event.text)
+    if event.type in _OWN:
+        return value["items"] if "items" in value else [value["item"]]
+    raw = value.get("raw")
+    if isinstance(raw, dict):
+        if ITEM in raw:
+            return [raw[ITEM]]
+        if isinstance(output := raw.get("output"), list) and event.type == AssistantMessage.type:
+            return output
+    data = decode(event.type, event.schema_version, event.text)
+    return [] if data is None else _made(data)
+
+
+def told_by(event: EventText) -> tuple[VersionRange, ...]:
+    """Return the events that an `OpenAIItems` stands for; none for any other event."""
+    if event.type != OpenAIItems.type or event.text is None:
+        return ()
+    return tuple(map(VersionRange.model_validate, loads_json(event.text).get("told", ())))
+
+
+_OWN = (OpenAIItem.type, OpenAIItems.type)
+_CATALOGUE = (UserMessage, AssistantMessage, ToolResult, SystemInstruction, LlmError)
+_TOLD = frozenset({*_OWN, *(each.type for each in _CATALOGUE)})
+
+
+def _made(data: Any) -> list[JsonObject]:
+    """Return the items of an event that was not made of any, such as those of recovery."""
+    match data:
+        case UserMessage():
+            return [{"role": "user", "content": text_of(data.parts)}]
+        case AssistantMessage():
+            said = text_of(data.parts)
+            calls = [
+                {
+                    "type": "function_call",
+                    "call_id": call.provider_id or call.name,
+                    "name": call.name,
+                    "arguments": call.arguments_text,
+                }
+                for call in data.tool_calls
+            ]
+            return [*([{"role": "assistant", "content": said}] if said else []), *calls]
+        case LlmError(partial_text=str(said)) if said:
+            return [{"role": "assistant", "content": said}]
+        case ToolResult(provider_id=str(given)):
+            call = {"type": "function_call", "call_id": given}
+            made = output_of(call, result_text(data) or data.status, data.status, None)
+            return [made] if made else []
+    return []
+
+
+def _grouped(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield items that came of one answer together, and all others alone."""
+    answer: list[Any] = []
+    for item in items:
+        told = _is_answer(item)
+        if answer and (not told or (_is_message(item) and any(map(_is_message, answer)))):
+            yield answer
+            answer = []
+        if told:
+            answer.append(item)
+        else:
+            yield [item]
+    if answer:
+        yield answer
+
+
+def _is_message(item: Any) -> bool:
+    return bool(item.get("role") == "assistant")
+
+
+def _is_answer(item: Any) -> bool:
+    """Whether an item is the model's."""
+    if not isinstance(item, dict):
+        return False
+    if "role" in item:
+        return bool(item["role"] == "assistant")
+    kind = item.get("type")
+    return isinstance(kind, str) and kind in _ANSWERS
+
+
+def _answer(items: Sequence[Any], usage: TokenUsage | None) -> AssistantMessage:
+    answer = Answer()
+    output = Items(answer)
+    for place, item in enumerate(items):  # by place, since ids of other servers are not unique
+        output.end({"item": _as_output(item), "output_index": place})
+    calls = answer.requests(complete=True)
+    return AssistantMessage(
+        parts=answer.parts(),
+        tool_calls=calls,
+        final=not calls,
+        usage=usage,
+        tools_elsewhere=bool(calls),
+        raw={"output": list(items)},
+    )
+
+
+def _as_output(item: JsonObject) -> JsonObject:
+    """Return a message in short form as a response would have it, and all else as it is."""
+    if item.get("role") != "assistant" or not isinstance(said := item.get("content"), str):
+        return item if "type" in item else {**item, "type": "message"}
+    return {**item, "type": "message", "content": [{"type": "output_text", "text": said}]}
+
+
+def _parts(content: Any) -> tuple[Any, ...]:
+    """Return what was said as parts; what has no name here is kept as it came."""
+    if isinstance(content, str):
+        return (TextPart(text=content),)
+    if not isinstance(content, list):
+        return () if content is None else (OtherPart(raw=content),)
+    found: list[Any] = []
+    for each in content:
+        known = content_of([each])
+        found += known if isinstance(known, tuple) else [OtherPart(raw=each)]
+    return tuple(found)
+
+
+def _call_of(item: Mapping[str, Any]) -> str | None:
+    """Return the provider's id of the call that an output answers."""
+    key = "approval_request_id" if item.get("type") == _APPROVAL else "call_id"
+    given = item.get(key) or item.get("id")
+    return given if isinstance(given, str) else None
