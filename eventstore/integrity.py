@@ -26,6 +26,7 @@ from uuid import UUID
 
 __all__ = [
     "PRIVATE",
+    "WRAPPED",
     "Problem",
     "ProblemKind",
     "Verification",
@@ -152,16 +153,16 @@ def chain_step(
 PRIVATE = ("actor", "causation_id", "correlation_id", "extra")
 """The fields of metadata that are kept so."""
 
-_START = '{"$meta":'
+WRAPPED = '{"$meta":'
 _VALUE = '"$value":'  # before a payload that is not an object, or could be taken for one of these
 _decode = JSONDecoder().raw_decode
 
 
 def wrapped(payload: str, private: str) -> str:
     """Return what is stored of a payload and its private metadata, JSON texts; ``""`` is none."""
-    if not private and not payload.startswith(_START):
+    if not private and not payload.startswith(WRAPPED):
         return payload
-    start = f"{_START}{private or '{}'}"
+    start = f"{WRAPPED}{private or '{}'}"
     if not payload.startswith("{") or payload.startswith("{" + _VALUE):
         return f"{start},{_VALUE}{payload}}}"
     return f"{start}{'' if payload == '{}' else ','}{payload[1:]}"
@@ -173,10 +174,10 @@ def unwrapped(stored: str) -> tuple[str, str]:
     Raises:
         ValueError: It is not JSON.
     """
-    if not stored.startswith(_START):
+    if not stored.startswith(WRAPPED):
         return stored, ""
-    _, end = _decode(stored, len(_START))
-    rest, private = stored[end:].removeprefix(","), stored[len(_START) : end]
+    _, end = _decode(stored, len(WRAPPED))
+    rest, private = stored[end:].removeprefix(","), stored[len(WRAPPED) : end]
     if rest.startswith(_VALUE):
         return rest[len(_VALUE) : -1], private
     return "{" + rest, private

@@ -11,7 +11,13 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from agent_eventstore.integrations.openai_items import ItemWriter, items_in, told_by
+from agent_eventstore.integrations.openai_items import (
+    TELLING,
+    ItemWriter,
+    OpenAIItems,
+    items_in,
+    told_by,
+)
 from eventstore import EventStore, NewEvent
 from eventstore.events import BranchSwitch, Retraction, VersionRange
 from eventstore.events.codec import loads_json
@@ -138,13 +144,13 @@ def _backward(store: EventStore, stream: UUID, size: int, upto: int) -> Iterator
                 told = loads_json(event.text)
                 switched.add(told.get("restored", ()), False)
                 switched.add(told.get("withdrawn", ()), True)
-            else:
-                stands_for = told_by(event)
+            elif event.type in TELLING:
+                told_here = told_by(event) if event.type == OpenAIItems.type else ()
                 if not withdrawn.says(version) and not switched.says(version):
                     items = items_in(event)
                     for place in range(len(items) - 1, -1, -1):
-                        yield LiveItem(version, place, items[place], stands_for)
-                withdrawn.add((each.model_dump() for each in stands_for), True)
+                        yield LiveItem(version, place, items[place], told_here)
+                withdrawn.add((each.model_dump() for each in told_here), True)
         if len(page) < size:
             return
         before, size = withdrawn.below(page[-1].version), _PAGE

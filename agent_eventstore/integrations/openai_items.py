@@ -38,7 +38,7 @@ from projections.context.formats.item_pairs import OUTPUTS
 from projections.context.formats.items import FIELDS
 from projections.engine.folding import result_text, text_of
 
-__all__ = ["ITEM", "ItemWriter", "OpenAIItem", "OpenAIItems", "items_in", "told_by"]
+__all__ = ["ITEM", "TELLING", "ItemWriter", "OpenAIItem", "OpenAIItems", "items_in", "told_by"]
 
 ITEM = "openai_item"
 """The key in ``raw`` under which an item stands as it came; those of an answer are ``output``."""
@@ -160,7 +160,7 @@ def items_in(event: EventText) -> list[Any]:
 
     What is not part of a history of items has none.
     """
-    if event.text is None or event.type not in _TOLD:
+    if event.text is None or event.type not in TELLING:
         return []
     value = loads_json(event.text)
     if event.type in _OWN:
@@ -176,15 +176,16 @@ def items_in(event: EventText) -> list[Any]:
 
 
 def told_by(event: EventText) -> tuple[VersionRange, ...]:
-    """Return the events that an `OpenAIItems` stands for; none for any other event."""
-    if event.type != OpenAIItems.type or event.text is None:
+    """Return the events that an `OpenAIItems` stands for."""
+    if event.text is None:
         return ()
     return tuple(map(VersionRange.model_validate, loads_json(event.text).get("told", ())))
 
 
 _OWN = (OpenAIItem.type, OpenAIItems.type)
 _CATALOGUE = (UserMessage, AssistantMessage, ToolResult, SystemInstruction, LlmError)
-_TOLD = frozenset({*_OWN, *(each.type for each in _CATALOGUE)})
+TELLING = frozenset({*_OWN, *(each.type for each in _CATALOGUE)})
+"""The types of events that stand for items."""
 
 
 def _made(data: Any) -> list[JsonObject]:

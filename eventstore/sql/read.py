@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -20,7 +21,7 @@ from eventstore.errors import EventDamaged
 from eventstore.events.bounds import clamped, read_json
 from eventstore.events.codec import decode, dumps
 from eventstore.events.records import EventData, Meta, RecordedEvent
-from eventstore.integrity import unwrapped
+from eventstore.integrity import WRAPPED, unwrapped
 from eventstore.sealing import DATA, META, SEALED, Keyring, SealingKey, key_of, opened
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
@@ -62,6 +63,19 @@ class _Versioned(Protocol):
 
 
 _E = TypeVar("_E", bound=_Versioned)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted(Generic[_E]):
+    """What is read of each event: the queries of a page, and what makes of its rows."""
+
+    forward: Statement
+    backward: Statement
+    decoded: Callable[..., list[_E]]
+
+
+_SPECIAL = (SEALED, WRAPPED, '{"$blob":')
+"""How a payload begins that is not simply its JSON text."""
 
 
 def decode_rows(
@@ -151,18 +165,18 @@ def decode_meta(text: str) -> Meta:
         return clamped(Meta.model_validate(known))
 
 
-def _page(order: str) -> Statement:
+def _page(order: str, columns: str) -> Statement:
     return Statement(
         f"""
-        SELECT {EVENT_COLUMNS} FROM events
+        SELECT {columns} FROM events
         WHERE conversation_id = :conversation_id AND version > :after AND version < :before
         ORDER BY version {order} LIMIT :page_size
         """  # noqa: S608 - built from constants
     )
 
 
-_FORWARD = _page("ASC")
-_BACKWARD = _page("DESC")
+_FORWARD = _page("ASC", EVENT_COLUMNS)
+_TEXTS = "conversation_id, version, event_id, type, schema_version, data::text, meta::text"
 _VERSIONS = """
     SELECT version FROM events
     WHERE conversation_id = :conversation_id AND version > :after AND version < :before
@@ -205,7 +219,7 @@ def read_page(
         KeyUnavailable: An event is sealed, and its key is not to be had.
     """
     window = _Window(after, before, limit, backward)
-    return _page_of(connection, conversation_id, window, keys, decode_rows)
+    return _page_of(connection, conversation_id, window, keys, _EVENTS)
 
 
 def read_texts(
@@ -225,7 +239,7 @@ def read_texts(
         EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: As of `read_page`.
     """
     window = _Window(after, before, limit, backward)
-    return _page_of(connection, conversation_id, window, None, _texts)
+    return _page_of(connection, conversation_id, window, None, _EVENT_TEXTS)
 
 
 def _page_of(
@@ -233,12 +247,12 @@ def _page_of(
     conversation_id: UUID,
     window: _Window,
     keys: Keyring | None,
-    decoded: Callable[..., list[_E]],
+    wanted: _Wanted[_E],
 ) -> list[_E]:
     """Return the events of a window, those that a fork shares among them, decoded as is asked."""
     after, _, limit, backward = window
     keys = keys or keys_of(connection)
-    own = _read(connection, conversation_id, window, keys, decoded)
+    own = _read(connection, conversation_id, window, keys, wanted)
     begins = bool(own) and own[-1 if backward else 0].version == after + 1
     if begins or (backward and len(own) == limit):
         return own
@@ -246,7 +260,7 @@ def _page_of(
     found: list[_E] = []
     for holder, part in _parts(lineage(connection, conversation_id), window):
         room = part._replace(limit=limit - len(found) - (len(own) if backward else 0))
-        found += _read(connection, holder, room, keys, decoded, fork=conversation_id)
+        found += _read(connection, holder, room, keys, wanted, fork=conversation_id)
     return own + found if backward else (found + own)[:limit]
 
 
@@ -277,7 +291,7 @@ def _read(
     conversation_id: UUID,
     window: _Window,
     keys: Keyring | None,
-    decoded: Callable[..., list[_E]],
+    wanted: _Wanted[_E],
     fork: UUID | None = None,
 ) -> list[_E]:
     """Return the events of a stream's own rows."""
@@ -285,39 +299,42 @@ def _read(
         return []
     backend = backend_of(connection)
     cur = backend.reading(connection)
-    wanted = {
+    place = {
         "conversation_id": backend.from_id(conversation_id),
         "after": window.after,
         "before": window.before,
         "page_size": window.limit,
     }
-    cur.execute((_BACKWARD if window.backward else _FORWARD).on(backend), wanted)
+    cur.execute((wanted.backward if window.backward else wanted.forward).on(backend), place)
     try:
         rows = cur.fetchall()
     except sqlite3.OperationalError as error:
         if hasattr(error, "sqlite_errorcode"):
             raise
         # Bytes that are not text, which is Python's to find: it does not tell in which row.
-        version = _no_text(cur, backend, wanted)
+        version = _no_text(cur, backend, place)
         # Not read to its end, the query would hold on to its snapshot beyond the transaction.
         cur.close()
         raise EventDamaged(conversation_id, version) from error
-    return decoded(cur, backend, rows, keys, fork)
+    return wanted.decoded(cur, backend, rows, keys, fork)
 
 
 def _texts(
     cur: Any, backend: Backend, rows: Sequence[Any], keys: Keyring | None, _: UUID | None
 ) -> list[EventText]:
-    """Return rows of `EVENT_COLUMNS` as texts: opened, and fetched from blobs."""
+    """Return rows of `_TEXTS`: opened, and fetched from blobs."""
     found: list[EventText] = []
-    for _position, stream, version, event_id, kind, schema_version, _at, data, meta, *_ in rows:
+    for stream, version, event_id, kind, schema_version, data, meta in rows:
+        if data is None or not (data.startswith(_SPECIAL) or meta.startswith(SEALED)):
+            found.append(EventText(version, kind, schema_version, data, meta))
+            continue
         conversation_id = backend.to_id(stream)
         try:
             key: SealingKey | None = None
             if meta.startswith(SEALED):
                 key = key_of(keys, conversation_id, meta)
                 meta = opened(key, META, str(event_id), meta) or "{}"
-            if data is not None and data.startswith(SEALED):
+            if data.startswith(SEALED):
                 key = key_of(keys, conversation_id, data)
                 data = opened(key, DATA, str(event_id), data)
             if data is not None:
@@ -328,6 +345,10 @@ def _texts(
             raise EventDamaged(conversation_id, version) from error
         found.append(EventText(version, kind, schema_version, data, meta))
     return found
+
+
+_EVENTS = _Wanted(_FORWARD, _page("DESC", EVENT_COLUMNS), decode_rows)
+_EVENT_TEXTS = _Wanted(_page("ASC", _TEXTS), _page("DESC", _TEXTS), _texts)
 
 
 def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> bytes | None:

@@ -260,7 +260,7 @@ class TestWorkers:
 
     def test_adding_alone(self, session: EventStoreSession, store: EventStore) -> None:
         """Whoever has read nothing adds behind what is there."""
-        other = EventStoreSession(session.session_id, store)
+        other = EventStoreSession(session.session_id, store, user_id="ada")
 
         async def both() -> None:
             for number in range(4):
