@@ -13,7 +13,7 @@ from agents.memory import Session
 from agent_eventstore.integrations.openai_agents import EventStoreSession
 from eventstore import EventStore, events
 from eventstore.errors import InvalidEvent, OwnerMismatch, WrongExpectedVersion
-from tests.integrations.openai_agents.samples import TURN, fresh_id, said, turns
+from tests.integrations.openai_agents.openai_samples import TURN, fresh_id, said, turns
 
 
 def run(work: Any) -> Any:
