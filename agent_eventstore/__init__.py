@@ -17,6 +17,10 @@ from agent_eventstore import errors, participants
 from agent_eventstore.agents import (
     AgentSession,
     AsyncAgentSession,
+    ChatOptions,
+    ChatReply,
+    ChatResult,
+    ChatSession,
     FunctionTool,
     HistorySink,
     JsonlHistorySink,
@@ -31,6 +35,7 @@ from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.clients import UnrecordedCall, record
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
+from agent_eventstore.participants import Participant
 from agent_eventstore.posts import TurnOutcome
 from agent_eventstore.recovery import Recovery, recover, recover_all
 from agent_eventstore.requests import Request
@@ -79,6 +84,10 @@ __all__ = [
     "AsyncToolCall",
     "AsyncTurn",
     "AsyncViews",
+    "ChatOptions",
+    "ChatReply",
+    "ChatResult",
+    "ChatSession",
     "Closure",
     "Column",
     "ContextOptions",
@@ -93,6 +102,7 @@ __all__ = [
     "Meta",
     "ModelRequest",
     "NewEvent",
+    "Participant",
     "Patch",
     "Projection",
     "ProjectionSet",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -83,6 +83,7 @@ class AsyncConversation(AsyncConversationRuns):
         parent: StreamId | None = None,
         base_instructions: str | None = None,
         user_instructions: str | None = None,
+        participants: Sequence[dict[str, Any]] = (),
         tool_policy: ToolPolicy | None = None,
         config: dict[str, Any] | None = None,
         metadata: dict[str, Any] | None = None,
@@ -109,6 +110,7 @@ class AsyncConversation(AsyncConversationRuns):
             parent=parent,
             base_instructions=base_instructions,
             user_instructions=user_instructions,
+            participants=participants,
             tool_policy=tool_policy,
             config=config,
             metadata=metadata,

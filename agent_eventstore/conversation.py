@@ -7,6 +7,7 @@ through it (`recorder`), and opening seals first what a process that died has le
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -48,9 +49,8 @@ __all__ = ["Conversation"]
 class Conversation(ConversationRuns):
     """A conversation and the session in which this process writes to it.
 
-    Made by `start` or `open`; a context manager that closes the session at its end. One writer at
-    a time: whoever opens the conversation for writing fences all who had it open before. Turns come
-    one after the other; the tools of a turn may run in threads.
+    Made by `start` or `open`; a context manager that closes the session. One writer at a time:
+    whoever opens it fences all before. Turns follow each other; a turn's tools may run in threads.
     """
 
     def __init__(self, session: Session) -> None:
@@ -71,6 +71,7 @@ class Conversation(ConversationRuns):
         parent: StreamId | None = None,
         base_instructions: str | None = None,
         user_instructions: str | None = None,
+        participants: Sequence[dict[str, Any]] = (),
         tool_policy: ToolPolicy | None = None,
         config: dict[str, Any] | None = None,
         metadata: dict[str, Any] | None = None,
@@ -101,6 +102,7 @@ class Conversation(ConversationRuns):
                 of the instructions is taken from there, and its tool policy holds here, too.
             base_instructions: The system part of later requests.
             user_instructions: What its user wants said there besides.
+            participants: Who takes part, as the product describes them, each a JSON object.
             tool_policy: Which tools it may use: requests declare no others, and no other runs.
             config: Whatever else the product wants to keep with it.
             metadata: A JSON object that lists of conversations show, at most 16 KB.
@@ -142,6 +144,7 @@ class Conversation(ConversationRuns):
             parent=parent,
             base_instructions=base_instructions,
             user_instructions=user_instructions,
+            participants=participants,
             tool_policy=tool_policy,
             config=config,
             metadata=metadata,
@@ -347,10 +350,8 @@ class Conversation(ConversationRuns):
     def write_again(self) -> Appended | None:
         """Write again what the database has lost of this session, after `LogWentBack`.
 
-        The same events at the same versions, so that the session goes on as if nothing had
-        happened; None if nothing is missing. It is refused if somebody has opened the conversation
-        meanwhile, or if events are lost that this process does not remember: it does the last 256,
-        four megabytes at most, and not those of others. Then open the conversation again.
+        The same events at the same versions; None if nothing is missing. A process remembers its
+        last 256 events, four megabytes at most; beyond that, open the conversation again.
 
         Raises:
             WrongExpectedVersion: The log does not stand where the known events began.

@@ -41,6 +41,7 @@
     ├── UnknownStrategy           no compression strategy of this name      (also LookupError)
     ├── EmbeddingFailed           a product's embedding callable raised, or gave other vectors
     ├── RequestNotReproducible    the log no longer gives the messages that were sent
+    ├── WrongThread               a chat of another thread was asked for    (also LookupError)
     ├── PromptTooLong             an agent's request would be over its limit (also ValueError)
     ├── BudgetInfeasible          the mandatory messages alone exceed the budget
     ├── InvalidSettings           unknown or contradictory settings         (also ValueError)
@@ -194,6 +195,7 @@ __all__ = [
     "UnsafeTransaction",
     "WriterFenced",
     "WrongExpectedVersion",
+    "WrongThread",
 ]
 
 
@@ -225,6 +227,24 @@ def seen(value: Any) -> str:
 
 class BlockNotOpen(EventStoreError, RuntimeError):
     """A turn, a model call or a tool call is used before it is entered or after it was left."""
+
+
+class WrongThread(EventStoreError, LookupError):
+    """A chat session is opened from a thread that it does not belong to; nothing was changed.
+
+    Attributes:
+        conversation_id: The session's conversation.
+        thread_slug: The thread that it was asked for in.
+    """
+
+    def __init__(self, conversation_id: UUID, thread_slug: str | None) -> None:
+        self.conversation_id = conversation_id
+        self.thread_slug = thread_slug
+        asked = "no thread" if thread_slug is None else f"the thread {thread_slug!r}"
+        super().__init__(
+            f"conversation {conversation_id} does not belong to {asked}: open it with the "
+            "thread_slug that it was created with"
+        )
 
 
 class PromptTooLong(EventStoreError, ValueError):

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from agent_eventstore.branching import edited, regenerated
 from agent_eventstore.current import OpenTurn, Plan
 from agent_eventstore.inputs import Said, message_of
-from agent_eventstore.machines import TurnScript
+from agent_eventstore.machines import Branching, TurnScript
 from agent_eventstore.recovery import Recovery
 from agent_eventstore.session import JournalT, Session
 from eventstore.events import TokenUsage, ToolPolicy, UserMessage
@@ -127,6 +127,22 @@ class OpenConversation(Generic[JournalT, TurnT]):
             message_id: The product's own id of the turn; it is gone through once, as in `turn`.
         """
         return self._turn(self._session.turn_script(None, None, message_id=message_id), None)
+
+    def answering(self, text: str, *, tool_policy: ToolPolicy | None = None) -> TurnT:
+        """Return a turn to be entered around what the last message's answer still lacks.
+
+        The message stays as it is, and so does what came after it; nothing is said anew.
+
+        Args:
+            text: What the turn's start says that it answers.
+            tool_policy: Which tools the turn may use.
+
+        Raises:
+            TurnStillOpen: A turn is open; let it end, or stop it.
+        """
+        self._session.between_turns()
+        script = self._session.turn_script(None, None, tool_policy)
+        return self._turn(script, None, partial(Branching, None, text))
 
     def edit(
         self,

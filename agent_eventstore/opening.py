@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,6 +112,7 @@ def started(
     parent: StreamId | None,
     base_instructions: str | None,
     user_instructions: str | None,
+    participants: Sequence[dict[str, Any]],
     tool_policy: ToolPolicy | None,
     config: dict[str, Any] | None,
     metadata: dict[str, Any] | None,
@@ -131,6 +132,7 @@ def started(
         title=None if callable(title) else title,
         base_instructions=base_instructions,
         user_instructions=user_instructions,
+        participants=tuple(participants),
         tool_policy=tool_policy,
         config=config or {},
         metadata=metadata,

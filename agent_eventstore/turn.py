@@ -166,6 +166,7 @@ class Turn(OpenTurn[LlmCall, Journal]):
         tools: Sequence[dict[str, Any]] = (),
         retry_of: LlmCall | None = None,
         tools_from_messages: bool = False,
+        agent: str | None = None,
     ) -> LlmCall:
         """Return a model call to be entered around the request to the provider.
 
@@ -182,6 +183,8 @@ class Turn(OpenTurn[LlmCall, Journal]):
             retry_of: The failed call that this one repeats.
             tools_from_messages: Whether somebody else runs the tools: then results that the prompt
                 holds, and the log does not, are recorded before it is sent.
+            agent: Which participant is asked, where several answer: the ``agent_id`` of the
+                call's events, and the ``name`` of its message.
         """
         self._within("turn.llm_call")
         script = self._script.call(
@@ -194,6 +197,7 @@ class Turn(OpenTurn[LlmCall, Journal]):
             tools=tools,
             retry_of=retry_of,
             tools_from_messages=tools_from_messages,
+            agent=agent,
         )
         self.last_call = LlmCall(
             self._journal, script, self._script.count, self._tell, self._within, self._going

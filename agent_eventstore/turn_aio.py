@@ -176,6 +176,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
         tools: Sequence[dict[str, Any]] = (),
         retry_of: AsyncLlmCall | None = None,
         tools_from_messages: bool = False,
+        agent: str | None = None,
     ) -> AsyncLlmCall:
         """Return a model call to be entered around the request to the provider."""
         self._within("turn.llm_call")
@@ -189,6 +190,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
             tools=tools,
             retry_of=retry_of,
             tools_from_messages=tools_from_messages,
+            agent=agent,
         )
         self.last_call = AsyncLlmCall(
             self._journal, script, self._script.count, self._tell, self._within, self._going

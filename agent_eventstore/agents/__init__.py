@@ -7,6 +7,8 @@ stands on.
 
 from agent_eventstore.agents.agent_session import AgentSession, run_agent
 from agent_eventstore.agents.agent_session_aio import AsyncAgentSession
+from agent_eventstore.agents.chat_replies import ChatReply, ChatResult
+from agent_eventstore.agents.chat_session import ChatOptions, ChatSession
 from agent_eventstore.agents.function_tools import FunctionTool
 from agent_eventstore.agents.model_calls import ModelRequest
 from agent_eventstore.agents.sinks import HistorySink, JsonlHistorySink, LegacyXmlSink
@@ -15,6 +17,10 @@ from agent_eventstore.agents.turn_results import ToolUse, TurnResult, TurnStep
 __all__ = [
     "AgentSession",
     "AsyncAgentSession",
+    "ChatOptions",
+    "ChatReply",
+    "ChatResult",
+    "ChatSession",
     "FunctionTool",
     "HistorySink",
     "JsonlHistorySink",

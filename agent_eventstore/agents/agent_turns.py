@@ -180,23 +180,9 @@ class AgentTurn:
     def _ask(self) -> LlmCall:
         """Ask the model until it has answered; a failure that no attempt mends goes on."""
         agent, failed = self._agent, None
-        request = self._turn.context(**agent.rendering())
-        prompt: dict[str, Any] = {"request": request}
-        messages, tools = request.messages, tuple(map(_on_the_wire, request.tools))
-        if agent.protocol == "react":
-            messages = in_tags(messages, agent.instructions)
-            prompt = {"prompt": messages}
+        asked, recorded = self._asked()
         for attempt in range(1, agent.attempts + 1):
-            call = self._turn.llm_call(
-                provider=agent.port.provider,
-                specification=agent.port.specification,
-                model=agent.model,
-                parameters=agent.parameters,
-                tools=tools,
-                retry_of=failed,
-                **prompt,
-            )
-            asked = ModelRequest(agent.model, messages, request.system, tools, agent.parameters)
+            call = self._call(retry_of=failed, tools=asked.tools, **recorded)
             try:
                 with call:
                     self._hear(call, asked)
@@ -211,6 +197,30 @@ class AgentTurn:
             agent.tell("failed", f"{call.error.message}: asking again")
             time.sleep(_AGAIN_S * 2 ** (attempt - 1))
         raise AssertionError("the last attempt returns or raises")
+
+    def _asked(self) -> tuple[ModelRequest, dict[str, Any]]:
+        """Return what the model is asked next, and how `Turn.llm_call` is told of it."""
+        agent = self._agent
+        request = self._turn.context(**agent.rendering())
+        recorded: dict[str, Any] = {"request": request}
+        messages = request.messages
+        if agent.protocol == "react":
+            messages = in_tags(messages, agent.instructions)
+            recorded = {"prompt": messages}
+        tools = tuple(map(_on_the_wire, request.tools))
+        return ModelRequest(
+            agent.model, messages, request.system, tools, agent.parameters
+        ), recorded
+
+    def _call(self, **recorded: Any) -> LlmCall:
+        agent = self._agent
+        return self._turn.llm_call(
+            provider=agent.port.provider,
+            specification=agent.port.specification,
+            model=agent.model,
+            parameters=agent.parameters,
+            **recorded,
+        )
 
     def _hear(self, call: LlmCall, asked: ModelRequest) -> None:
         answer = self._agent.settle(self._agent.port.ask(asked))

@@ -129,15 +129,13 @@ def _told(data: EventData) -> str:
             return " · ".join(filter(None, (data.title, parent)))
         case ConversationEnd():
             return " · ".join(filter(None, (data.reason, data.message)))
-        case SessionStart():
-            return f"{data.mode} {json.dumps(data.config, ensure_ascii=False)}"
+        case SessionStart(mode=mode, config=kept) | ModeState(mode=mode, state=kept):
+            return f"{mode} {json.dumps(kept, ensure_ascii=False)}"
         case TurnEnd():
             steps = "" if data.step_count is None else plural(data.step_count, "step")
             return ", ".join(filter(None, (data.status, data.reason, steps, data.error)))
         case ModeSwitch():
             return " → ".join(filter(None, (data.previous, data.mode)))
-        case ModeState():
-            return f"{data.mode} {json.dumps(data.state, ensure_ascii=False)}"
         case Retraction():
             ranges = (f"{each.first}-{each.last}" for each in data.versions)
             return f"versions {', '.join(ranges)}: {data.reason or 'no reason given'}"

@@ -73,6 +73,7 @@ class CallScript:
     answers: Answers = field(default_factory=Answers)
     prompt: Any = None
     sent: tuple[SentCall | SentResult, ...] | None = None
+    speaker: str | None = None
     message: AssistantMessage | None = None
     error: LlmError | None = None
     tool_calls: tuple[RequestedCall, ...] = ()
@@ -315,6 +316,7 @@ class CallScript:
                 "first_token_ms": None if first is None else milliseconds(first - self.started_at),
                 "final": not message.tool_calls,
                 "ui": self.ui,
+                "name": self.speaker or message.name,
                 "tools_elsewhere": bool(message.tool_calls) and self._tools_elsewhere,
             }
         )

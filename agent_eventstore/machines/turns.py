@@ -221,6 +221,7 @@ class TurnScript:
         tools: Sequence[dict[str, Any]],
         retry_of: CallFacts | None,
         tools_from_messages: bool = False,
+        agent: str | None = None,
     ) -> CallScript:
         """Return the script of the next model call; see `Turn.llm_call` for what a prompt does."""
         if request is not None and not isinstance(request, Request):
@@ -240,8 +241,9 @@ class TurnScript:
         model = model or (request.model if request else None)
         key = request.digest if request else digest
         before = retry_of.script if retry_of else self._failure_of(key)
+        meta = before.meta if before else self.next_step()
         script = CallScript(
-            meta=before.meta if before else self.next_step(),
+            meta=meta if agent is None else meta.model_copy(update={"agent_id": agent}),
             started_at=time.monotonic(),
             request=request,
             digest=digest,
@@ -251,6 +253,7 @@ class TurnScript:
             systems=self.systems,
             answers=self.answers,
             prompt=prompt,
+            speaker=agent,
             sent=tuple(sent_in(told_by)) if tools_from_messages else None,
             attempt=before.attempt + 1 if before else 1,
             retry_of=before.llm_call_id if before else None,

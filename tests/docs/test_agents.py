@@ -14,10 +14,10 @@ PAGE = ROOT / "docs" / "agents.md"
 PROGRAMS = programs(PAGE)
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_program(number: int, tmp_path: Path) -> None:
     """A program prints what the page shows."""
-    assert 3 == len(PROGRAMS)
+    assert 4 == len(PROGRAMS)
     assert PROGRAMS[number].shown == printed_by(PROGRAMS[number], tmp_path)
 
 

@@ -1,0 +1,60 @@
+"""A chat in a process that is killed after so many appends; see `tests.agents.mortal`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from agent_eventstore import ChatSession, ModelRequest, Participant
+from tests.crash.world import Kill, MortalStore, World
+
+__all__ = ["ALL", "QUESTION", "ROLE_MAP", "answer"]
+
+ALL = tuple(Participant(name) for name in ("ada", "bob", "cy"))
+ROLE_MAP = {"coder": "ada", "reviewer": "bob", "tester": "cy"}
+QUESTION = "Sort a list"
+
+
+def answer(request: ModelRequest) -> Any:
+    """Answer as the participant that is asked."""
+    who = next(each.id for each in ALL if f"You are {each.id} " in request.messages[0]["content"])
+    return iter([f"{who} ", "answers"])
+
+
+def _live(url: str, conversation_id: str, folder: str, mode: str, after: int) -> None:
+    with MortalStore.open(url, migrate=False, synchronous="NORMAL") as store:
+        assert isinstance(store, MortalStore)
+        store.world = World(Path(folder), Kill(after_append=after))
+        session = ChatSession.create(
+            store,
+            participants=ALL,
+            model=answer,
+            mode=mode,
+            role_map=ROLE_MAP,
+            conversation={"conversation_id": conversation_id},
+        )
+        session.send(QUESTION)
+        session.close()
+
+
+def _serve() -> None:
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _live(*json.loads(line))
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,79 @@
+"""A chat whose process is killed at any event is opened again, and everybody answers once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from agent_eventstore import ChatSession, EventStore
+from eventstore.events import AssistantMessage, ModeState, UserMessage
+from tests.agents.mortal_chats import QUESTION, answer
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def mortals() -> Iterator[Callable[..., int]]:
+    """Give a function that holds a chat in a process of its own, and returns how that ended."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.agents.mortal_chats"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        asked, answers = server.stdin, server.stdout
+
+        def run(*order: Any) -> int:
+            asked.write(json.dumps(order) + "\n")
+            asked.flush()
+            return int(answers.readline())
+
+        yield run
+        asked.close()
+
+
+@pytest.mark.parametrize("mode", ["free_chat", "workflow"])
+def test_everybody_answers_once(
+    store: EventStore, database_url: str, tmp_path: Path, mortals: Callable[..., int], mode: str
+) -> None:
+    """Wherever the process was killed; and the workflow comes to its end."""
+    after, status = 0, -9
+    while status == -9:
+        after += 1
+        cid = uuid4()
+        status = mortals(database_url, str(cid), str(tmp_path), mode, after)
+        if status == -9:
+            check_completes(store, cid, mode)
+    assert 0 == status
+    assert after > 8
+
+
+def check_completes(store: EventStore, cid: UUID, mode: str) -> None:
+    """Open what a killed process left, and see it through."""
+    asked = any(each.type == "user_message" for each in store.read(cid))
+    taking: dict[str, Any] = {"conversation": {"if_busy": "take_over"}}
+    with ChatSession.open(store, cid, model=answer, **taking) as session:
+        result = session.go_on() if asked else session.send(QUESTION)
+        assert session.go_on() is None
+        state = session.mode_state
+
+    assert result is None or "ok" == result.status
+    events = [each.data for each in store.read(cid)]
+    assert 1 == sum(isinstance(each, UserMessage) for each in events)
+    said = [each.name or "" for each in events if isinstance(each, AssistantMessage)]
+    if mode == "workflow":
+        assert ["ada", "bob", "cy"] == said
+        assert ("coder", "done") == (state["current_node"], state["status"])
+        assert 3 == sum(isinstance(each, ModeState) for each in events)
+    else:
+        assert ["ada", "bob", "cy"] == sorted(said)
