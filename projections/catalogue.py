@@ -14,6 +14,7 @@ from projections.models.directory import DIRECTORY
 from projections.models.message_search import SEARCH
 from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS
+from projections.models.session_rows import SESSIONS
 from projections.models.tasks import TASKS
 from projections.models.timeline import TIMELINE
 from projections.models.tool_calls import TOOL_CALLS
@@ -32,6 +33,7 @@ _BUILT_IN: tuple[Projection, ...] = (
     OPEN_WORK,
     SEARCH,
     TASKS,
+    SESSIONS,
 )
 
 

@@ -7,6 +7,10 @@ is erased in the event is gone from the row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 from eventstore.events import (
     AssistantMessage,
     Notebook,
@@ -21,7 +25,7 @@ from eventstore.events import (
 )
 from projections.engine.projection import Column
 
-__all__ = ["EVENT", "PLACE", "place_of", "said"]
+__all__ = ["EVENT", "PLACE", "QuotedText", "place_of", "said"]
 
 EVENT = "text_version"
 """The column with the version of the event that has the text; NULL if no event is quoted."""
@@ -45,6 +49,29 @@ def said(table: str) -> str:
         table: What the row's columns are qualified with; those of the event with ``events``.
     """
     return _SAID.format(table=table)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedText:
+    """Rows without a text that an event has.
+
+    Attributes:
+        column: The column of the text, beside those of ``PLACE``.
+    """
+
+    column: str = "text"
+    event: str = EVENT
+
+    def stored(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the values as they are written."""
+        return values if values.get(EVENT) is None else {**values, self.column: None}
+
+    def shown(self, table: str, dialect: str) -> Mapping[str, str]:
+        """Return the SQL of the text."""
+        kept = f"{table}.{self.column}"
+        return {
+            self.column: f"CASE WHEN {table}.{EVENT} IS NULL THEN {kept} ELSE {said(table)} END"
+        }
 
 
 def place_of(event: RecordedEvent, text: str | None, *, longer_than: int) -> dict[str, int | None]:

@@ -33,7 +33,7 @@ from eventstore.ids import call_id
 from eventstore.sql.types import escape
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, SEALS, Draft, Row, one_line
-from projections.engine.quoting import EVENT, place_of, said
+from projections.engine.quoting import QuotedText, place_of
 
 __all__ = [
     "HANDLERS",
@@ -50,15 +50,12 @@ __all__ = [
 ]
 
 
-_TEXT = "CASE WHEN {table}.text_version IS NULL THEN {table}.text ELSE {said} END"
 _PREVIEW = "coalesce({table}.preview, substr({text}, 1, {limit}))"
 
 
 @dataclass(frozen=True, slots=True)
-class QuotedTexts:
+class QuotedTexts(QuotedText):
     """Rows without the texts that events have, and without previews that only repeat a start."""
-
-    event: str = EVENT
 
     def stored(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values as they are written."""
@@ -68,17 +65,13 @@ class QuotedTexts:
         kept, preview = dict(values), values["preview"]
         if preview == text[:PREVIEW_CHARS] and escape(preview) == preview:
             kept["preview"] = None
-        if values[EVENT] is not None:
-            kept["text"] = None
-        return kept
+        return QuotedText.stored(self, kept)
 
     def shown(self, table: str, dialect: str) -> Mapping[str, str]:
         """Return the SQL of text and preview."""
-        text = _TEXT.format(table=table, said=said(table))
-        return {
-            "text": text,
-            "preview": _PREVIEW.format(table=table, text=text, limit=PREVIEW_CHARS),
-        }
+        text = QuotedText.shown(self, table, dialect)
+        preview = _PREVIEW.format(table=table, limit=PREVIEW_CHARS, **text)
+        return {**text, "preview": preview}
 
 
 def text_columns(event: RecordedEvent, text: str | None) -> dict[str, Any]:

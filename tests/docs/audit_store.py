@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,14 @@ from eventstore.events import (
     RunStart,
     RunStepEnd,
     RunStepStart,
+    SessionEnd,
+    SessionStart,
     TokenUsage,
     ToolCall,
     ToolCallRequest,
     ToolResult,
+    TurnEnd,
+    TurnStart,
     UserMessage,
 )
 from eventstore.ids import derived_id
@@ -61,6 +65,7 @@ def fill(store: EventStore) -> None:
     _append(store, "refund", "ada", _refund(), turn=1)
     _append(store, "account", "bert", _account(), agent_id="helper", actor="bert")
     _append(store, "report", "ada", _report(), run_id="run-7", mode="run")
+    _append_talk(store)
     worker.run(store, once=True)
 
 
@@ -84,6 +89,54 @@ def _append(store: EventStore, name: str, user_id: str, story: Story, **where: A
         for number, (moment, (_, data)) in enumerate(zip(moments, story, strict=True))
     ]
     store.append(conversation, new, tenant_id="acme", user_id=user_id)
+
+
+def _append_talk(store: EventStore) -> None:
+    """Append a session of two turns: one that is answered, one that takes too many steps."""
+    look = _wish("read", {"path": "README.md"}, '{"path": "README.md"}')
+    told: list[tuple[Payload, int | None, int | None]] = [
+        (SessionStart(config={"model": "gpt-4o"}), None, None),
+        (TurnStart(input="What does it say?"), 1, None),
+        (UserMessage.text("What does it say?"), 1, None),
+        (AssistantMessage(tool_calls=(look,), usage=_tokens(120, 35)), 1, 0),
+        (_result("4.0", "read", "# How to begin"), 1, 0),
+        (
+            AssistantMessage.of("The README says how to begin.", final=True, usage=_tokens(30, 10)),
+            1,
+            1,
+        ),
+        (TurnEnd(status="ok", step_count=2, duration_ms=4_000, tokens=_tokens(150, 45)), 1, None),
+        (TurnStart(input="Go on."), 2, None),
+        (UserMessage.text("Go on."), 2, None),
+        (AssistantMessage(tool_calls=(look,), usage=_tokens(100, 40)), 2, 0),
+        (_result("10.0", "read", "# How to begin"), 2, 0),
+        (
+            TurnEnd(status="max_steps", step_count=1, duration_ms=2_000, tokens=_tokens(100, 40)),
+            2,
+            None,
+        ),
+        (SessionEnd(turn_count=2, duration_ms=9_000, tokens=_tokens(250, 85)), None, None),
+    ]
+    conversation = derived_id("audit", "talk")
+    began = datetime(2026, 3, 5, 10, tzinfo=UTC)
+    new = [
+        NewEvent(
+            data,
+            derived_id(conversation, number),
+            Meta(
+                session_id="talk-1",
+                turn=turn,
+                step=step,
+                occurred_at=began + timedelta(seconds=number),
+            ),
+        )
+        for number, (data, turn, step) in enumerate(told)
+    ]
+    store.append(conversation, new, tenant_id="acme", user_id="cleo")
+
+
+def _tokens(prompt: int, completion: int) -> TokenUsage:
+    return TokenUsage(prompt_tokens=prompt, completion_tokens=completion)
 
 
 def _refund() -> Story:

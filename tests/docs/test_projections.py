@@ -82,7 +82,13 @@ def test_it_is_read_followed_rebuilt_and_asked_by_sql(
     assert [True] * 5 == [
         words in said
         for words, said in zip(
-            ["caught up", "rebuilt answer_times", "no difference", "answer_times", "9 projections"],
+            [
+                "caught up",
+                "rebuilt answer_times",
+                "no difference",
+                "answer_times",
+                "11 projections",
+            ],
             told,
             strict=True,
         )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Table, delete, insert, select, update
 
-from eventstore import EventStore, new_id
+from eventstore import EventStore, Meta, NewEvent, new_id
 from eventstore import events as e
 from projections import Views
 from projections.catalogue import PROJECTIONS
@@ -44,6 +44,9 @@ def damaged(store: EventStore, views: Views) -> EventStore:
             e.BranchSwitch(reason="rewind", kind="message", after=3, left=4),
         ],
     )
+    talk = [e.SessionStart(), e.TurnStart(input="x"), e.AssistantMessage.of("x")]
+    where = Meta(session_id="s1", turn=1, step=0)
+    store.append(new_id(), [NewEvent(data, new_id(), where) for data in talk])
     # So that the cursors, which a comparison moves, are at their end.
     assert compare(settled(store)).ok
     return store

@@ -1,0 +1,315 @@
+"""Sessions, turns and steps, a row each: how long, how many tokens, how each ended, the answer.
+
+A turn is known by its number within the conversation, a step by its number within the turn; events
+that tell neither, such as imported ones of other formats, have no rows here. The fold needs no
+memory but how many turns each open session has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from eventstore.events import (
+    AssistantMessage,
+    LlmError,
+    LlmRequest,
+    RecordedEvent,
+    SessionEnd,
+    SessionStart,
+    TextPart,
+    TokenUsage,
+    TurnEnd,
+    TurnStart,
+)
+from projections.engine import folding
+from projections.engine.folding import Draft, Row
+from projections.engine.projection import Change, ReadTable, State
+from projections.engine.quoting import PLACE, QuotedText, place_of
+
+__all__ = ["SESSIONS", "SessionRow", "SessionsProjection", "StepRow", "TurnRow"]
+
+_BRIEF_CHARS = 100
+"""A text up to here is kept in the row; of a longer one the row names the event that has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow(Row):
+    """A session: a process that had the conversation open.
+
+    Attributes:
+        status: ``open``, ``closed``, or ``interrupted`` where its process died.
+        turns: Turns begun.
+        reason: Why it ended, if that was told.
+        model: The model that it was set up with, if that was told.
+        version: Version of its start.
+        day: Day of its start in UTC, ``YYYY-MM-DD``.
+    """
+
+    session_id: str
+    mode: str | None = None
+    status: str | None = None
+    model: str | None = None
+    turns: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    tokens_reported: bool | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    duration_ms: int | None = None
+    reason: str | None = None
+    version: int | None = None
+    end_version: int | None = None
+    day: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRow(Row):
+    """A turn, from one input to the final answer.
+
+    Attributes:
+        turn: Its number within the conversation, from 1.
+        status: ``running``, or as its end says: ``ok``, ``error``, ``max_steps``, ...
+        final_text: The answer to the user; NULL if there is none.
+        steps: Replies of the model.
+        tokens_reported: Whether the provider reported all tokens; some are estimates if not.
+        version: Version of its start.
+    """
+
+    turn: int
+    session_id: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    error: str | None = None
+    final_text: str | None = None
+    steps: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    tokens_reported: bool | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    duration_ms: int | None = None
+    version: int | None = None
+    end_version: int | None = None
+    day: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow(Row):
+    """A step: one reply of the model.
+
+    Attributes:
+        turn: The turn's number.
+        step: Its number within the turn, from 0.
+        status: ``running``, ``ok`` or ``error``: as the last attempt ended.
+        text: The reply as it came; of a failed one, what had arrived.
+        tools: How many tools it asked for.
+        attempts: How often the model was asked.
+        version: Version of the first request, or of the reply where no request is known.
+    """
+
+    turn: int
+    step: int
+    session_id: str | None = None
+    status: str | None = None
+    model: str | None = None
+    text: str | None = None
+    tools: int | None = None
+    attempts: int | None = None
+    error: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    tokens_reported: bool | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    duration_ms: int | None = None
+    version: int | None = None
+    day: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsProjection:
+    """Folds a conversation's events into ``sessions``, ``turns`` and ``steps``."""
+
+    name: str = "sessions"
+    version: int = 1
+    tables: Sequence[ReadTable] = (
+        ReadTable(
+            "sessions",
+            ("session_id",),
+            folding.columns_of(SessionRow),
+            lookups=(("status", "day"),),
+        ),
+        ReadTable(
+            "turns",
+            ("turn",),
+            folding.columns_of(TurnRow) + PLACE,
+            lookups=(("status", "day"),),
+            storage=QuotedText("final_text"),
+        ),
+        ReadTable(
+            "steps", ("turn", "step"), folding.columns_of(StepRow) + PLACE, storage=QuotedText()
+        ),
+    )
+
+    def initial(self) -> State:
+        """Return the state of an empty conversation."""
+        return {"turns": {}}
+
+    def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
+        """Return the state after the event, and what it changes in the tables."""
+        return folding.run(_HANDLERS, state, event)
+
+
+def _session_start(draft: Draft, start: SessionStart) -> None:
+    event, model = draft.event, start.config.get("model")
+    if (session := event.meta.session_id) is None:
+        return
+    draft.keep("turns", session, 0)
+    told: dict[str, Any] = {"mode": start.mode, "status": "open", "turns": 0}
+    told["version"] = event.version
+    told["model"] = model if isinstance(model, str) else None
+    draft.put("sessions", (session,), told | _began(event))
+
+
+def _session_end(draft: Draft, end: SessionEnd) -> None:
+    event = draft.event
+    if (session := event.meta.session_id) is None:
+        return
+    draft.drop("turns", session)
+    told: dict[str, Any] = {"status": "closed", "reason": end.reason, "end_version": event.version}
+    if end.reason == "interrupted":
+        told["status"] = "interrupted"
+    if end.turn_count is not None:
+        told["turns"] = end.turn_count
+    ended = {"ended_at": event.occurred_at, "duration_ms": end.duration_ms}
+    draft.put("sessions", (session,), told | ended | _tokens(end.tokens))
+
+
+def _turn_start(draft: Draft, _: TurnStart) -> None:
+    event = draft.event
+    session, turn = event.meta.session_id, event.meta.turn
+    if turn is None:
+        return
+    told = {"session_id": session, "status": "running", "version": event.version}
+    draft.put("turns", (turn,), told | _began(event))
+    begun = draft.get("turns", session)
+    if session is not None and begun is not None:
+        draft.keep("turns", session, begun + 1)
+        draft.put("sessions", (session,), {"turns": begun + 1})
+
+
+def _turn_end(draft: Draft, end: TurnEnd) -> None:
+    event = draft.event
+    if event.meta.turn is None:
+        return
+    told = {
+        "status": end.status,
+        "reason": end.reason,
+        "error": end.error,
+        "steps": end.step_count,
+        "ended_at": event.occurred_at,
+        "duration_ms": end.duration_ms,
+        "end_version": event.version,
+    }
+    draft.put("turns", (event.meta.turn,), told | _tokens(end.tokens))
+
+
+def _asked(draft: Draft, request: LlmRequest) -> None:
+    event, key = draft.event, _step(draft.event)
+    if key is None:
+        return
+    told = {"session_id": event.meta.session_id, "status": "running", "attempts": request.attempt}
+    told["model"] = request.invocation.model
+    if request.attempt == 1:
+        told |= _began(event) | {"version": event.version}
+    draft.put("steps", key, told)
+
+
+def _answered(draft: Draft, message: AssistantMessage) -> None:
+    event, key = draft.event, _step(draft.event)
+    text = "".join(part.text for part in message.parts if isinstance(part, TextPart))
+    final = None if message.tool_calls else _final(message, text)
+    if final is not None and event.meta.turn is not None:
+        draft.put("turns", (event.meta.turn,), {"final_text": final} | _place(event, final))
+    if key is None:
+        return
+    told = {
+        "status": "ok",
+        "text": text,
+        "tools": len(message.tool_calls),
+        "error": None,
+        "ended_at": event.occurred_at,
+        "duration_ms": message.duration_ms,
+    }
+    if message.llm_call_id is None:  # nobody told of the request
+        told |= _began(event) | {"session_id": event.meta.session_id, "version": event.version}
+    draft.put("steps", key, told | _place(event, text) | _tokens(message.usage))
+
+
+def _failed(draft: Draft, error: LlmError) -> None:
+    if (key := _step(draft.event)) is None:
+        return
+    told = {
+        "status": "error",
+        "text": error.partial_text,
+        "error": error.message,
+        "ended_at": draft.event.occurred_at,
+        "duration_ms": error.duration_ms,
+    }
+    draft.put("steps", key, told | _place(draft.event, None) | _tokens(error.usage))
+
+
+def _final(message: AssistantMessage, text: str) -> str | None:
+    """Return the answer in a reply; the ReAct protocol tells where it stands."""
+    widget = (message.ui.widget if message.ui else None) or {}
+    if widget.get("protocol") != "react":
+        return text
+    match widget.get("final"):
+        case [int(start), int(end)]:
+            return text[start:end]
+    return None
+
+
+def _step(event: RecordedEvent) -> tuple[int, int] | None:
+    turn, step = event.meta.turn, event.meta.step
+    return None if turn is None or step is None else (turn, step)
+
+
+def _place(event: RecordedEvent, text: str | None) -> dict[str, int | None]:
+    return place_of(event, text, longer_than=_BRIEF_CHARS)
+
+
+def _began(event: RecordedEvent) -> dict[str, Any]:
+    return {"started_at": event.occurred_at, "day": folding.day_of(event.occurred_at)}
+
+
+def _tokens(usage: TokenUsage | None) -> dict[str, Any]:
+    if usage is None:
+        return {}
+    total = usage.total_tokens
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens if total is None else total,
+        "tokens_reported": usage.reported,
+    }
+
+
+_HANDLERS: dict[type, folding.Handler] = {
+    SessionStart: _session_start,
+    SessionEnd: _session_end,
+    TurnStart: _turn_start,
+    TurnEnd: _turn_end,
+    LlmRequest: _asked,
+    AssistantMessage: _answered,
+    LlmError: _failed,
+}
+
+SESSIONS = SessionsProjection()
+"""Which sessions, turns and steps there were."""
