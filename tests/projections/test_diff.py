@@ -41,6 +41,7 @@ def damaged(store: EventStore, views: Views) -> EventStore:
             e.RunStepStart(run_id="r1", node_id="n1"),
             *turn(3, "x"),
             e.RunStepEnd(run_id="r1", node_id="n1", status="completed", artifacts=(report,)),
+            e.TaskEnqueue(task_id="t1"),
             e.BranchSwitch(reason="rewind", kind="message", after=3, left=4),
         ],
     )
