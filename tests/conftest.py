@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # The same examples in every run: a failure is about the change at hand. Few of them, so that the
 # whole suite stays under five minutes on two cores; for a search use `--hypothesis-profile search`.
 settings.register_profile(
-    "default", derandomize=True, deadline=None, database=None, max_examples=50
+    "default", derandomize=True, deadline=None, database=None, max_examples=30
 )
 settings.register_profile("search", deadline=None, max_examples=2_000, print_blob=True)
 settings.load_profile("default")
@@ -56,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     Bytecode is kept, whatever the environment says of it: each worker imports all tests, and
     hundreds of tests start processes, which took a third longer where each compiles all modules.
     """
+    # Nothing that is made by importing the tests is ever garbage.
+    gc.disable()
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if (memory := roomy_memory()) is not None:
@@ -71,6 +73,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from prompt_toolkit import PromptSession
-from prompt_toolkit.history import FileHistory
 
 from agent_eventstore.agents import AgentSession, FunctionTool, JsonlHistorySink, TurnResult
 from agent_eventstore.cli.console import count, note, one_line, shown
@@ -257,6 +255,10 @@ class _Talk:
         if not sys.stdin.isatty():
             yield from (line.strip() for line in sys.stdin)
             return
+        # Only here: it takes a tenth of a second, and no other command has a use for it.
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import FileHistory
+
         self.folder.mkdir(parents=True, exist_ok=True)
         prompt: PromptSession[str] = PromptSession(history=FileHistory(str(self.folder / ".typed")))
         while True:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from operator import index
 from typing import Any, Self
 from uuid import UUID
 
@@ -125,7 +126,7 @@ class OpenWork:
         turn, session, step = row["turn"], row["session"], row["run_step"]
         return cls(
             conversation_id=row["conversation_id"],
-            last_version=row["last_version"],
+            last_version=index(row["last_version"]),
             last_event_at=row["last_event_at"],
             model_calls=tuple(map(_model_call, row["model_calls"])),
             tool_calls=tuple(map(_tool_call, row["tool_calls"])),

@@ -6,6 +6,7 @@ PostgreSQL's types keep most of them out.
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -51,6 +52,7 @@ PLACES = [
     "tool_calls_g1.name",
     "usage_by_call_g1.started_at",
 ]
+READ_MODEL = re.compile(r"_g\d+\.")
 NEVER_NULL = {
     "context_messages_g1.part",
     "conversations.conversation_id",
@@ -134,9 +136,10 @@ def test_of_every_reader(recorded: Path, tmp_path: Path, place: str, value: obje
             lambda: status(store),
             lambda: measure(store, PROJECTIONS),
             lambda: compare(store),
-            lambda: rebuild(store),
             lambda: Conversation.open(store, cid),
             lambda: recover(store, views, cid),
+            # Last: it replaces the rows of a read model, which it does not read.
+            lambda: READ_MODEL.search(place) or rebuild(store),
         ):
             try:
                 read()

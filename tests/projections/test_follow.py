@@ -10,7 +10,7 @@ from contextlib import closing
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import AsyncEventStore, EventStore, new_id
@@ -26,6 +26,7 @@ from projections.models.timeline_changes import (
     TimelineUpdate,
 )
 from projections.models.timeline_items import TimelineItem
+from tests.few import few
 from tests.projections.support import everything, in_thread, turn
 from tests.properties.histories import payloads
 
@@ -87,7 +88,7 @@ def test_it_is_resumed_anywhere(
     assert views.timeline(cid, at=6) == applied(screen, told(views, cid, after))
 
 
-@settings(max_examples=40)
+@few(15)
 @given(history=st.lists(payloads(), min_size=1, max_size=25), data=st.data())
 def test_updates_make_what_the_view_shows(history: list[e.Payload], data: st.DataObject) -> None:
     """From any version, whichever is folded, in any history: the same timeline."""

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import EventStore, NewEvent, new_id
@@ -18,6 +18,7 @@ from projections import PROJECTIONS, Views
 from projections.engine.quoting import PLACE
 from projections.upkeep import compare, rebuild
 from projections.worker import run
+from tests.few import few
 from tests.projections.support import converse, expected, read_all_views, stored, turn
 from tests.properties.histories import metas, payloads
 
@@ -67,7 +68,7 @@ def assert_as_copied(store: EventStore, fork: UUID) -> None:
         )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@few(8)
 @given(before=HISTORY | st.just(TURNS), after=HISTORY, data=st.data())
 def test_a_fork_is_as_a_copy(
     still: EventStore,

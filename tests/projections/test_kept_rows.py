@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import EventStore, new_id
@@ -21,6 +21,7 @@ from projections.context.rows import ContextRow
 from projections.context.source import SqlRowSource
 from projections.errors import BudgetInfeasible
 from projections.upkeep import rebuild
+from tests.few import few
 from tests.projections.support import converse
 from tests.properties.dense import dense_histories
 
@@ -40,7 +41,7 @@ def told_anew(views: Views, cid: UUID, **limits: Any) -> Any:
 
 
 @given(entries=dense_histories, max_tokens=st.sampled_from([None, 60, 250]), skipped=st.integers(1))
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@few(15)
 def test_any_history_is_read_the_same(
     store: EventStore,
     views: Views,

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import inspect, text
 
@@ -22,6 +22,7 @@ from projections.context.source import ListRowSource, RowSource, SqlRowSource
 from projections.context.view import ContextView
 from projections.errors import BudgetInfeasible
 from projections.models.timeline import TIMELINE
+from tests.few import few
 from tests.projections.support import converse, expected, live_of, turn
 from tests.properties.histories import histories, metas, payloads
 
@@ -51,7 +52,7 @@ def answer(source: RowSource, **limits: int | None) -> ContextView | BudgetInfea
     max_tokens=st.none() | st.integers(5, 400),
     max_messages=st.none() | st.integers(1, 8),
 )
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@few(15)
 def test_a_request_from_sql_is_that_from_the_rows(
     store: EventStore,
     events: list[tuple[Payload, Meta]],
@@ -126,7 +127,6 @@ def explained(store: EventStore, views: Views, cid: UUID) -> list[tuple[str, str
 
 
 @given(events=histories(), cut=st.integers(0, 25))
-@settings(max_examples=50)
 def test_news_of_a_timeline_are_all_that_changed(events: list[RecordedEvent], cut: int) -> None:
     """Asked for what came after a version, the timeline names every item that is not as it was."""
     before = expected(events[:cut], [TIMELINE])["timeline_items"]

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select, text
 
@@ -18,6 +18,7 @@ from eventstore.sql.types import json_out
 from projections import Views
 from projections.context.fold import CONTEXT
 from projections.upkeep import compare
+from tests.few import few
 from tests.projections.support import everything, expected, live_of, stored
 
 LONG = "It was a dark and stormy night; the rain fell in torrents. " * 20
@@ -106,7 +107,7 @@ def test_requests_are_the_same_bytes(
     assert expected(store.read(cid), [CONTEXT]) == stored(store, cid, [CONTEXT])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@few(12)
 @given(word=st.text(st.characters(exclude_categories=()), min_size=1))
 def test_any_text_comes_back(store: EventStore, views: Views, word: str) -> None:
     """The same bytes as in memory, and no difference to a fold from the first event."""

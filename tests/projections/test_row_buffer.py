@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
@@ -14,6 +14,7 @@ from eventstore import EventStore, new_id
 from projections.engine import tables
 from projections.engine.folds import RowBuffer
 from projections.engine.projection import Change, Patch, Put
+from tests.few import few
 from tests.projections.support import plain_value
 from tests.projections.toys import NOTES, Notes
 from tests.unit.projections.history import apply
@@ -83,7 +84,7 @@ def one_by_one(pages: list[list[Change]]) -> dict[Any, dict[str, Any]]:
 
 @given(pages=PAGES)
 @example(pages=[[Put("notes", (1, 0), {"mark": 1})], [Put("notes", (1, 0), {})]])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@few(20)
 def test_pages_of_changes_leave_what_single_changes_leave(
     notes: EventStore, pages: list[list[Change]]
 ) -> None:

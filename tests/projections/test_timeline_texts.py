@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select, text
 
@@ -18,6 +18,7 @@ from projections import Views
 from projections.engine.folding import one_line
 from projections.models.timeline import TIMELINE
 from projections.upkeep import compare
+from tests.few import few
 from tests.projections.support import expected, live_of, stored
 from tests.unit.projections.history import apply, fold
 
@@ -89,7 +90,7 @@ def test_texts_come_back_as_they_were(
     assert expected(store.read(cid), [TIMELINE]) == stored(store, cid, [TIMELINE])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@few(12)
 @given(words=st.lists(st.text(st.characters(exclude_categories=())), min_size=1, max_size=4))
 def test_any_text_comes_back(store: EventStore, views: Views, words: list[str]) -> None:
     """Also in messages of several parts, of which one may be long."""

@@ -223,4 +223,4 @@ class Branches(RuleBasedStateMachine):
 
 def test_any_interleaving_is_the_tree(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On both databases; ``LONG_MACHINES=100`` tries a hundred times as many ways."""
-    explore(Branches, examples=6, steps=25, url=database_url)
+    explore(Branches, examples=4, steps=20, url=database_url)

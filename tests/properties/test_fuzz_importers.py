@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_eventstore.errors import ImportFailed
@@ -20,6 +20,7 @@ from eventstore.blobs import THRESHOLD_BYTES
 from eventstore.errors import InvalidEvent
 from eventstore.events.codec import decode, encode
 from eventstore.sql.requests import prepare
+from tests.few import few
 from tests.properties.hostile import HOSTILE, changed_bytes, changed_json, jsons
 from tests.unit.importers.reading import TAU_BENCH
 
@@ -170,7 +171,7 @@ def test_large_things_are_read_or_reported(number: int) -> None:
                 _read(path, format_name)
 
 
-@settings(max_examples=20)
+@few(15)
 @given(st.lists(st.sampled_from(sorted(DOCUMENTS)), min_size=1, max_size=3), st.data())
 def test_loading_never_breaks_the_store(names: list[str], data: st.DataObject) -> None:
     """What can be loaded is whole, and loading it again adds nothing; the rest is in the report."""

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_eventstore import Conversation
@@ -20,6 +20,7 @@ from eventstore import EventStore
 from eventstore.events import AssistantChunk, AssistantMessage, LlmError
 from eventstore.events.bounds import fitted
 from eventstore.events.codec import decode, encode
+from tests.few import few
 from tests.properties.hostile import jsons
 from tests.unit.streams.recorded import NAMES, chunks_of
 
@@ -289,7 +290,7 @@ def test_plain_json_is_what_the_store_takes(value: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::agent_eventstore.machines.calls.UnknownChunk")
-@settings(max_examples=15)
+@few(15)
 @given(streams=st.lists(_streams, min_size=1, max_size=3))
 def test_recording_a_hostile_stream_never_breaks_the_product(streams: list[list[Any]]) -> None:
     """`feed` takes all of it, each call ends in a message or an error, and the chain holds."""

@@ -300,4 +300,4 @@ def test_a_store_is_a_list_of_events_for_each_stream(database_url: str) -> None:
 
     With ``LONG_MACHINES=100`` in the environment it looks at a hundred times as many.
     """
-    explore(Machine, examples=8, steps=40, url=database_url)
+    explore(Machine, examples=5, steps=30, url=database_url)

@@ -1,0 +1,16 @@
+"""Properties whose examples are dear: few of them in the suite, many times as many in a search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+
+__all__ = ["few"]
+
+
+def few(examples: int, **given: Any) -> settings:
+    """Return settings with so many examples; in a search, as many times more as others get."""
+    times = settings().max_examples // settings.get_profile("default").max_examples
+    shared = [HealthCheck.function_scoped_fixture]
+    return settings(max_examples=examples * times, suppress_health_check=shared, **given)
