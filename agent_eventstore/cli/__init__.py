@@ -6,6 +6,7 @@ A command reads its options, calls the library, and hands what came back to `ren
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import click
@@ -118,4 +119,5 @@ for command in (
 
 def main() -> None:
     """Run the command and exit with its status."""
+    gc.freeze()  # No collection looks at the imported modules: the last one took a tenth of a second.
     cli(prog_name=NAME)
