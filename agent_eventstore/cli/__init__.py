@@ -119,5 +119,5 @@ for command in (
 
 def main() -> None:
     """Run the command and exit with its status."""
-    gc.freeze()  # No collection looks at the imported modules: the last one took a tenth of a second.
+    gc.freeze()  # What is imported is left out of collections: the last took a tenth of a second.
     cli(prog_name=NAME)
