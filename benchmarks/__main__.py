@@ -18,6 +18,7 @@ from benchmarks.checkpoints import checkpoints
 from benchmarks.fork import forks_by_length
 from benchmarks.group import concurrent_appends
 from benchmarks.growth import appends_by_size
+from benchmarks.langgraph_threads import langgraph_threads
 from benchmarks.machine import machine
 from benchmarks.neighbours import locked_neighbours
 from benchmarks.read import catch_up_reads
@@ -56,6 +57,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "neighbours": locked_neighbours,
     "replay": run_state_replay,
     "screens": screens,
+    "langgraph": langgraph_threads,
 }
 _RESULTS = Path(__file__).with_name("results.md")
 

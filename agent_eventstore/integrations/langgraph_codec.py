@@ -50,6 +50,17 @@ class Codec:
         """Return what tells a value that was written before."""
         return typed if self._same_bytes else self.mark(self.loads(typed), typed)
 
+    def begins(self, values: Sequence[Any], elements: Sequence[Any]) -> bool:
+        """Whether a list begins with these elements; False also where that cannot be told at once.
+
+        All is written once more for that, since whoever has a message may have changed it.
+        """
+        known = [each for each in elements if isinstance(each, tuple) and each[0] == _MSGPACK]
+        if not self._joins or len(known) < len(elements) or len(known) > len(values):
+            return False
+        written = self.dumps(list(values))[1]
+        return bool(written.startswith(b"".join(raw for _, raw in known), len(_head(len(values)))))
+
     def load_list(self, elements: Sequence[Typed]) -> list[Any]:
         """Return the values of several."""
         if self._joins and all(kind == _MSGPACK for kind, _ in elements):

@@ -6,6 +6,8 @@ it has lost are retracted, so that views show what the graph's next model call w
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -37,6 +39,19 @@ from eventstore.events import (
 from eventstore.ids import call_id
 
 __all__ = ["Draft"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """A list of messages: how many it shares with an earlier one, and the places of the rest.
+
+    What has no place yet stands as value and bytes.
+    """
+
+    before: int | None
+    earlier: Sequence[int]
+    same: int
+    added: Sequence[int | tuple[Any, Typed]]
 
 
 class Draft:
@@ -83,22 +98,20 @@ class Draft:
         parent = self._thread.checkpoints.get(namespace, {}).get(parent_id or "")
         values = checkpoint["channel_values"]
         known = self._unchanged(parent, checkpoint, new_versions)
-        lists = {name: value for name, value in values.items() if _is_messages(value)}
-        fresh = {name: value for name, value in lists.items() if name not in known}
-        spoken = {
-            name: self._speak(namespace, name, parent, value)
-            for name, value in fresh.items()
-            if name in self._understood
+        lists = {
+            name: self._grown(namespace, name, parent, value)
+            for name, value in values.items()
+            if name not in known and _is_messages(value)
         }
-        for name in self._understood:
-            if values.get(name) == []:
-                self._retract(namespace, name, set())
+        for name in self._understood.intersection(values):
+            if values[name] == []:
+                self._retract(namespace, name, ())
         channels = []
         for name, value in values.items():
             if name in known:
                 place = known[name]
-            elif name in fresh:
-                place = self._list(namespace, name, parent, spoken.get(name) or fresh[name])
+            elif name in lists:
+                place = self._list(lists[name])
             else:
                 place = self._place(value, self._codec.dumps(value))
             channels.append((name, place))
@@ -137,27 +150,46 @@ class Draft:
             place = self._thread.latest.get((namespace, name))
         return place if isinstance(self._thread.values.get(place or 0), GrownList) else None
 
-    def _speak(
+    def _grown(
         self, namespace: str, name: str, parent: Saved | None, messages: list[Any]
+    ) -> _Grown:
+        """Return what a list of messages has gained; what are events among them is added."""
+        before = self._before(namespace, name, parent)
+        earlier = [] if before is None else self._thread.elements(before)
+        same, dumps = self._same(earlier, messages), self._codec.dumps
+        rest: list[tuple[Any, Typed]] = [(each, dumps(each)) for each in messages[same:]]
+        if name not in self._understood:
+            return _Grown(before, earlier, same, rest)
+        added = self._speak(earlier, same, rest)
+        if same < len(earlier) or before != self._thread.latest.get((namespace, name)):
+            self._retract(namespace, name, [*earlier[:same], *added])
+        return _Grown(before, earlier, same, added)
+
+    def _same(self, earlier: Sequence[int], messages: list[Any]) -> int:
+        """Return how many messages at the beginning are those of the earlier list."""
+        thread = self._thread
+        if not earlier or not thread.retracted.isdisjoint(earlier):
+            return 0
+        known = [thread.values.get(place) for place in earlier]
+        return len(earlier) if self._codec.begins(messages, known) else 0
+
+    def _speak(
+        self, earlier: Sequence[int], same: int, rest: Sequence[tuple[Any, Typed]]
     ) -> list[int | tuple[Any, Typed]]:
         """Add the messages that are new as events; return places, or what is no event."""
-        thread, marks = self._thread, self._thread.marks
-        before = self._before(namespace, name, parent)
-        earlier = [] if before is None else thread.elements(before)
+        thread = self._thread
         found: list[int | tuple[Any, Typed]] = []
-        taken = set[int]()
-        for index, message in enumerate(messages):
-            typed = self._codec.dumps(message)
+        taken = set(earlier[:same])
+        for index, (message, typed) in enumerate(rest, start=same):
             mark = self._codec.mark(message, typed)
             place = earlier[index] if index < len(earlier) else None
-            if place is None or mark is None or marks.get(place) != mark:
+            if place is None or mark is None or thread.marks.get(place) != mark:
                 place = None if mark is None else self._said.get(mark, thread.said.get(mark))
             if place is None or place in taken or place in thread.retracted:
                 place = self._say(message, typed, mark)
             if place is not None:
                 taken.add(place)
             found.append((message, typed) if place is None else place)
-        self._retract(namespace, name, taken)
         return found
 
     def _say(self, message: Any, typed: Typed, mark: Typed | None) -> int | None:
@@ -171,11 +203,17 @@ class Draft:
             self._said[mark] = place_of(version)
         return place_of(version)
 
-    def _retract(self, namespace: str, name: str, kept: set[int]) -> None:
+    def _retract(self, namespace: str, name: str, kept: Iterable[Any]) -> None:
         """Retract the messages that the channel has lost, unless another graph's still has them."""
         thread = self._thread
         now = thread.latest.get((namespace, name))
-        lost = set() if now is None else set(thread.elements(now)) - kept
+        lost = (
+            set()
+            if now is None
+            else set(thread.elements(now)).difference(
+                each for each in kept if isinstance(each, int)
+            )
+        )
         lost = {place for place in lost if place in thread.spoken} - thread.retracted
         if not lost:
             return
@@ -187,32 +225,19 @@ class Draft:
             ranges = tuple(VersionRange(first=each, last=each) for each in versions)
             self.add(Retraction(versions=ranges, reason=f"no longer in channel {name}"))
 
-    def _list(
-        self,
-        namespace: str,
-        name: str,
-        parent: Saved | None,
-        elements: list[Any],
-    ) -> int:
+    def _list(self, grown: _Grown) -> int:
         """Return the place of a list of messages, which may stand on an earlier one."""
-        places = [self._element(each) for each in elements]
-        thread, before = self._thread, self._before(namespace, name, parent)
-        earlier = [] if before is None else thread.elements(before)
-        if before is not None and earlier == places:
+        before, kept = grown.before, grown.same
+        added = [each if isinstance(each, int) else self._place(*each) for each in grown.added]
+        earlier = grown.earlier
+        while kept < len(earlier) and added and earlier[kept] == added[0]:
+            kept += 1
+            del added[0]
+        if before is not None and not added and kept == len(earlier):
             return before
-        kept = 0
-        if before is not None and thread.depth(before) < DEEPEST:
-            while kept < min(len(earlier), len(places)) and earlier[kept] == places[kept]:
-                kept += 1
-        node = GrownList(base=before if kept else None, kept=kept, added=tuple(places[kept:]))
-        return self._keep(node)
-
-    def _element(self, element: Any) -> int:
-        if isinstance(element, int):
-            return element
-        if isinstance(element, tuple):
-            return self._place(*element)
-        return self._place(element, self._codec.dumps(element))
+        if not kept or before is None or self._thread.depth(before) >= DEEPEST:
+            return self._keep(GrownList(added=(*earlier[:kept], *added)))
+        return self._keep(GrownList(base=before, kept=kept, added=tuple(added)))
 
     def _place(self, value: Any, typed: Typed) -> int:
         """Return the place of a value: that of the same one, or a new one."""

@@ -29,6 +29,7 @@ __all__ = ["DEEPEST", "Saved", "Thread", "Written"]
 
 DEEPEST = 100
 """How many lists may each stand on the one before."""
+_UNROLLED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,19 +149,21 @@ class Thread:
 
     def elements(self, place: int) -> list[int]:
         """Return the places of a list's elements; not to be changed."""
-        found = self._unrolled.get(place)
-        if found is None:
-            nodes, at = list[GrownList](), place
-            while isinstance(node := self.values.get(at), GrownList):
-                nodes.append(node)
-                at = -1 if node.base is None else node.base
-            found = []
-            for node in reversed(nodes):
-                del found[node.kept :]
-                found.extend(node.added)
-            if len(self._unrolled) >= 8:
-                self._unrolled.clear()
-            self._unrolled[place] = found
+        if (known := self._unrolled.get(place)) is not None:
+            return known
+        nodes, at, found = list[GrownList](), place, list[int]()
+        while isinstance(node := self.values.get(at), GrownList):
+            nodes.append(node)
+            at = -1 if node.base is None else node.base
+            if at in self._unrolled:
+                found = list(self._unrolled[at])
+                break
+        for node in reversed(nodes):
+            del found[node.kept :]
+            found.extend(node.added)
+        if len(self._unrolled) >= _UNROLLED:
+            self._unrolled.pop(next(iter(self._unrolled)))
+        self._unrolled[place] = found
         return found
 
     def value(self, place: int, codec: Codec) -> Any:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
@@ -16,6 +14,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from agent_eventstore import AsyncEventStore, EventStore, Views, events
 from agent_eventstore.integrations.langgraph import EventStoreSaver
 from agent_eventstore.integrations.langgraph_events import LanggraphValues
+from tests.integrations.ciphers import Sealing
 
 
 def named(thread_id: Any, namespace: str = "", checkpoint_id: str | None = None) -> dict[str, Any]:
@@ -41,22 +40,6 @@ def found(saver: EventStoreSaver, config: dict[str, Any]) -> CheckpointTuple:
     one = saver.get_tuple(config)
     assert one is not None
     return one
-
-
-class Sealing:
-    """A cipher that writes the same text in other bytes each time."""
-
-    def __init__(self) -> None:
-        self.cipher = AESGCM(bytes(16))
-
-    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
-        """Seal a text."""
-        nonce = os.urandom(12)
-        return "aes", nonce + self.cipher.encrypt(nonce, plaintext, None)
-
-    def decrypt(self, name: str, ciphertext: bytes) -> bytes:
-        """Open it."""
-        return self.cipher.decrypt(ciphertext[:12], ciphertext[12:], None)
 
 
 SAID = [
