@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from operator import is_not
 from typing import Any
 
@@ -30,6 +31,7 @@ from projections.context.rows import ContextRow
 from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import RowSource
 from projections.context.system_part import Injection
+from projections.context.table_rows import note_tables
 from projections.context.view import Account, ContextView, digest_row, due_of
 from projections.errors import BudgetInfeasible
 from projections.tokens import Count, Tokenizer, count_messages, count_tools, tokenizer_for
@@ -98,10 +100,9 @@ def build(
         model,
         tokenizer,
         strategy or strategy_of(settings.strategy, **settings.strategy_options),
-        settings.include_tool_results,
+        settings,
         format,
         provider,
-        settings.system_notes,
         paths,
         memo,
         look_for_levels,
@@ -123,10 +124,9 @@ class _Builder:
         model: str,
         tokenizer: Tokenizer,
         strategy: Strategy,
-        with_results: bool,
+        settings: ContextSettings,
         format: str,
         provider: str | None,
-        system_notes: bool,
         paths: bool,
         memo: PlanMemo | None,
         look_for_levels: LookForLevels,
@@ -140,15 +140,16 @@ class _Builder:
         self._budget = budget
         self._tokenizer = tokenizer
         self._strategy = strategy
-        self._with_results = with_results
+        self._with_results, self._tables = settings.include_tool_results, settings.tool_tables
         self._format, self._provider = format, provider
-        self._write, added = writer_of(format, provider, system_notes)
-        self._grouping = Grouping(tokenizer, format, provider, noted=added.notes, note=added.note)
+        self._write, added = writer_of(format, provider, settings.system_notes)
+        self._grouping = Grouping(
+            tokenizer, format, provider, added.notes, added.note, tables=self._tables
+        )
         self._reserved = sum(tokens_of(text, tokenizer.name) for text in added.once)
         # With the limits, all that a plan of the same rows depends on.
-        self._memo_key = (
-            *(strategy, tokenizer.name, with_results, format, provider, system_notes),
-        )
+        chosen = (self._with_results, self._tables, settings.system_notes)
+        self._memo_key = (strategy, tokenizer.name, format, provider, *chosen)
         self._recall = recall_for(strategy, source, self._recalled)
 
     def view(
@@ -333,11 +334,19 @@ class _Builder:
         return self._in_chars(front, chosen), ended
 
     def _since_compaction(self, rows: Iterator[ContextRow]) -> Iterator[ContextRow]:
-        """Yield rows, newest first, down to the answer in which their maker compacted the rest."""
+        """Yield rows, newest first, down to the answer in which their maker compacted the rest.
+
+        The tables of a page of them are counted at once.
+        """
         for row in rows:
-            yield row
-            if self._grouping.compacts(row):
-                return
+            page = [row]
+            if self._tables and row.kind == "tool" and row.table is None:
+                page += islice(rows, _PAGE - 1)
+                note_tables(page)
+            for each in page:
+                yield each
+                if self._grouping.compacts(each):
+                    return
 
     def _is_compacted(self, chosen: Plan) -> bool:
         """Whether a plan goes back to such an answer only, however far it was read for that."""

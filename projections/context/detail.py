@@ -95,7 +95,8 @@ def ahead(rows: Iterable[ContextRow], tokenizer: Tokenizer, page: int) -> Iterat
     """
     source = iter(rows)
     while some := list(islice(source, page)):
-        counts.recall([row.message for row in some if row.encoding != tokenizer.name], tokenizer)
+        sent = [row.table or row for row in some]
+        counts.recall([row.message for row in sent if row.encoding != tokenizer.name], tokenizer)
         yield from some
 
 

@@ -19,6 +19,7 @@ from projections.context.plans import COMPACTED, READ_OUTPUT, Group, message_ali
 from projections.context.rows import ContextRow
 from projections.context.source import ContextHead, RowSource
 from projections.context.system_part import Injection, declared_name
+from projections.context.table_rows import tabled_rows
 from projections.tokens import Tokenizer, counts, tokenizer_for
 
 __all__ = ["Grouping", "tokens_of"]
@@ -33,6 +34,7 @@ class Grouping:
         provider: Who will be asked.
         noted: The kinds of rows whose texts stand in a note.
         note: What a note adds to its text.
+        tables: Whether JSON results of tools are sent as tables.
     """
 
     def __init__(
@@ -40,18 +42,24 @@ class Grouping:
         tokenizer: Tokenizer,
         format: str,
         provider: str | None,
-        *,
         noted: Collection[str],
         note: str,
+        *,
+        tables: bool = False,
     ) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer, self._tables = tokenizer, tables
         self._format, self._provider = format, provider
         self._noted, self._note = noted, tokens_of(note, tokenizer.name)
         self.holds_compaction = True
         """Whether an answer in which its maker compacted the rest must be sent."""
 
     def group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
-        """Return the group of these rows."""
+        """Return the group of these rows, with results as tables where these are asked for."""
+        tables = tabled_rows(rows) if self._tables else rows
+        group = self._group(tables, label)
+        return group if tables is rows else replace(group, came=self._group(rows, label).tokens)
+
+    def _group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
         tokens = detail.total(rows, self._tokenizer)
         if self._noted:
             tokens += sum(self._note for row in rows if row.kind in self._noted)
@@ -97,7 +105,7 @@ class Grouping:
         """Return a group in its shorter form; None if it has none."""
         if all(lower(row).shortened is None for row in group.rows):
             return None
-        return self.group(tuple(map(shortened, group.rows)))
+        return self._group(tuple(map(shortened, group.rows)))
 
     def shorter_task(
         self, mandatory: Sequence[Group], source: RowSource, tools: Collection[Any]

@@ -140,6 +140,7 @@ class Group:
         whole: The group as it was said, where a limit does not let it be sent so: then ``rows``
             are the shorter ones, and ``tokens`` 0 if these are not sent either.
         why: Why that is.
+        came: Tokens of the messages as they came, if results are sent as tables; otherwise 0.
         key: The place of its first row.
     """
 
@@ -150,6 +151,7 @@ class Group:
     yields: bool = False
     whole: Group | None = None
     why: str = ""
+    came: int = 0
     key: tuple[int, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -76,20 +76,26 @@ CONTEXT_MESSAGES = ReadTable(
 
 
 class _Noting:
-    """Holds one thing that was made of a row, for as long as the row itself is held."""
+    """Holds what was made of a row, for as long as the row itself is held."""
 
-    __slots__ = ("noted",)
+    __slots__ = ("noted", "table")
     noted: Any
+    table: Any
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Begin with nothing."""
         made = super().__new__(cls)
         object.__setattr__(made, "noted", None)
+        object.__setattr__(made, "table", None)
         return made
 
     def note(self, made: Any) -> None:
         """Hold what was made of the row; it is not part of its value."""
         object.__setattr__(self, "noted", made)
+
+    def note_table(self, made: Any) -> None:
+        """Hold the row with its result as a table, False if it has none."""
+        object.__setattr__(self, "table", made)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

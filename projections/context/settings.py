@@ -30,7 +30,6 @@ __all__ = ["DEFAULTS", "ContextSettings"]
 
 
 _MOST_RESERVED = 16_384  # tokens of a model's window, where nobody says how many
-
 # Strict: in a settings file, "80" and true are mistakes.
 _Limit = Annotated[int, Field(strict=True, ge=1)]
 _Share = Annotated[float, Field(strict=True, gt=0, le=1)]
@@ -73,9 +72,10 @@ class ContextSettings(BaseModel):
         max_messages: Upper limit for the messages, those of the system part included.
         max_chars: Upper limit for the characters, a fallback for when tokens are not limited.
         include_tool_results: Whether the contents of tool results are sent.
+        tool_tables: Whether JSON results are sent as compact tables, where these lose nothing.
         include_collapsed_ui_events: Whether what the UI shows collapsed is sent.
-        system_notes: Whether chat messages have no system message but the first, and what is told
-            later is a note within the user's; for chat templates that refuse any other.
+        system_notes: Whether chat messages have no system message but the first, and later ones are
+            notes within the user's; for chat templates that refuse any other.
         count_margin: By what share a count may be too low, which is kept free of the budget; None:
             what is known of the model, 0.0 where its encoding is carried along.
         tokenizer: The encoding, or the model, to count with; None: that of the request's model.
@@ -101,6 +101,7 @@ class ContextSettings(BaseModel):
     max_messages: _Limit | None = None
     max_chars: _Limit | None = None
     include_tool_results: StrictBool = True
+    tool_tables: StrictBool = True
     include_collapsed_ui_events: StrictBool = False
     system_notes: StrictBool = False
     count_margin: Annotated[float, Field(ge=0, le=4)] | None = None

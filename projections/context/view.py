@@ -170,9 +170,10 @@ def _recalled(block: Block) -> LedgerEntry:
 
 
 def _why_kept(group: Group) -> str:
+    why = "fits; large outputs as their previews" if any(_aliases(group)) else "fits whole"
     if group.label:
-        return f"mandatory: {group.label}"
-    return "fits; large outputs as their previews" if any(_aliases(group)) else "fits whole"
+        why = f"mandatory: {group.label}"
+    return f"{why}; results as tables, {group.came} tokens as they came" if group.came else why
 
 
 def _aliases(group: Group) -> Iterable[str]:

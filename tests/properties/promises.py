@@ -19,6 +19,7 @@ from projections.context.compression import strategies, strategy_of
 from projections.context.formats import FORMATS
 from projections.context.levels import lower
 from projections.context.prompts import DIGEST_HEADER, RECALLED
+from projections.context.table_rows import tabled_rows
 from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages, tokenizer_for
 from tests.checkers import CHECKERS
@@ -248,6 +249,10 @@ def _told_by_ledger(rows: Sequence[ContextRow], view: ContextView) -> list[Any]:
             said += [_plain(message) for message in view.messages if is_recalled(message)]
         if entry.kind == "summary":
             group = [row for row in group if tuple(row.source_versions) == entry.source_versions]
+        if entry.kind == "assistant":
+            came, group = group, [*tabled_rows(tuple(group))]
+            if entry.level == "full" and not entry.reason.startswith("retrieved"):
+                assert (came != group) == ("results as tables" in entry.reason)
         if entry.level == "full":
             said += [_plain({"role": row.role, **row.message}) for row in group]
         elif entry.level == "shortened":

@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ from tests.properties.promises import (
     levels_of,
     tokens_of,
 )
+from tests.unit.compression.test_tables import scalars
 from tests.unit.context.log import Log
 
 TRANSCRIPTS = Path(__file__).parents[3] / "shared/data/tau-bench/airline-even-tasks.json"
@@ -186,7 +188,23 @@ def test_every_prefix_of_real_transcripts_keeps_the_first_four_promises(shard: i
 
 
 def test_real_transcripts_come_back_whole() -> None:
-    """Without a budget the model sees every message as it was, in order."""
+    """Without a budget or tables the model sees every message as it was, in order."""
+    as_they_came = ContextSettings(tool_tables=False)
+    for messages in transcripts():
+        view = Log(as_events(messages)).view(settings=as_they_came)
+        assert without_ids(view.messages) == without_ids(messages)
+
+
+def test_tables_of_real_transcripts_say_what_their_results_said() -> None:
+    """Every scalar of every result, and every other message as it was."""
+    tables = 0
     for messages in transcripts():
         view = Log(as_events(messages)).view()
-        assert without_ids(view.messages) == without_ids(messages)
+        for sent, said in zip(view.messages, messages, strict=True):
+            if sent["content"] == said["content"]:
+                continue
+            assert "tool" == said["role"]
+            came, table = json.loads(said["content"]), json.loads(sent["content"])
+            assert not Counter(scalars(came)) - Counter(scalars(table))
+            tables += 1
+    assert tables

@@ -146,6 +146,8 @@ def facts_of_text(text: str) -> Iterator[Fact]:
 def facts_of_json(value: Any) -> Iterator[Fact]:
     """Yield the facts of a JSON value, in its order; keys only where they are identifiers."""
     if isinstance(value, dict):
+        if value.keys() == {"columns", "rows"}:
+            value = {"rows": value["rows"]}  # A table's columns are keys.
         for key, held in value.items():
             if any(map(str.isdigit, key)) and _is_identifier(key):
                 yield Fact(key, "identifier")

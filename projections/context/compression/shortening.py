@@ -9,12 +9,13 @@ conclusion, of a tool its name, its status, the first and the last lines.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from projections.context.compression.facts import facts_of_text, json_of
+from projections.context.compression.tables import dumped as _dumps
+from projections.context.compression.tables import tabled
 
 __all__ = ["LONGEST", "Preview", "shorten", "shorten_json", "shorten_text"]
 
@@ -44,7 +45,6 @@ _CONCLUDES = re.compile(
 )
 _BULLET = re.compile(r"\s*(?:[-*+\u2022\u00b7]|\d{1,3}[.)\u3001])\s*\S")
 _MAY_BE_DIGIT = re.compile(r"[0-9\x80-\U0010ffff]")
-_TABLE_KEY = "key"
 
 
 class Preview(NamedTuple):
@@ -79,13 +79,13 @@ def shorten(message: Mapping[str, Any], preview: Preview | None = None) -> dict[
 
 def shorten_json(value: Any) -> str:
     """Return a JSON value as compact JSON: like objects as tables, long texts shortened."""
-    tabled = _tabled(value)
-    text = _dumps(tabled)
+    table = tabled(value, _shortened_value)
+    text = _dumps(table)
     for _ in range(_MOST_CUTS):
-        if len(text) <= LONGEST or (cut := _without_last_rows(tabled)) is None:
+        if len(text) <= LONGEST or (cut := _without_last_rows(table)) is None:
             break
         before = len(text)
-        tabled, text = cut, _dumps(cut)
+        table, text = cut, _dumps(cut)
         if len(text) > _READ and len(text) > before * 15 // 16:
             break  # So many lists that cutting them one by one would take too long.
     return text if len(text) <= LONGEST else _both_ends(text)
@@ -168,68 +168,14 @@ def _matters(sentence: str) -> bool:
     )
 
 
-def _dumps(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # An escaped half of a surrogate pair stays escaped.
-        return json.dumps(value, separators=(",", ":"))
-    return text
-
-
-def _tabled(value: Any) -> Any:
-    if isinstance(value, list):
-        return _table(value, None) or [_tabled(each) for each in value]
-    if isinstance(value, dict):
-        held = list(value.values())
-        if len(held) > _LEAST_ROWS and (table := _table(held, list(value))):
-            return table
-        return {key: _tabled(each) for key, each in value.items()}
-    if isinstance(value, str) and len(value) > _LONGEST_VALUE:
-        return _shortened_value(value)
-    return value
-
-
 def _shortened_value(value: str) -> str:
+    if len(value) <= _LONGEST_VALUE:
+        return value
     shorter = shorten_text(value)
     return (
         value
         if shorter == value and len(value) <= _LONGEST_VALUE
         else (shorter[:_LONGEST_VALUE] + _ELLIPSIS)
-    )
-
-
-def _table(rows: list[Any], keys: list[str] | None) -> dict[str, Any] | None:
-    """Return like objects as columns and rows; None if they are not alike."""
-    if len(rows) < _LEAST_ROWS or not all(isinstance(row, dict) and row for row in rows):
-        return None
-    flat = [_flattened(row) for row in rows]
-    columns = list(flat[0])
-    if any(row.keys() != flat[0].keys() for row in flat[1:]):
-        return None
-    table = [[_tabled(row[column]) for column in columns] for row in flat]
-    if keys is not None:
-        columns = [_TABLE_KEY, *columns]
-        table = [[key, *row] for key, row in zip(keys, table, strict=True)]
-    return {"columns": columns, "rows": table}
-
-
-def _flattened(row: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in row.items():
-        if _is_flat(value):
-            flat.update({f"{key}.{inner}": each for inner, each in value.items()})
-        else:
-            flat[key] = value
-    width = sum(len(value) if _is_flat(value) else 1 for value in row.values())
-    return flat if len(flat) == width else row  # A key of the row's own may read like a joined one.
-
-
-def _is_flat(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and bool(value)
-        and not any(isinstance(each, dict | list) for each in value.values())
     )
 
 

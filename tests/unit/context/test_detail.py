@@ -165,8 +165,9 @@ class TestGroupItem:
         log = Log([UserMessage.text("task"), answer])
         log.add(ToolResult(call_id="2.0", content=json.dumps(ORDERS * 3)))
         log.add(UserMessage.text("thanks"))
-        whole = log.view(format="anthropic_messages").tokens.tokens
-        options = {"format": "anthropic_messages", "settings": ContextSettings(steps=False)}
+        settings = ContextSettings(steps=False, tool_tables=False)
+        options = {"format": "anthropic_messages", "settings": settings}
+        whole = log.view(**options).tokens.tokens
         view = log.view(max_tokens=whole - 20, **options)
         [entry] = [entry for entry in view.ledger if entry.level == "shortened"]
         rows = log.rows()[1:3]

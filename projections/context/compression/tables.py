@@ -1,0 +1,158 @@
+"""JSON as compact tables: a list of like objects says its keys once, and nothing else is left out.
+
+`table_text` is for sending JSON in another form than it came in: it answers only where the value
+can be made of its answer again, with every key, and every scalar as it was written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from projections.context.compression.facts import json_of
+
+__all__ = ["dumped", "table_text", "tabled"]
+
+_LEAST_ROWS = 2
+_TABLE_KEY = "key"
+_LONGEST = 1_000_000  # characters of a JSON that is made a table
+
+
+class _Otherwise(ValueError):
+    """What was written would be written otherwise."""
+
+
+def table_text(text: str) -> str | None:
+    """Return a JSON object or list as a compact table; None if that is not shorter, or loses."""
+    if len(text) > _LONGEST or json_of(text) is None:
+        return None
+    try:
+        value = json.loads(
+            text,
+            parse_float=_float,
+            parse_int=_int,
+            parse_constant=_constant,
+            object_pairs_hook=_object,
+        )
+        table = tabled(value)
+        if _as_it_was(table) != value:
+            return None
+    except (ValueError, TypeError, AttributeError, LookupError):
+        return None  # It has something of its own that reads like a table's.
+    shorter = dumped(table)
+    return shorter if len(shorter) < len(text) else None
+
+
+def tabled(value: Any, of_text: Callable[[str], str] = str) -> Any:
+    """Return a JSON value with its lists of like objects as columns and rows.
+
+    Args:
+        value: Of objects, lists and scalars.
+        of_text: What stands for a text within it.
+    """
+    if isinstance(value, list):
+        return _table(value, None, of_text) or [tabled(each, of_text) for each in value]
+    if isinstance(value, dict):
+        held = list(value.values())
+        if len(held) > _LEAST_ROWS and (table := _table(held, list(value), of_text)):
+            return table
+        return {key: tabled(each, of_text) for key, each in value.items()}
+    return of_text(value) if isinstance(value, str) else value
+
+
+def dumped(value: Any) -> str:
+    """Return a JSON value without blanks."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # An escaped half of a surrogate pair stays escaped.
+        return json.dumps(value, separators=(",", ":"))
+    return text
+
+
+def _table(
+    rows: list[Any], keys: list[str] | None, of_text: Callable[[str], str]
+) -> dict[str, Any] | None:
+    """Return like objects as columns and rows; None if they are not alike."""
+    if len(rows) < _LEAST_ROWS or not all(isinstance(row, dict) and row for row in rows):
+        return None
+    flat = [_flattened(row) for row in rows]
+    columns = list(flat[0])
+    if any(row.keys() != flat[0].keys() for row in flat[1:]):
+        return None
+    table = [[tabled(row[column], of_text) for column in columns] for row in flat]
+    if keys is not None:
+        columns = [_TABLE_KEY, *columns]
+        table = [[key, *row] for key, row in zip(keys, table, strict=True)]
+    return {"columns": columns, "rows": table}
+
+
+def _flattened(row: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if _is_flat(value):
+            flat.update({f"{key}.{inner}": each for inner, each in value.items()})
+        else:
+            flat[key] = value
+    width = sum(len(value) if _is_flat(value) else 1 for value in row.values())
+    return flat if len(flat) == width else row  # A key of the row's own may read like a joined one.
+
+
+def _is_flat(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and not any(isinstance(each, dict | list) for each in value.values())
+    )
+
+
+def _as_it_was(table: Any) -> Any:
+    """Return the value that a table was made of, read as a reader of tables would."""
+    if isinstance(table, list):
+        return [_as_it_was(each) for each in table]
+    if not isinstance(table, dict):
+        return table
+    if table.keys() != {"columns", "rows"}:
+        return {key: _as_it_was(each) for key, each in table.items()}
+    columns = table["columns"]
+    by_key = columns[:1] == [_TABLE_KEY]
+    rows = [[_as_it_was(each) for each in row] for row in table["rows"]]
+    found = [_row(columns[by_key:], row[by_key:]) for row in rows]
+    return dict(zip((row[0] for row in rows), found, strict=True)) if by_key else found
+
+
+def _row(columns: list[str], cells: list[Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for column, cell in zip(columns, cells, strict=True):
+        key, dot, inner = column.partition(".")
+        if dot:
+            row.setdefault(key, {})[inner] = cell
+        else:
+            row[key] = cell
+    return row
+
+
+def _float(written: str) -> float:
+    value = float(written)
+    if repr(value) != written:
+        raise _Otherwise(written)
+    return value
+
+
+def _int(written: str) -> int:
+    value = int(written)
+    if str(value) != written:
+        raise _Otherwise(written)
+    return value
+
+
+def _constant(written: str) -> Any:
+    raise _Otherwise(written)  # NaN is not JSON.
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    held = dict(pairs)
+    if len(held) < len(pairs):
+        raise _Otherwise("a key that stands there twice")
+    return held

@@ -1,0 +1,75 @@
+"""Results of tools as compact tables, from the first request that holds them on.
+
+What is sent so loses nothing (see `projections.context.compression.tables`), and is the same at
+every request, so that no prompt cache is lost for it. A row's table is a pure function of the row:
+made when a request first looks at it, noted there, and counted once as every message is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from projections.context.compression.tables import table_text
+from projections.context.counting import ENCODING
+from projections.context.rows import ContextRow
+from projections.tokens import counts, tokenizer_for
+
+__all__ = ["note_tables", "tabled_rows"]
+
+_TOKENIZER = tokenizer_for(ENCODING)
+_PRODUCTS = frozenset({"tool_use", "function_call", "custom_tool_call"})
+
+
+def tabled_rows(rows: tuple[ContextRow, ...]) -> tuple[ContextRow, ...]:
+    """Return the rows of a group with results as tables; the same tuple where there are none.
+
+    What answers a call in a form that its maker defines stays as it is.
+    """
+    if len(rows) == 1:
+        return rows
+    note_tables(rows[1:])
+    found = tuple(row.table or row for row in rows)
+    if all(one is other for one, other in zip(found, rows, strict=True)) or _is_formal(rows[0]):
+        return rows
+    return found
+
+
+def note_tables(rows: Iterable[ContextRow]) -> None:
+    """Note at each result its table, all of them counted in one query."""
+    made: list[tuple[ContextRow, dict[str, object]]] = []
+    for row in rows:
+        if row.kind == "tool" and row.table is None:
+            row.note_table(False)
+            if (message := _message(row)) is not None:
+                made.append((row, message))
+    if not made:
+        return
+    counted = counts.count_all([message for _, message in made], _TOKENIZER)
+    for (row, message), count in zip(made, counted, strict=True):
+        if count.tokens < row.tokens:
+            table = row.with_(
+                message=message,
+                tokens=count.tokens,
+                tokens_exact=count.exact,
+                tokens_margin=count.margin,
+                encoding=ENCODING,
+            )
+            table.note_table(False)
+            row.note_table(table)
+
+
+def _message(row: ContextRow) -> dict[str, object] | None:
+    """Return the message with its result as a table; None if it has none."""
+    if row.result is None or row.encoding != ENCODING:
+        return None
+    text = row.message.get("content")
+    if not isinstance(text, str) or (row.native or {}).get("content"):
+        return None
+    table = table_text(text)
+    return None if table is None else {**row.message, "content": table}
+
+
+def _is_formal(row: ContextRow) -> bool:
+    """Whether a call of an answer is one of its maker's own, whose results have a form."""
+    blocks = (row.native or {}).get("content", ())
+    return any("call" in block and block.get("type") not in _PRODUCTS for block in blocks)
