@@ -102,8 +102,8 @@ def test_columns_are_no_facts_of_a_digest() -> None:
     for _ in range(4):
         log.add(AssistantMessage.of("There are many. " * 20))
         log.add(UserMessage.text("Tell me more of them."))
-    options = {"strategy": "level_of_detail", "steps": False}
-    view = log.view(max_tokens=250, settings=ContextSettings(**options))
+    settings = ContextSettings(strategy="level_of_detail", steps=False)
+    view = log.view(max_tokens=250, settings=settings)
     said = json.dumps(view.messages)
     assert "CONVERSATION_DIGEST" in said
     assert "HAT003" in said
