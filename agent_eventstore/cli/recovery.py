@@ -95,6 +95,9 @@ def _show(found: Sequence[Recovery], dry_run: bool) -> None:
         for each in recovery.re_executable:
             key = f" under the key {each.idempotency_key}" if each.idempotency_key else ""
             say(f"call {each.call_id} was declared idempotent: it may be executed again{key}")
+        if recovery.found.tasks:
+            waiting = plural(len(recovery.found.tasks), "task")
+            say(f"{waiting} in the queue: a Scheduler that opens it again goes on with them")
 
 
 def sealed_table(recovery: Recovery) -> Table:

@@ -38,6 +38,27 @@ class TaskQueue:
         """Return a task by its id."""
         return next((task for task in self.all() if task.task_id == task_id), None)
 
+    def last_of(self, task_id: str) -> TaskRow | None:
+        """Return the task in which a task's work ended: its own, or one that went on with it.
+
+        What goes on with a task that a tool interrupted stands in the queue right behind its end.
+        """
+        tasks = self.all()
+        found = next((task for task in tasks if task.task_id == task_id), None)
+        while found is not None and found.reason == "replaced" and found.end_version is not None:
+            behind = range(found.end_version + 1, found.end_version + 3)
+            left, target = found, found.target_conversation_id
+            heirs = (
+                task
+                for task in tasks
+                if task.enqueued_version in behind
+                and task.closes_call_id is not None
+                and task.target_conversation_id == target
+            )
+            if (found := next(heirs, None)) is None:
+                return left
+        return found
+
     def next(self) -> TaskRow | None:
         """Return the task that runs, or else the one that is to; None if there is none."""
         tasks = self._root.views.tasks(self._root.id, open_only=True)

@@ -16,13 +16,16 @@ from typing import Any, Self, Unpack
 from uuid import UUID
 
 from agent_eventstore.agents.agent_options import AgentOptions, config_of
+from agent_eventstore.agents.function_tools import FunctionTool
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.inputs import Said
+from agent_eventstore.scheduling.conversation_tools import declared
 from agent_eventstore.scheduling.plans import TaskPlan, TaskResult
 from agent_eventstore.scheduling.task_runs import OnEvent, TaskRuns
 from eventstore import EventStore
 from eventstore.events import JsonObject
 from eventstore.ids import StreamId
+from projections import Views
 
 __all__ = ["Scheduler"]
 
@@ -41,6 +44,8 @@ class Scheduler:
         max_interrupt_chain_depth: How many tasks may have enqueued one another by tools, at most.
         on_event: Told of ``task_started``, ``turn_aborted`` and ``task_ended``, and of all that a
             listener is told, with the conversation that it is about.
+        conversation: How sessions of the other conversations are opened: ``state_directory``,
+            ``if_busy``, ``lease_s`` and the like, as of `Conversation.open`.
         options: How its agents answer; see `AgentOptions`.
     """
 
@@ -52,6 +57,7 @@ class Scheduler:
         directory: str | Path = ".",
         max_interrupt_chain_depth: int = 32,
         on_event: OnEvent | None = None,
+        conversation: dict[str, Any] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None:
         self._root, self._one = root, threading.Lock()
@@ -61,6 +67,7 @@ class Scheduler:
             Path(directory),
             max_interrupt_chain_depth,
             on_event or (lambda conversation_id, kind, text: None),
+            conversation or {},
             options,
         )
 
@@ -84,7 +91,8 @@ class Scheduler:
             directory: As of the class, and so are those that follow.
             max_interrupt_chain_depth: How long a chain of interrupts may be.
             on_event: Who is told.
-            conversation: Further arguments of `Conversation.start`: title, user, instructions.
+            conversation: Further arguments of `Conversation.start`: title, user, instructions; how
+                its session is opened holds for the others, too.
             options: How its agents answer.
 
         Raises:
@@ -98,6 +106,7 @@ class Scheduler:
             directory=directory,
             max_interrupt_chain_depth=max_interrupt_chain_depth,
             on_event=on_event,
+            conversation=conversation,
             **options,
         )
 
@@ -123,7 +132,7 @@ class Scheduler:
             directory: As of the class, and so are those that follow.
             max_interrupt_chain_depth: How long a chain of interrupts may be.
             on_event: Who is told.
-            conversation: Further arguments of `Conversation.open`.
+            conversation: Further arguments of `Conversation.open`, which hold for the others, too.
             options: How its agents answer.
 
         Raises:
@@ -138,6 +147,7 @@ class Scheduler:
             directory=directory,
             max_interrupt_chain_depth=max_interrupt_chain_depth,
             on_event=on_event,
+            conversation=conversation,
             **options,
         )
 
@@ -145,6 +155,16 @@ class Scheduler:
     def root(self) -> UUID:
         """The root conversation's id, by which the scheduler is opened again."""
         return self._root.id
+
+    @property
+    def views(self) -> Views:
+        """The read models; `Views.tasks` of the root tells where its tasks stand."""
+        return self._root.views
+
+    @property
+    def tools(self) -> list[FunctionTool]:
+        """The five tools that its agents have besides the product's, in the document's order."""
+        return declared(self._runs.use)
 
     def enqueue(self, plans: Iterable[TaskPlan]) -> None:
         """Put tasks at the end of the queue, in one transaction; `run` runs them."""

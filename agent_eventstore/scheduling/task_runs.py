@@ -48,6 +48,8 @@ __all__ = ["ATTEMPTS", "OnEvent", "TaskRuns"]
 ATTEMPTS = 5
 """How often a task's turn is begun: one that ends its process each time is given up."""
 
+_OPENING = ("session_mode", "state_directory", "agent_id", "extra", "if_busy", "lease_s", "wait_s")
+
 OnEvent = Callable[[UUID, str, str], None]
 """Told as it happens: the conversation, the kind, and what there is to tell."""
 
@@ -61,6 +63,7 @@ class TaskRuns:
         directory: Where files of instructions are.
         most: How many tasks may have enqueued one another by tools, at most.
         on_event: Who is told.
+        opening: How sessions are opened, as of `Conversation.open`.
         options: How the agents answer.
     """
 
@@ -71,12 +74,14 @@ class TaskRuns:
         directory: Path,
         most: int,
         on_event: OnEvent,
+        opening: dict[str, Any],
         options: AgentOptions,
     ) -> None:
         self.queue = TaskQueue(root)
         self.members = Members(root.views, root.id, self.queue)
         self._store, self._views, self._root = root.views.store, root.views, root
         self._model, self._options, self._tell = model, options, on_event
+        self._opening = {name: opening[name] for name in _OPENING if name in opening}
         self._interrupts = Interrupts(root.id, self.members, directory, most)
         self._running: tuple[TaskRow, AgentSession | None] | None = None
         self._changing = threading.RLock()
@@ -100,8 +105,6 @@ class TaskRuns:
                     self._answer(task, session)
                 except PromptTooLong as error:
                     return self._end(task, "failed", error=str(error))
-            if result.reason != "replaced":
-                self._release(target)
             return result
         finally:
             self._running = None
@@ -154,7 +157,7 @@ class TaskRuns:
 
         told: AgentOptions = {
             **options,
-            "tools": [*options.get("tools", ()), *declared(self._use)],
+            "tools": [*options.get("tools", ()), *declared(self.use)],
             "interrupt": partial(self._interrupt, here),
             "listener": tell,
         }
@@ -164,12 +167,14 @@ class TaskRuns:
         """Return the session of a conversation; opening one seals what a process has left."""
         if conversation_id not in self._sessions:
             config = config_of(self._model, self._options, None)
-            opened = Conversation.open(self._store, conversation_id, session_config=config)
+            opened = Conversation.open(
+                self._store, conversation_id, session_config=config, **self._opening
+            )
             self._sessions[conversation_id] = self._agent(opened)
         return self._sessions[conversation_id]
 
     def _release(self, conversation_id: UUID) -> None:
-        if conversation_id != self._root.id:
+        if conversation_id != self._root.id and conversation_id in self._sessions:
             self._sessions.pop(conversation_id).close()
 
     def _is_open(self, task: TaskRow) -> bool:
@@ -226,7 +231,7 @@ class TaskRuns:
         if given:
             text = "\n".join(part.text for part in given if isinstance(part, TextPart))
             return text, text.startswith('{"ok": false')
-        asked = self.queue.find(self._interrupts.task_id(call, "target"))
+        asked = self.queue.last_of(self._interrupts.task_id(call, "target"))
         if asked is None or asked.target_conversation_id is None:
             return refusal("the task of this call is unknown"), True
         if asked.status == "complete":
@@ -264,6 +269,7 @@ class TaskRuns:
             base_instructions=opening.base_instructions,
             tool_policy=opening.given.policy(),
             session_config=config_of(self._model, self._options, None),
+            **{name: value for name, value in self._opening.items() if name != "wait_s"},
         )
         self._sessions[begun.id] = self._agent(begun)
 
@@ -281,7 +287,7 @@ class TaskRuns:
         self._tell(here, "turn_aborted", "replaced")
         return True
 
-    def _use(self, name: str, given: Any) -> JsonObject:
+    def use(self, name: str, given: Any) -> JsonObject:
         """Do what a tool that does not interrupt does; say why one that does cannot.
 
         Raises:
@@ -312,6 +318,7 @@ class TaskRuns:
         with self._changing:
             if not self._is_open(task):
                 return self._result(task, "aborted", "replaced")
+            self._release(UUID(task.target_conversation_id))  # ahead, so that none is left open
             self.queue.end(task, status, reason, answer)
         return self._result(task, status, reason, answer, error)
 

@@ -15,7 +15,15 @@ from uuid import UUID
 
 from eventstore.events import Invocation, Meta, PartialToolCall, TokenUsage
 
-__all__ = ["OpenModelCall", "OpenRunStep", "OpenSession", "OpenToolCall", "OpenTurn", "OpenWork"]
+__all__ = [
+    "OpenModelCall",
+    "OpenRunStep",
+    "OpenSession",
+    "OpenTask",
+    "OpenToolCall",
+    "OpenTurn",
+    "OpenWork",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +111,22 @@ class OpenRunStep(_Open):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTask(_Open):
+    """A task of a scheduler that stands in the queue or runs; it goes on after a crash."""
+
+    task_id: str
+    target_conversation_id: str | None
+    closes_call_id: str | None
+    running: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenWork:
     """What is open in a conversation after the event ``last_version``, oldest first.
 
     ``last_event_at`` is the time of that event: the last that is known of whoever wrote it.
-    ``destroyed`` says that the conversation has ended and takes no turns.
+    ``tasks`` are those of the queue that the conversation holds, 256 at most, to be gone on with by
+    a `Scheduler`. ``destroyed`` says that the conversation has ended and takes no turns.
     """
 
     conversation_id: UUID
@@ -118,6 +137,7 @@ class OpenWork:
     turn: OpenTurn | None = None
     session: OpenSession | None = None
     run_step: OpenRunStep | None = None
+    tasks: tuple[OpenTask, ...] = ()
     destroyed: bool = False
 
     @classmethod
@@ -133,6 +153,7 @@ class OpenWork:
             turn=turn and OpenTurn.of(turn, tokens=_usage(turn)),
             session=session and OpenSession.of(session, tokens=_usage(session)),
             run_step=step and OpenRunStep.of(step),
+            tasks=tuple(map(OpenTask.of, row["tasks"] or ())),
             destroyed=bool(row["destroyed"]),
         )
 

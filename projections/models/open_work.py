@@ -52,13 +52,13 @@ from eventstore.ids import call_id
 from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, SEALS, Draft
 from projections.engine.projection import Change, Column, Put, ReadTable, State
+from projections.models.open_marks import TASK_HANDLERS, begun, belongs
 
 __all__ = ["HANDLERS", "OPEN_WORK", "OpenWorkProjection", "begun", "belongs", "end_model_call"]
 
 
 _WITHDRAWN = "withdrawn"
 _UNANSWERED = (None, *SEALS)
-_PLACE = ("session_id", "turn", "step", "mode", "run_id", "workflow_id", "agent_id")
 _TOKENS = (
     "prompt_tokens",
     "completion_tokens",
@@ -67,24 +67,6 @@ _TOKENS = (
     "cache_write_tokens",
     "reasoning_tokens",
 )
-
-
-def belongs(entry: dict[str, Any] | None, event: RecordedEvent, name: str) -> bool:
-    """Whether this turn or session is open, and the event names no other."""
-    if entry is None:
-        return False
-    named = getattr(event.meta, name)
-    return named is None or entry[name] in (None, named)
-
-
-def begun(draft: Draft, **values: Any) -> dict[str, Any]:
-    """Return what every open thing holds: which event began it, when, and where it belongs."""
-    event = draft.event
-    told = vars(event.meta)
-    meta = {name: value for name in _PLACE if (value := told[name]) is not None}
-    if not told["in_context"]:
-        meta["in_context"] = False
-    return {"version": event.version, "began_at": draft.now, "meta": meta, **values}
 
 
 def _request(draft: Draft, request: LlmRequest) -> None:
@@ -269,6 +251,7 @@ class OpenWorkProjection:
                 Column("turn", "json"),
                 Column("session", "json"),
                 Column("run_step", "json"),
+                Column("tasks", "json"),
                 Column("destroyed", "boolean"),
                 Column("open_count", "integer"),
                 Column("last_version", "integer"),
@@ -282,7 +265,7 @@ class OpenWorkProjection:
         """Return the state of an empty conversation: nothing is open."""
         marks = {"turn": None, "session": None, "run_step": None, "row": False}
         marks["destroyed"] = False
-        return {**marks, "models": {}, "ended": {}, "calls": {}, "answered": {}}
+        return {**marks, "models": {}, "ended": {}, "calls": {}, "answered": {}, "tasks": {}}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the row."""
@@ -312,6 +295,8 @@ def _changed(state: State, after: State) -> dict[str, Any]:
     for name in ("turn", "session", "run_step", "destroyed"):
         if after[name] is not state[name]:
             values[name] = after[name]
+    if after["tasks"] is not state["tasks"]:
+        values["tasks"] = list(after["tasks"].values())
     models, calls = after["models"], after["calls"]
     if models is not state["models"]:
         values["model_calls"] = list(models.values())
@@ -351,8 +336,8 @@ def _ended(draft: Draft, end: ConversationEnd) -> None:
 
 
 def _fork(draft: Draft, _: ConversationFork | None) -> None:
-    # The parent's session belongs to another conversation.
-    draft.set(session=None, destroyed=False)
+    # The parent's session and its tasks belong to another conversation.
+    draft.set(session=None, destroyed=False, tasks={})
 
 
 def _session_end(draft: Draft, _: SessionEnd | None) -> None:
@@ -392,7 +377,9 @@ def _erased(draft: Draft, _: None) -> None:
             draft.keep("answered", own_id, "success", CLOSED_LIMIT)
 
 
-_HANDLERS: dict[type, folding.Handler] = HANDLERS | {
+_HANDLERS: dict[type, folding.Handler] = {
+    **HANDLERS,
+    **TASK_HANDLERS,
     TurnStart: _turn_start,
     TurnEnd: _turn_end,
     SessionStart: _session_start,

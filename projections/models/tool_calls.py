@@ -93,7 +93,7 @@ class ToolCallsProjection:
     """Folds a conversation's events into ``tool_calls``."""
 
     name: str = "tool_calls"
-    version: int = 3
+    version: int = 4
     tables: Sequence[ReadTable] = (
         ReadTable(
             _TABLE,
@@ -140,6 +140,7 @@ def _request(draft: Draft, message: AssistantMessage, index: int, request: ToolC
 def _execution(draft: Draft, call: ToolCall) -> None:
     event = draft.event
     values: dict[str, Any] = {"started_at": event.occurred_at, "started_version": event.version}
+    values["name"] = call.name  # The tool's own, which may not be the one on the wire.
     if call.idempotency_key is not None:
         values["idempotency_key"] = call.idempotency_key
     if draft.get("answered", call.call_id) is None:
@@ -147,7 +148,6 @@ def _execution(draft: Draft, call: ToolCall) -> None:
         if draft.get("open", call.call_id) is None:
             values |= _first_seen(event) | {
                 "provider_id": call.provider_id,
-                "name": call.name,
                 "arguments": call.arguments,
             }
         draft.keep("open", call.call_id, {"started": draft.now})

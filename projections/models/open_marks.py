@@ -1,0 +1,57 @@
+"""What the fold of open work holds of each thing that has begun, tasks of a queue among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eventstore.events import RecordedEvent, TaskEnd, TaskEnqueue, TaskStart
+from projections.engine import folding
+from projections.engine.folding import Draft
+
+__all__ = ["TASK_HANDLERS", "begun", "belongs"]
+
+_PLACE = ("session_id", "turn", "step", "mode", "run_id", "workflow_id", "agent_id")
+
+
+def belongs(entry: dict[str, Any] | None, event: RecordedEvent, name: str) -> bool:
+    """Whether this turn or session is open, and the event names no other."""
+    if entry is None:
+        return False
+    named = getattr(event.meta, name)
+    return named is None or entry[name] in (None, named)
+
+
+def begun(draft: Draft, **values: Any) -> dict[str, Any]:
+    """Return what every open thing holds: which event began it, when, and where it belongs."""
+    event = draft.event
+    told = vars(event.meta)
+    meta = {name: value for name in _PLACE if (value := told[name]) is not None}
+    if not told["in_context"]:
+        meta["in_context"] = False
+    return {"version": event.version, "began_at": draft.now, "meta": meta, **values}
+
+
+def _task_enqueue(draft: Draft, task: TaskEnqueue) -> None:
+    told = {
+        "task_id": task.task_id,
+        "target_conversation_id": task.target_conversation_id,
+        "closes_call_id": task.closes_call_id,
+        "running": False,
+    }
+    draft.keep("tasks", task.task_id, begun(draft, **told))
+
+
+def _task_start(draft: Draft, task: TaskStart) -> None:
+    if (known := draft.get("tasks", task.task_id)) is not None:
+        draft.keep("tasks", task.task_id, {**known, "running": True})
+
+
+def _task_end(draft: Draft, end: TaskEnd) -> None:
+    draft.drop("tasks", end.task_id)
+
+
+TASK_HANDLERS: dict[type, folding.Handler] = {
+    TaskEnqueue: _task_enqueue,
+    TaskStart: _task_start,
+    TaskEnd: _task_end,
+}

@@ -1,0 +1,93 @@
+"""A scheduler in a process that is killed after so many appends: a server that forks one an order.
+
+The server has no thread and no connection when it forks. An order is a line of JSON on its input;
+the answer is how the process ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from agent_eventstore import ModelRequest, Scheduler, TaskPlan
+from agent_eventstore.agents.agent_session import CONTINUE
+from agent_eventstore.scheduling.plans import TaskResult
+from projections.tokens import tokenizer_for
+from tests.crash.world import Kill, MortalStore, World
+
+__all__ = ["FIRST", "live", "model"]
+
+FIRST = "the first task"
+
+
+def model(request: ModelRequest) -> dict[str, Any]:
+    """Answer as three conversations do, from what each has been told so far.
+
+    The root has a draft made, then a review; the reviewer asks the author to explain. What did not
+    come about is asked for again.
+    """
+    said = [m["content"] for m in request.messages if m["role"] == "user"]
+    said = [text for text in said if text != CONTINUE]
+    results = [json.loads(m["content"]) for m in request.messages if _is_answer(m)]
+    if said[0] == "Begin":
+        if not results:
+            return _call("conv_create", user_instruction="Draft")
+        if len(results) == 1:
+            author = results[0]["conversation_id"]
+            return _call("conv_create", user_instruction=f"Review {author}")
+        return {"role": "assistant", "content": f"done: {results[1]['last_assistant_message']}"}
+    if said[0].startswith("Review"):
+        if not results:
+            return _call("conv_send", conversation_id=said[0].split()[1], text="Explain")
+        told = f"reviewed, {results[0]['last_assistant_message']}"
+        return {"role": "assistant", "content": told}
+    return {"role": "assistant", "content": {"Draft": "drafted", "Explain": "explained"}[said[-1]]}
+
+
+def _is_answer(message: dict[str, Any]) -> bool:
+    return message["role"] == "tool" and '"conversation_id"' in str(message["content"])
+
+
+def _call(name: str, **arguments: Any) -> dict[str, Any]:
+    wanted = {"name": name, "arguments": arguments}
+    return {"role": "assistant", "content": "", "tool_calls": [wanted]}
+
+
+def live(store: MortalStore, root: str) -> list[TaskResult]:
+    """Open the root, or begin it; see all tasks through."""
+    told: dict[str, Any] = {"conversation_id": root, "if_exists": "open", "if_busy": "take_over"}
+    with Scheduler.create(store, model=model, conversation=told) as scheduler:
+        plan = TaskPlan(conversation_id=scheduler.root, input_items="Begin", task_id=FIRST)
+        scheduler.enqueue([plan])
+        return scheduler.run()
+
+
+def _live(url: str, root: str, folder: str, after: int) -> None:
+    with MortalStore.open(url, migrate=False, synchronous="NORMAL") as store:
+        assert isinstance(store, MortalStore)
+        store.world = World(Path(folder), Kill(after_append=after))
+        live(store, root)
+
+
+def _serve() -> None:
+    tokenizer_for("gpt-4o").count("Reading the ranks takes a while, and is done once.")
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _live(*json.loads(line))
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve()

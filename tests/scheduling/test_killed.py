@@ -1,0 +1,119 @@
+"""A scheduler that is killed after any of its appends: every task ends once, whoever goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from eventstore import EventStore
+from eventstore.events import TaskEnd, TaskEnqueue, TaskStart, ToolCall, ToolResult
+from projections import Views
+from projections.engine.folding import SEALS
+from tests.crash.world import MortalStore, World
+from tests.scheduling.mortal import FIRST, live
+
+ROOT = Path(__file__).parents[2]
+
+PARTS = 4
+"""Tests of the matrix, so that several processes may share it."""
+
+Life = Callable[[str, UUID, Path, int], int]
+
+
+@pytest.fixture(scope="module")
+def life() -> Iterator[Life]:
+    """Give what lets a scheduler live in a process that dies after so many appends."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.scheduling.mortal"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    orders, answers = server.stdin, server.stdout
+    assert orders is not None
+    assert answers is not None
+
+    def run(url: str, root: UUID, folder: Path, after: int) -> int:
+        orders.write(json.dumps([url, str(root), str(folder), after]) + "\n")
+        orders.flush()
+        return int(answers.readline())
+
+    yield run
+    orders.close()
+    server.wait()
+    answers.close()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_task_ends_once_wherever_the_process_is_killed(
+    life: Life, database_url: str, tmp_path: Path, part: int
+) -> None:
+    """A create and a nested send, killed after each append, and gone on with by another process."""
+    EventStore.open(database_url).close()
+    after, status = part + 1, -9
+    while status == -9:
+        root, folder = uuid4(), tmp_path / str(after)
+        folder.mkdir()
+        status = life(database_url, root, folder, after)
+        check_completes(database_url, root, folder)
+        after += PARTS
+    assert 0 == status
+    assert after > 50
+
+
+@pytest.mark.parametrize("every", [14, 23])
+def test_every_task_ends_once_though_each_process_dies(
+    life: Life, database_url: str, tmp_path: Path, every: int
+) -> None:
+    """Those that go on are killed as well, until one comes to the end."""
+    EventStore.open(database_url).close()
+    root, lives = uuid4(), 1
+    while life(database_url, root, tmp_path, every) == -9:
+        lives += 1
+    check_completes(database_url, root, tmp_path)
+    assert 2 < lives < 20
+
+
+def check_completes(url: str, root: UUID, folder: Path) -> None:
+    """Open what a killed process left, see it through, and look at what became of it."""
+    with MortalStore.open(url, synchronous="NORMAL", pool_size=3) as store:
+        assert isinstance(store, MortalStore)
+        store.world = World(folder)
+        live(store, str(root))
+        views, events = Views(store), [event.data for event in store.read(root)]
+        tasks = views.tasks(root)
+        members = {root, *(UUID(str(task.target_conversation_id)) for task in tasks)}
+
+        expected = ["aborted", "complete", "aborted", "aborted", "complete", "complete", "complete"]
+        assert sorted(expected) == sorted(str(task.status) for task in tasks)
+        ids = sorted(task.task_id for task in tasks)
+        assert ids == sorted(e.task_id for e in events if isinstance(e, TaskEnqueue))
+        assert ids == sorted(e.task_id for e in events if isinstance(e, TaskStart))
+        assert ids == sorted(e.task_id for e in events if isinstance(e, TaskEnd))
+        assert FIRST in ids
+        last = [e.last_assistant_message for e in events if isinstance(e, TaskEnd)][-1]
+        assert "done: reviewed, explained" == last
+        assert 3 == len(members)
+        for each in members:
+            check_calls(store, views, each)
+
+
+def check_calls(store: EventStore, views: Views, conversation_id: UUID) -> None:
+    """Nothing is open, and what was begun was closed once."""
+    work = views.open_work(conversation_id)
+    assert (0, (), None) == (work.open_count, work.tool_calls, work.session)
+    events = [event.data for event in store.read(conversation_id)]
+    begun = Counter(e.call_id for e in events if isinstance(e, ToolCall))
+    closed = Counter(
+        e.call_id for e in events if isinstance(e, ToolResult) and e.status not in SEALS
+    )
+    assert begun == closed
+    assert {*begun.values()} <= {1}
