@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 from agent_eventstore.agents.agent_turns import Agent, Interrupt, Listener, Protocol
 from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, tools_by_name
 from agent_eventstore.agents.model_calls import port_of
+from agent_eventstore.agents.provider_router import ProviderRouter
 from agent_eventstore.agents.sinks import HistorySink
 from eventstore.events import JsonObject
 from projections.tokens import tokenizer_for
@@ -73,21 +74,35 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
             raise ValueError(f"{name} is at least 1, not {number}")
     name = options.get("model_name", "gpt-4o")
     return Agent(
-        port=port_of(model, options.get("provider")),
-        model=name,
-        tokenizer=options.get("tokenizer_model") or name,
+        **_asked(model, name, options),
         tools=tools_by_name(options.get("tools", ())),
         protocol=options.get("protocol", "tools"),
         max_steps=options.get("max_steps", 100),
         on_tool_error=options.get("on_tool_error", "continue"),
         max_prompt_tokens=options.get("max_prompt_tokens"),
-        parameters=options.get("parameters", {}),
         attempts=options.get("attempts", 3),
         tell=options.get("listener", lambda kind, text: None),
         settle=options.get("settle", _as_it_is),
         check=options.get("check", lambda: None),
         interrupt=options.get("interrupt", lambda turn, calls: False),
     )
+
+
+def _asked(model: Any, name: str, options: AgentOptions) -> dict[str, Any]:
+    """Return whom the first step asks and, where there is a router, whom the others ask."""
+    tokenizer, parameters = options.get("tokenizer_model"), options.get("parameters", {})
+    if not isinstance(model, ProviderRouter):
+        port = port_of(model, options.get("provider"))
+        named: JsonObject = {"port": port, "model": name, "parameters": parameters}
+        return {**named, "tokenizer": tokenizer or name}
+    ports = {id(each): port_of(each.client, each.provider) for each in model.routes.values()}
+
+    def routing(step: int) -> dict[str, Any]:
+        route = model.route(step)
+        told = {"port": ports[id(route)], "parameters": {**parameters, **route.parameters}}
+        return {**told, "model": route.model, "tokenizer": tokenizer or route.model}
+
+    return {**routing(0), "routing": routing}
 
 
 def _as_it_is(value: Any) -> Any:

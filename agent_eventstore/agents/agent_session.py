@@ -48,7 +48,7 @@ class AgentSession:
     Args:
         conversation: Where everything is recorded.
         model: A client of OpenAI's or Anthropic's, or of their shape, or a callable that takes a
-            `ModelRequest` and returns a text, a response, or its pieces.
+            `ModelRequest` and returns a text, a response, or its pieces; or a `ProviderRouter`.
         options: How it answers: see `AgentOptions`.
 
     Raises:

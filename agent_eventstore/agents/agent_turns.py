@@ -77,6 +77,7 @@ class Agent:
         settle: Waits for what a function returned that is to be awaited.
         check: Raises if the turn is to stop.
         interrupt: Replaces the turn where a tool asks for that.
+        routing: By the number of a step, what is different in it: whom it asks.
     """
 
     port: ModelPort
@@ -93,6 +94,12 @@ class Agent:
     settle: Callable[[Any], Any] = lambda value: value
     check: Callable[[], None] = lambda: None
     interrupt: Interrupt = lambda turn, calls: False
+    routing: Callable[[int], dict[str, Any]] = lambda step: {}
+
+    def at(self, step: int) -> Agent:
+        """Return how the agent answers in a step of a turn."""
+        changes = self.routing(step)
+        return replace(self, **changes) if changes else self
 
     @property
     def format(self) -> str:
@@ -141,6 +148,7 @@ class AgentTurn:
             ToolFailed: A tool failed, and the turn ends with that.
         """
         while len(self.steps) < self._agent.max_steps:
+            self._agent = self._agent.at(len(self.steps))
             self._agent.check()
             call = self._ask()
             self._noted()

@@ -225,20 +225,39 @@ def restored(record: Mapping[str, Any], data: EventData) -> dict[str, Any]:
 
 
 def request_of(name: str, text: str, provider_id: str | None = None) -> ToolCallRequest:
-    """Return a tool call whose arguments are parsed strictly, if they are an object."""
-    fields: dict[str, Any] = {}
+    """Return a tool call whose arguments are parsed, if they are an object."""
+    arguments, error, warning = arguments_in(text)
+    return ToolCallRequest(
+        name=name,
+        arguments_text=text,
+        provider_id=provider_id,
+        arguments=arguments,
+        parse_error=error,
+        parse_warning=warning,
+    )
+
+
+def arguments_in(text: str) -> tuple[dict[str, Any] | None, str | None, str | None]:
+    """Return the arguments that a model wrote, or why there are none, and what is odd about them.
+
+    They are parsed strictly, but that a block of code around them is taken off, with a warning.
+    """
+    fenced = _FENCED.fullmatch(text)
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(
+            text if fenced is None else fenced[1], parse_constant=_refuse, parse_float=_finite
+        )
         # So many brackets are rare; only then is it worth while to see how they nest.
         if text.count("[") + text.count("{") > _DEEPEST and depth_of(value) > _DEEPEST:
             raise ValueError("nested too deeply")
-        if isinstance(value, dict):
-            fields["arguments"] = value
-        else:
-            fields["parse_error"] = "the arguments are JSON, but no object"
     except (ValueError, RecursionError) as error:
-        fields["parse_error"] = f"the arguments are not JSON: {error}"
-    return ToolCallRequest(name=name, arguments_text=text, provider_id=provider_id, **fields)
+        return None, f"the arguments are not JSON: {error}", None
+    if not isinstance(value, dict):
+        return None, "the arguments are JSON, but no object", None
+    return value, None, None if fenced is None else "the arguments stood in a block of code"
+
+
+_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
 def _interpret(message: dict[str, Any], calls: Calls) -> Any:

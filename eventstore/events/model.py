@@ -102,7 +102,7 @@ class AssistantMessage(Payload):
     """
 
     type: ClassVar[str] = "assistant_message"
-    schema_version: ClassVar[int] = 2
+    schema_version: ClassVar[int] = 3
 
     llm_call_id: Name | None = None
     parts: tuple[ContentPart, ...] = ()

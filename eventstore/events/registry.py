@@ -103,6 +103,7 @@ _GOT_UI = (UserMessage, AssistantMessage, LlmError, ToolResult, Summary, SystemI
 
 UPCASTERS: dict[tuple[str, int], Callable[[JsonObject], JsonObject]] = {
     **{(cls.type, 1): _unchanged for cls in (*_GOT_UI, *_GOT_METADATA)},
+    (AssistantMessage.type, 2): _unchanged,
     (Erasure.type, 1): _without_digests,
     (Erasure.type, 2): _unchanged,
 }

@@ -264,12 +264,14 @@ class ToolCallRequest(Value):
         arguments_text: The arguments as the model wrote them.
         arguments: The same, parsed.
         parse_error: Why they could not be.
+        parse_warning: What was odd about them, though they could be.
     """
 
     name: Name
     arguments_text: str
     arguments: JsonObject | None = None
     parse_error: str | None = None
+    parse_warning: str | None = None
     provider_id: Handle | None = None
     raw: JsonObject | None = None
 
