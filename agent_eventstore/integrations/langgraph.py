@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -46,6 +46,7 @@ from eventstore.errors import WrongExpectedVersion
 __all__ = ["EventStoreSaver"]
 
 _THREADS = 64
+_LOCKS = 64
 _ATTEMPTS = 20
 
 
@@ -83,13 +84,15 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         self._codec = Codec(self.serde)
         self._messages = messages
         self._threads: OrderedDict[str, Thread] = OrderedDict()
-        self._lock = RLock()
+        self._lock = Lock()
+        # A thread's own, shared with few others, so that threads do not wait for each other.
+        self._locks = [RLock() for _ in range(_LOCKS)]
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that a config names, or the newest of its thread and namespace."""
         asked = config["configurable"]
         thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
-        with self._lock:
+        with self._holding(thread_id):
             thread = self._thread(thread_id)
             held = thread.checkpoints.get(namespace)
             wanted = get_checkpoint_id(config) or (max(held) if held else None)
@@ -125,8 +128,11 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         ]
         found.sort(key=lambda each: each[0], reverse=True)
         for checkpoint_id, thread_id, ns in found if limit is None else found[: max(limit, 0)]:
-            named = {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}
-            if (one := self.get_tuple({"configurable": named})) is not None:
+            with self._holding(thread_id):
+                thread = self._known(thread_id)
+                held = checkpoint_id in thread.checkpoints.get(ns, {})
+                one = self._tuple(thread, thread_id, ns, checkpoint_id) if held else None
+            if one is not None:
                 yield one
 
     def put(
@@ -191,9 +197,10 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Erase a thread's conversation for good; what its model calls have cost stays known."""
-        with self._lock:
-            if self._thread(str(thread_id)).has_content:
-                self.store.erase(str(thread_id), reason="the thread was deleted")
+        thread_id = str(thread_id)
+        with self._holding(thread_id):
+            if self._thread(thread_id).has_content:
+                self.store.erase(thread_id, reason="the thread was deleted")
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Erase the checkpoints of runs, with their writes and the messages that only they have.
@@ -202,7 +209,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         """
         wanted = set(run_ids)
         for thread_id in stored_threads(self.store) if wanted else ():
-            with self._lock:
+            with self._holding(thread_id):
                 thread = self._thread(thread_id)
                 loads = self._codec_now().loads
                 gone = {
@@ -215,9 +222,11 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread with all its checkpoints, writes and messages behind another one's."""
-        source = self.store.read(str(source_thread_id))
-        with self._lock:
-            target = str(target_thread_id)
+        asked, target = str(source_thread_id), str(target_thread_id)
+        if self.store.stream(asked) == self.store.stream(target):
+            return
+        with self._holding(target):
+            source = self.store.read(asked)
             for batch in copied(source, self._thread(target).version):
                 version = self._thread(target).version
                 self.store.append(target, batch, expected_version=version or NO_STREAM)
@@ -236,7 +245,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
-            with self._lock:
+            with self._holding(thread_id):
                 thread = self._thread(thread_id)
                 kept = latest_of(thread, self._codec_now().loads)
                 gone = {(ns, i) for ns, held in thread.checkpoints.items() for i in held} - kept
@@ -314,25 +323,31 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
     def _thread(self, thread_id: str) -> Thread:
         """Return a thread as it stands now; what is known of it is read no second time."""
-        thread = self._threads.pop(thread_id, None) or Thread()
+        thread = self._threads.get(thread_id) or Thread()
         events = self.store.read(thread_id, after=max(thread.version - 1, 0))
         known = next(events, None) if thread.version else None
         stands = not thread.version or (known is not None and thread.follows(known))
         if not stands or not thread.take(events):
             thread = Thread()
             thread.take(self.store.read(thread_id))
-        self._remember(thread_id, thread)
+        with self._lock:
+            self._threads[thread_id] = thread
+            self._threads.move_to_end(thread_id)
+            if len(self._threads) > _THREADS:
+                self._threads.popitem(last=False)
         return thread
 
-    def _remember(self, thread_id: str, thread: Thread) -> None:
-        self._threads[thread_id] = thread
-        while len(self._threads) > _THREADS:
-            self._threads.popitem(last=False)
+    def _known(self, thread_id: str) -> Thread:
+        """Return a thread as it was when it was last looked at."""
+        return self._threads.get(thread_id) or self._thread(thread_id)
+
+    def _holding(self, thread_id: str) -> RLock:
+        return self._locks[hash(thread_id) % _LOCKS]
 
     def _append(self, thread_id: str, make: Callable[[Thread], Draft]) -> None:
         """Append what a draft of the thread holds; again if another process was faster."""
-        with self._lock:
-            thread = self._threads.get(thread_id) or self._thread(thread_id)
+        with self._holding(thread_id):
+            thread = self._known(thread_id)
             for attempt in range(_ATTEMPTS):
                 events = make(thread).events
                 expected = thread.version or NO_STREAM
@@ -353,7 +368,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
             self.store.erase(thread_id, reason=reason, versions=versions, derived=False)
 
     def _checkpoints(self, thread_id: str) -> dict[str, dict[str, Saved]]:
-        with self._lock:
+        with self._holding(thread_id):
             return {ns: {**held} for ns, held in self._thread(thread_id).checkpoints.items()}
 
     def _matches(self, saved: Saved, filter: dict[str, Any]) -> bool:

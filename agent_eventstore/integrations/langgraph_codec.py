@@ -50,23 +50,23 @@ class Codec:
         """Return what tells a value that was written before."""
         return typed if self._same_bytes else self.mark(self.loads(typed), typed)
 
-    def begins(self, values: Sequence[Any], elements: Sequence[Any]) -> bool:
-        """Whether a list begins with these elements; False also where that cannot be told at once.
+    def joined(self, elements: Sequence[Any]) -> bytes | None:
+        """Return what a list of written values holds behind its head; None if it is not so."""
+        if not self._joins:
+            return None
+        known = [each[1] for each in elements if isinstance(each, tuple) and each[0] == _MSGPACK]
+        return b"".join(known) if len(known) == len(elements) else None
 
-        All is written once more for that, since whoever has a message may have changed it.
+    def begins(self, values: Sequence[Any], joined: bytes) -> bool:
+        """Whether a list begins with these elements.
+
+        All is written once more for that, since whoever has a value may have changed it.
         """
-        known = [each for each in elements if isinstance(each, tuple) and each[0] == _MSGPACK]
-        if not self._joins or len(known) < len(elements) or len(known) > len(values):
-            return False
-        written = self.dumps(list(values))[1]
-        return bool(written.startswith(b"".join(raw for _, raw in known), len(_head(len(values)))))
+        return bool(self.dumps(list(values))[1].startswith(joined, len(_head(len(values)))))
 
-    def load_list(self, elements: Sequence[Typed]) -> list[Any]:
-        """Return the values of several."""
-        if self._joins and all(kind == _MSGPACK for kind, _ in elements):
-            joined = b"".join([_head(len(elements)), *(raw for _, raw in elements)])
-            return list(self.loads((_MSGPACK, joined)))
-        return [self.loads(typed) for typed in elements]
+    def load_joined(self, count: int, joined: bytes) -> list[Any]:
+        """Return a list by what it holds behind its head."""
+        return list(self.loads((_MSGPACK, _head(count) + joined)))
 
 
 def _head(count: int) -> bytes:

@@ -156,7 +156,7 @@ class Draft:
         """Return what a list of messages has gained; what are events among them is added."""
         before = self._before(namespace, name, parent)
         earlier = [] if before is None else self._thread.elements(before)
-        same, dumps = self._same(earlier, messages), self._codec.dumps
+        same, dumps = self._same(before, earlier, messages), self._codec.dumps
         rest: list[tuple[Any, Typed]] = [(each, dumps(each)) for each in messages[same:]]
         if name not in self._understood:
             return _Grown(before, earlier, same, rest)
@@ -165,13 +165,16 @@ class Draft:
             self._retract(namespace, name, [*earlier[:same], *added])
         return _Grown(before, earlier, same, added)
 
-    def _same(self, earlier: Sequence[int], messages: list[Any]) -> int:
+    def _same(self, before: int | None, earlier: Sequence[int], messages: list[Any]) -> int:
         """Return how many messages at the beginning are those of the earlier list."""
         thread = self._thread
-        if not earlier or not thread.retracted.isdisjoint(earlier):
+        if before is None or not 0 < len(earlier) <= len(messages):
             return 0
-        known = [thread.values.get(place) for place in earlier]
-        return len(earlier) if self._codec.begins(messages, known) else 0
+        if not thread.retracted.isdisjoint(earlier):
+            return 0
+        joined = thread.joined(before, self._codec)
+        same = joined is not None and self._codec.begins(messages, joined)
+        return len(earlier) if same else 0
 
     def _speak(
         self, earlier: Sequence[int], same: int, rest: Sequence[tuple[Any, Typed]]

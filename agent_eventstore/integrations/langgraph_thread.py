@@ -79,6 +79,7 @@ class Thread:
     _unmarked: list[int] = field(default_factory=list)
     _depths: dict[int, int] = field(default_factory=dict)
     _unrolled: dict[int, list[int]] = field(default_factory=dict)
+    _joined: tuple[int, bytes] | None = None
 
     def follows(self, event: RecordedEvent) -> bool:
         """Whether an event is the last one that was folded."""
@@ -171,8 +172,28 @@ class Thread:
         held = self.values[place]
         if isinstance(held, tuple):
             return codec.loads(held)
-        found = (self.values.get(each) for each in self.elements(place))
-        return codec.load_list([each for each in found if isinstance(each, tuple)])
+        elements = self.elements(place)
+        if (joined := self.joined(place, codec)) is not None:
+            return codec.load_joined(len(elements), joined)
+        found = (self.values.get(each) for each in elements)
+        return [codec.loads(each) for each in found if isinstance(each, tuple)]
+
+    def joined(self, place: int, codec: Codec) -> bytes | None:
+        """Return a list's elements as they were written; None if they cannot be read at once."""
+        if self._joined is not None and self._joined[0] == place:
+            return self._joined[1]
+        node = self.values[place]
+        if not isinstance(node, GrownList):
+            return None
+        before, new = b"", self.elements(place)
+        if self._joined is not None and self._joined[0] == node.base:
+            if node.kept == len(self.elements(node.base)):
+                before, new = self._joined[1], list(node.added)
+        found = codec.joined([self.values.get(each) for each in new])
+        if found is not None:
+            found = before + found
+            self._joined = place, found
+        return found
 
     def pending(self, namespace: str, checkpoint_id: str) -> list[tuple[str, Written]]:
         """Return what tasks have written since a checkpoint, in the order of its application."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -182,6 +183,22 @@ def test_writes(store: EventStore) -> None:
     ] == found(saver, config).pending_writes
 
 
+def test_writes_at_a_time(store: EventStore) -> None:
+    """What tasks write in several threads of a process, by two savers, is all there."""
+    savers = [EventStoreSaver(store), EventStoreSaver(store)]
+    config = put(savers[0], named("t"), {})
+    with ThreadPoolExecutor(4) as pool:
+        tasks = [
+            pool.submit(savers[each % 2].put_writes, config, [("a", each)], f"task-{each}")
+            for each in range(12)
+        ]
+        for task in tasks:
+            task.result()
+
+    found_there = found(savers[0], config).pending_writes or []
+    assert set(range(12)) == {value for _, _, value in found_there}
+
+
 def test_two_savers_of_a_thread(store: EventStore) -> None:
     """What another process has written is seen, and appended behind."""
     one, other = EventStoreSaver(store), EventStoreSaver(store)
@@ -254,7 +271,7 @@ def test_a_copy_is_its_own(store: EventStore) -> None:
     for count in range(1, 5):
         config = put(saver, config, {"messages": SAID[:count]})
     put(saver, named("u"), {"messages": SAID[:1]})
-    for target in ("new", "u"):
+    for target in ("new", "u", "t"):
         saver.copy_thread("t", target)
     saver.delete_thread("t")
 
