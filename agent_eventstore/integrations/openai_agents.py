@@ -18,19 +18,22 @@ from agents.memory import session as sdk
 from agent_eventstore.integrations.openai_history import (
     CLEARED,
     LiveItem,
+    events_after,
     has_changes,
+    is_of,
     live_items,
     newest_events,
     outdated,
     replacing,
 )
-from agent_eventstore.integrations.openai_items import ItemWriter
+from agent_eventstore.integrations.openai_items import ItemWriter, OpenAIItems
 from agent_eventstore.integrations.openai_usage import RunUsage
 from agent_eventstore.journal_aio import finish
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.errors import WrongExpectedVersion
-from eventstore.events import ConversationStart
+from eventstore.events import ConversationStart, Meta
 from eventstore.owners import Owned
+from eventstore.sql.read import EventText
 
 __all__ = ["EventStoreSession"]
 
@@ -78,6 +81,9 @@ class EventStoreSession:
         self._writer: ItemWriter | None = None
         self._seen: int | None = None
         """The version that this object has read up to; None if it has read nothing."""
+        self._run_meta: Meta | None = None
+        self._attached_at = 0
+        self._told: set[int] = set()
         self._lock = threading.RLock()
 
     async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Any]:
@@ -123,6 +129,14 @@ class EventStoreSession:
 
         return sdk._CompactionSnapshot([each.item for each in live], complete, replace_suffix)
 
+    def attach(self, run: Meta | None) -> None:
+        """Have items settle what a run records while it happens; None where it has ended."""
+        with self._lock:
+            self._run_meta, self._writer = run, None
+            newest = [] if run is None else newest_events(self.store, self.id, 1)
+            self._attached_at = newest[0].version if newest else 0
+            self._told.clear()
+
     @property
     def id(self) -> Any:
         """The conversation's id."""
@@ -142,7 +156,23 @@ class EventStoreSession:
         return [each.item for each in live_items(self.store, self.id, limit, upto=self._seen)]
 
     def _add(self, items: list[Any], usage: Any) -> None:
-        self._append(lambda writer: writer.events(items, usage), compare=True)
+        if self._run_meta is None:
+            self._append(lambda writer: writer.events(items, usage), compare=True)
+            return
+        live: list[EventText] = []
+
+        def settling(writer: ItemWriter) -> list[NewEvent]:
+            recorded = events_after(self.store, self.id, self._attached_at)
+            live[:] = [
+                each
+                for each in recorded
+                if each.version not in self._told and is_of(self._run_meta, each)
+            ]
+            return writer.settling(items, live)
+
+        for event in self._append(settling, compare=True):
+            if isinstance(event.data, OpenAIItems):
+                self._told.update(each.first for each in event.data.told)
 
     def _pop(self) -> Any:
         popped: list[LiveItem] = []
@@ -191,19 +221,19 @@ class EventStoreSession:
 
     def _append(
         self, make: Callable[[ItemWriter], list[NewEvent]], *, compare: bool = False
-    ) -> None:
+    ) -> list[NewEvent]:
         """Append what is made for where the session stands, and again if that was elsewhere."""
         for attempt in range(_ATTEMPTS):
             writer, self._writer = self._writer or self._at_end(), None
             base = writer.version
             if compare and self._seen is not None and self._seen < base:
-                if has_changes(self.store, self.id, self._seen):
+                if has_changes(self.store, self.id, self._seen, self._run_meta):
                     raise WrongExpectedVersion(self.id, self._seen, base)
                 self._seen = base
             begun = [] if base else [writer.place(ConversationStart(mode="agent"))]
             events = make(writer)
             if not events:
-                return
+                return []
             try:
                 done = self.store.append(
                     self.session_id,
@@ -218,7 +248,10 @@ class EventStoreSession:
             if self._seen == base:
                 self._seen = done.version
             self._writer = writer
-            return
+            return events
+        raise AssertionError("the last attempt raises")
 
     def _at_end(self) -> ItemWriter:
-        return ItemWriter.after(newest_events(self.store, self.id, _TAIL))
+        writer = ItemWriter.after(newest_events(self.store, self.id, _TAIL))
+        writer.within = None if self._run_meta is None else self._run_meta.turn
+        return writer

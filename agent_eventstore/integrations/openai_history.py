@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from agent_eventstore.integrations.openai_items import (
+    ITEM,
     TELLING,
     ItemWriter,
     OpenAIItems,
@@ -19,7 +20,7 @@ from agent_eventstore.integrations.openai_items import (
     told_by,
 )
 from eventstore import EventStore, NewEvent
-from eventstore.events import BranchSwitch, Retraction, VersionRange
+from eventstore.events import BranchSwitch, Meta, Retraction, ToolResult, VersionRange
 from eventstore.events.codec import loads_json
 from eventstore.sql.read import END, EventText, read_texts
 from projections.engine.folding import joined
@@ -27,7 +28,9 @@ from projections.engine.folding import joined
 __all__ = [
     "CLEARED",
     "LiveItem",
+    "events_after",
     "has_changes",
+    "is_of",
     "live_items",
     "newest_events",
     "outdated",
@@ -75,16 +78,35 @@ def live_items(
     return list(found if limit is None else islice(found, limit))[::-1]
 
 
-def has_changes(store: EventStore, stream: UUID, after: int) -> bool:
-    """Whether items were added, withdrawn or exchanged after a version."""
+def events_after(store: EventStore, stream: UUID, after: int) -> Iterator[EventText]:
+    """Yield the events after a version, in pages with a transaction each."""
     while True:
         with store._on_driver() as connection:
             page = read_texts(connection, stream, after=after, limit=_PAGE)
-        if any(each.type in _WITHDRAWING or items_in(each) for each in page):
-            return True
+        yield from page
         if len(page) < _PAGE:
-            return False
+            return
         after = page[-1].version
+
+
+def has_changes(store: EventStore, stream: UUID, after: int, own: Meta | None) -> bool:
+    """Whether items were added, withdrawn or exchanged after a version.
+
+    Args:
+        store: Where it is kept.
+        stream: The conversation.
+        after: The version.
+        own: Where in the conversation a run of one's own records, which is no change.
+    """
+    return any(
+        (each.type in _WITHDRAWING or items_in(each)) and not is_of(own, each)
+        for each in events_after(store, stream, after)
+    )
+
+
+def is_of(run: Meta | None, event: EventText) -> bool:
+    """Whether a run has recorded an event."""
+    return run is not None and loads_json(event.meta).get("session_id") == run.session_id
 
 
 def replacing(
@@ -146,7 +168,8 @@ def _backward(store: EventStore, stream: UUID, size: int, upto: int) -> Iterator
                 switched.add(told.get("withdrawn", ()), True)
             elif event.type in TELLING:
                 told_here = told_by(event) if event.type == OpenAIItems.type else ()
-                if not withdrawn.says(version) and not switched.says(version):
+                dead = withdrawn.says(version) or switched.says(version)
+                if not dead and not _is_settled(store, stream, event):
                     items = items_in(event)
                     for place in range(len(items) - 1, -1, -1):
                         yield LiveItem(version, place, items[place], told_here)
@@ -154,6 +177,18 @@ def _backward(store: EventStore, stream: UUID, size: int, upto: int) -> Iterator
         if len(page) < size:
             return
         before, size = withdrawn.below(page[-1].version), _PAGE
+
+
+def _is_settled(store: EventStore, stream: UUID, event: EventText) -> bool:
+    """Whether it is a stand-in of recovery's for a result that came after all."""
+    if event.type != ToolResult.type or event.text is None or ITEM in event.text:
+        return False
+    told = loads_json(event.text)
+    if told.get("status") not in ("not_started", "outcome_unknown"):
+        return False
+    later = (each for each in events_after(store, stream, event.version) if each.text)
+    results = (loads_json(each.text or "") for each in later if each.type == ToolResult.type)
+    return any(each.get("call_id") == told["call_id"] for each in results)
 
 
 class _Ranges:

@@ -86,6 +86,8 @@ class ItemWriter:
     def __init__(self, version: int = 0, turn: int = 0, step: int = -1) -> None:
         self.version, self.turn, self.step = version, turn, step
         self.calls = Calls()
+        self.within: int | None = None
+        """The turn that a run has begun, to which all items then belong."""
         self._instructed = version > 1
 
     @classmethod
@@ -120,11 +122,40 @@ class ItemWriter:
             for place, group in enumerate(groups)
         ]
 
+    def settling(self, items: Sequence[Any], live: Sequence[EventText]) -> list[NewEvent]:
+        """Return the events of a run's items, of which some were recorded while it happened.
+
+        Args:
+            items: The items, in the runner's order.
+            live: What was recorded, and is not told by items yet.
+        """
+        known = [(event.version, _kind(item)) for event in live for item in items_in(event)]
+        events: list[NewEvent] = []
+        new: list[Any] = []
+        told: list[tuple[Any, int]] = []
+        for item in items:
+            found = next((each for each in known if each[1] == _kind(item)), None)
+            if found is None:
+                events += self._told(told)
+                new.append(item)
+            else:
+                events += self.events(new)
+                known.remove(found)
+                told.append((item, found[0]))
+            (told if found is None else new).clear()
+        return [*events, *self._told(told), *self.events(new)]
+
+    def _told(self, told: Sequence[tuple[Any, int]]) -> list[NewEvent]:
+        if not told:
+            return []
+        versions = tuple(VersionRange(first=v, last=v) for v in sorted({v for _, v in told}))
+        return [self.place(OpenAIItems(items=tuple(item for item, _ in told), told=versions))]
+
     def place(self, data: Payload, **fields: Any) -> NewEvent:
         """Return a payload as the next event, with its turn and step."""
         self.version += 1
         if isinstance(data, UserMessage):
-            self.turn, self.step = self.turn + 1, -1
+            self.turn, self.step = self.within or self.turn + 1, -1
         elif isinstance(data, AssistantMessage):
             self.step += 1
             self.calls.note(self.version, data.tool_calls)
@@ -228,6 +259,13 @@ def _grouped(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
             yield [item]
     if answer:
         yield answer
+
+
+def _kind(item: Any) -> tuple[str, Any]:
+    """Return what an item has in common with what was recorded of it."""
+    if not isinstance(item, dict):
+        return "", None
+    return text(item.get("type")) or text(item.get("role")), item.get("call_id")
 
 
 def _is_message(item: Any) -> bool:
