@@ -172,11 +172,14 @@ def tasks(
     generation: Generation,
     conversation_id: UUID,
     *,
+    task_id: str | None,
     open_only: bool,
 ) -> list[TaskRow]:
     """Return the tasks of the queue that a conversation holds, in the order of their coming."""
     table = generation.tables[TASKS.name]
     query = select(table).where(table.c.conversation_id == conversation_id)
+    if task_id is not None:
+        query = query.where(table.c.task_id == task_id)
     if open_only:
         query = query.where(table.c.status.in_(("pending", "running")))
     query = query.order_by(table.c.enqueued_version, table.c.task_id)

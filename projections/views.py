@@ -272,12 +272,18 @@ class Views(ViewsAcross):
         return self._read(OPEN_WORK, stream, partial(queries.open_work, conversation_id=stream))
 
     def tasks(
-        self, conversation_id: StreamId, *, open_only: bool = False, **owner: Unpack[Owned]
+        self,
+        conversation_id: StreamId,
+        *,
+        task_id: str | None = None,
+        open_only: bool = False,
+        **owner: Unpack[Owned],
     ) -> list[TaskRow]:
         """Return the tasks of the queue that a conversation holds, in the order of their coming.
 
         Args:
             conversation_id: The root of a `Scheduler`.
+            task_id: Only this one.
             open_only: Only those that have not ended.
             owner: Whose it must be (``tenant_id``, ``user_id``).
 
@@ -285,5 +291,5 @@ class Views(ViewsAcross):
             ConversationNotFound: No conversation has this id or key.
         """
         stream = self.store.stream(conversation_id, **owner)
-        read = partial(queries.tasks, conversation_id=stream, open_only=open_only)
+        read = partial(queries.tasks, conversation_id=stream, task_id=task_id, open_only=open_only)
         return self._read(TASKS, stream, read)

@@ -36,15 +36,15 @@ class TaskQueue:
 
     def find(self, task_id: str) -> TaskRow | None:
         """Return a task by its id."""
-        return next((task for task in self.all() if task.task_id == task_id), None)
+        return next(iter(self._root.views.tasks(self._root.id, task_id=task_id)), None)
 
     def last_of(self, task_id: str) -> TaskRow | None:
         """Return the task in which a task's work ended: its own, or one that went on with it.
 
         What goes on with a task that a tool interrupted stands in the queue right behind its end.
         """
-        tasks = self.all()
-        found = next((task for task in tasks if task.task_id == task_id), None)
+        found = self.find(task_id)
+        tasks = self.all() if found is not None and found.reason == "replaced" else []
         while found is not None and found.reason == "replaced" and found.end_version is not None:
             behind = range(found.end_version + 1, found.end_version + 3)
             left, target = found, found.target_conversation_id
@@ -73,8 +73,11 @@ class TaskQueue:
 
         Those whose ids are in the queue already, whether they have ended or not, stay as they are.
         """
-        known = {task.task_id for task in self.all()} if any(p.task_id for p in plans) else set()
-        new = [_event(plan, depth) for plan in plans if plan.task_id not in known]
+        new = [
+            _event(plan, depth)
+            for plan in plans
+            if plan.task_id is None or self.find(plan.task_id) is None
+        ]
         events = [*((ended,) if ended is not None else ()), *new]
         if events:
             self._root.append(*events)
