@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.docs.document import ROOT
@@ -16,3 +18,13 @@ def test_programs_print_what_the_page_shows(tmp_path: Path) -> None:
     for number, program in enumerate(PROGRAMS):
         (folder := tmp_path / str(number)).mkdir()
         assert program.shown == printed_by(program, folder)
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    """Three conversations, asked and answered in their order."""
+    command = [sys.executable, "examples/author_and_reviewer.py", f"sqlite:///{tmp_path}/a.db"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    first, *tasks = done.stdout.splitlines()
+    assert "Done. The review: Good: The sky is blue, too." == first
+    assert 7 == len(tasks)
