@@ -31,6 +31,8 @@ from tests.postgres import (
     place_of_many_files,
     roomy_memory,
 )
+from tests.warm import Programs
+from tests.warm import programs as serving
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
@@ -125,6 +127,13 @@ def upgraded_database(postgres_server_url: str) -> Iterator[str]:
     with fresh_database(postgres_server_url) as url:
         EventStore.open(url).close()
         yield str(make_url(url).database)
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[Programs]:
+    """Give a server that runs programs with the product imported already."""
+    with serving() as found:
+        yield found
 
 
 @pytest.fixture

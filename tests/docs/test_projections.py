@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from eventstore import EventStore, Meta, NewEvent, new_id
 from eventstore.events import AssistantMessage, UserMessage
 from tests.docs.document import ROOT, blocks
+from tests.warm import Programs
 
 DOCUMENT = ROOT / "docs" / "projections.md"
 EXAMPLE = ROOT / "examples" / "answer_times.py"
@@ -27,16 +26,10 @@ def test_the_projection_shown_is_the_example() -> None:
     assert len(code) <= 40
 
 
-def run(database_url: str, directory: Path, *arguments: str) -> str:
+def run(programs: Programs, database_url: str, directory: Path, *arguments: str) -> str:
     """Run Python where the example lies, as a product's engineer does; return what it printed."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "EVENTSTORE_URL": database_url},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "EVENTSTORE_URL": database_url}
+    done = programs.run(*arguments, directory=directory, environment=variables)
     assert (0, "") == (done.returncode, done.stderr)
     return done.stdout
 
@@ -63,12 +56,13 @@ def product(store: EventStore, tmp_path: Path) -> Path:
 
 
 def test_it_is_read_followed_rebuilt_and_asked_by_sql(
-    store: EventStore, database_url: str, product: Path
+    store: EventStore, database_url: str, product: Path, programs: Programs
 ) -> None:
     """What the document shows, in the order in which it shows it, on both databases."""
     program = READING.replace("sqlite:///agent.db", database_url)
     shown = [
-        line.rsplit(" ", 1)[1] for line in run(database_url, product, "-c", program).splitlines()
+        line.rsplit(" ", 1)[1]
+        for line in run(programs, database_url, product, "-c", program).splitlines()
     ]
     assert ["2.5", "None"] == shown
     [question] = blocks(DOCUMENT, "sql")
@@ -76,7 +70,7 @@ def test_it_is_read_followed_rebuilt_and_asked_by_sql(
         assert [(1, 2.5)] == [tuple(row) for row in connection.exec_driver_sql(question)]
     [commands] = blocks(DOCUMENT, "console")
     told = [
-        run(database_url, product, "-m", "agent_eventstore.cli", *line.split()[2:])
+        run(programs, database_url, product, "-m", "agent_eventstore.cli", *line.split()[2:])
         for line in commands.splitlines()
     ]
     assert [True] * 5 == [

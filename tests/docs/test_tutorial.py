@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.docs.document import ROOT
+from tests.warm import Programs
 
 PAGE = ROOT / "docs" / "tutorial.md"
 SKIPPED = "[…]"
+PROGRAMS = {"python": (), "eventstore": ("-m", "agent_eventstore.cli")}
 _STEP = re.compile(
     r"`(?P<file>\w+\.py)`:\n\n```python\n(?P<code>.*?)^```|^```console\n(?P<console>.*?)^```",
     re.MULTILINE | re.DOTALL,
@@ -37,40 +40,35 @@ def words(text: str) -> str:
     return " ".join(re.sub(r"\d\d:\d\d:\d\d", "hh:mm:ss", text).split())
 
 
-def environment(directory: Path) -> dict[str, str]:
-    """Return an environment whose commands are those of this checkout."""
-    shims = directory / "bin"
-    shims.mkdir()
-    for name, arguments in (("python", ""), ("eventstore", " -m agent_eventstore.cli")):
-        shim = shims / name
-        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n', "utf-8")
-        shim.chmod(0o755)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("EVENTSTORE")}
-    path = f"{shims}{os.pathsep}{os.environ['PATH']}"
-    return {**kept, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "NO_COLOR": "1"}
+def run(
+    programs: Programs, command: str, directory: Path, variables: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a command line of the page; its programs are those of this checkout."""
+    words = shlex.split(command)
+    given = dict(
+        word.split("=", 1) for word in itertools.takewhile(lambda word: "=" in word, words)
+    )
+    name, *arguments = words[len(given) :]
+    if name in PROGRAMS:
+        arguments = [*PROGRAMS[name], *arguments]
+        return programs.run(*arguments, directory=directory, environment={**variables, **given})
+    return subprocess.run(words, cwd=directory, capture_output=True, text=True, check=False)
 
 
-def test_it_can_be_followed(tmp_path: Path) -> None:
+def test_it_can_be_followed(programs: Programs, tmp_path: Path) -> None:
     """From the first file to the last command, everything comes out as shown."""
-    here, variables = tmp_path / "shop", environment(tmp_path)
-    here.mkdir()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EVENTSTORE")}
+    variables = {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "NO_COLOR": "1"}
     for step in STEPS:
         if step["file"]:
-            (here / step["file"]).write_text(step["code"], "utf-8")
+            (tmp_path / step["file"]).write_text(step["code"], "utf-8")
             continue
         for command, shown in commands(step["console"]):
             if command.startswith("export "):
                 name, _, value = command.removeprefix("export ").partition("=")
                 variables[name] = value
                 continue
-            done = subprocess.run(
-                ["/bin/sh", "-c", command],
-                cwd=here,
-                env=variables,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = run(programs, command, tmp_path, variables)
             said = done.stdout + done.stderr
             assert is_shown(said, shown), f"$ {command}\n{said}"
 

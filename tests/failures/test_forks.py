@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,20 +17,23 @@ import pytest
 from eventstore import EventStore
 from tests.contract.facade import texts
 from tests.failures.forking import EACH
+from tests.warm import Programs
+
+Run = Callable[[str, str], Any]
 
 _OPTIONS = "--preload --workers 2 --bind 127.0.0.1:0 --no-control-socket".split()
 
 
-def run(program: str, url: str) -> Any:
-    """Return what a program of `forking` tells; a hang fails."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.failures.forking", program, url],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+@pytest.fixture
+def run(programs: Programs) -> Run:
+    """Give a function that returns what a program of `forking` tells; a hang fails."""
+
+    def run(program: str, url: str) -> Any:
+        done = programs.run("-m", "tests.failures.forking", program, url)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
 
 
 def all_there(url: str, told: list[str]) -> bool:
@@ -41,14 +44,14 @@ def all_there(url: str, told: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("program", ["side_by_side", "pool_of_processes", "asynchronous"])
-def test_parent_and_children_use_one_store(database_url: str, program: str) -> None:
+def test_parent_and_children_use_one_store(database_url: str, program: str, run: Run) -> None:
     """What each was told is there: children that shared a socket lost some, or waited for ever."""
     told = run(program, database_url)
 
     assert all_there(database_url, told)
 
 
-def test_child_that_leaves_the_parents_transaction(database_url: str) -> None:
+def test_child_that_leaves_the_parents_transaction(database_url: str, run: Run) -> None:
     """It is told that nothing was committed, and breaks nothing off: the parent goes on in it."""
     (first, talked, second, again), said = run("within_a_transaction", database_url)
 
@@ -97,7 +100,7 @@ def test_gunicorn_with_preload(gunicorn: str, database_url: str) -> None:
         assert store.verify().ok
 
 
-def test_child_forked_within_a_transaction(database_url: str) -> None:
+def test_child_forked_within_a_transaction(database_url: str, run: Run) -> None:
     """SQLite's locks are the process's, so that it is refused; PostgreSQL's child is unharmed."""
     inherited, anew, later = run("using", database_url)
 
@@ -108,7 +111,7 @@ def test_child_forked_within_a_transaction(database_url: str) -> None:
         assert all_there(database_url, [inherited, anew, later])
 
 
-def test_child_forked_beside_a_query(sqlite_url: str) -> None:
+def test_child_forked_beside_a_query(sqlite_url: str, run: Run) -> None:
     """The child is refused: it waited for ever for SQLite's lock on that thread's connection."""
     found, talked = run("beside_a_query", sqlite_url)
 
@@ -116,12 +119,12 @@ def test_child_forked_beside_a_query(sqlite_url: str) -> None:
     assert all_there(sqlite_url, [talked])
 
 
-def test_database_in_memory() -> None:
+def test_database_in_memory(run: Run) -> None:
     """A child would write to a copy, and nobody would ever see it: refused."""
     assert ["ForkedStore", ""] == run("in_memory", "")
 
 
-def test_parents_conversation(database_url: str) -> None:
+def test_parents_conversation(database_url: str, run: Run) -> None:
     """A child may not write in its parent's name; it opens the conversation for itself."""
     call, turn, anew, verified = run("conversation", database_url)
 

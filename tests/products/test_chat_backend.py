@@ -1,4 +1,4 @@
-"""The example's backend over HTTP: twenty users, two workers, and one of them killed at work."""
+"""The example's backend over HTTP: eight users, two workers, and one of them killed at work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from projections import Views
 from projections.upkeep import compare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-USERS = 20
+USERS = 8
 _PATIENCE_S = 5
 LONG = " ".join(f"word{number}" for number in range(25))
 
@@ -250,7 +250,7 @@ async def day(workers: list[Worker], log: Path) -> list[Browser]:
 def test_nothing_is_lost_nothing_twice_nothing_of_others(
     count: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """One worker on SQLite, two on PostgreSQL; twenty users with a conversation each."""
+    """One worker on SQLite, two on PostgreSQL; each user with a conversation."""
     url = str(request.getfixturevalue("sqlite_url" if count == 1 else "postgres_url"))
     log = tmp_path / "log"
     EventStore.open(url).close()
