@@ -16,8 +16,9 @@ from eventstore.events import Meta, NewEvent, RecordedEvent
 from eventstore.ids import new_id
 from eventstore.integrity import Problem, Verification
 from eventstore.key_directory import DirectoryKeys
+from eventstore.known_secrets import redact_secrets
 from eventstore.purging import PurgeReceipt
-from eventstore.redaction import Redactor, redact_secrets
+from eventstore.redaction import Redactor
 from eventstore.sealing import KeyProvider
 from eventstore.sql.feed import FeedPage
 from eventstore.sql.requests import ANY, NO_STREAM, Anchor, Appended

@@ -1,27 +1,15 @@
-"""What must not be stored, taken out before encoding: a redactor, and one for known secrets.
-
-What must not be stored, taken out of payloads before they are encoded.
+"""What must not be stored, taken out of payloads before they are encoded.
 
 A `Redactor` is asked about each text and each JSON value of a payload, from the outside in, and
 returns what is stored in its place. Ids, names, numbers and statuses of the catalogue are not asked
 about: without them an event would not be the one that happened. `redact_secrets` is one that knows
 keys and passwords.
-
-The redactor for keys, passwords and tokens in the forms that are known: `redact_secrets`.
-
-It goes by names (``api_key``, ``authorization``), by places where requests carry credentials
-(headers, ``extra_body``) and by the look of texts: keys of well-known providers, also as they echo
-them in errors, bearer tokens, credentials in URLs, private keys. What it takes out it marks, as in
-``[redacted: api_key]``.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from functools import cache
-from itertools import pairwise
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
@@ -36,7 +24,6 @@ __all__ = [
     "Path",
     "Redactor",
     "hidden",
-    "redact_secrets",
     "redacted",
     "redacted_meta",
 ]
@@ -194,227 +181,3 @@ def _has_content(kind: Any) -> bool:
         of, *marks = get_args(kind)
         return not any(isinstance(mark, Most) for mark in marks) and _has_content(of)
     return any(map(_has_content, get_args(kind)))
-
-
-_NAMES = {
-    "apikey": "api_key",
-    "apitoken": "api_key",
-    "authorization": "authorization",
-    "authorizationtoken": "authorization",
-    "authtoken": "authorization",
-    "bearertoken": "authorization",
-    "accesstoken": "access_token",
-    "refreshtoken": "access_token",
-    "sessiontoken": "access_token",
-    "securitytoken": "access_token",
-    "clientsecret": "secret",
-    "secretkey": "secret",
-    "secretaccesskey": "secret",
-    "secret": "secret",
-    "password": "password",
-    "passwd": "password",
-    "pwd": "password",
-    "passphrase": "password",
-    "privatekey": "private_key",
-    "cookie": "cookie",
-}
-"""The ends of names, without hyphens and underscores, and what is told of their values."""
-
-_PLACES = frozenset({"headers", "extraheaders", "defaultheaders", "extraquery", "extrabody"})
-"""What in a request holds credentials under any name: each text within is taken out."""
-
-_LONGEST_NAME = 64
-
-
-def redact_secrets(path: Path, value: Any) -> Any:
-    """Return a value without keys, passwords and tokens, each marked; a `Redactor`.
-
-    >>> redact_secrets(("tool_call", "arguments", "api_key"), "abc")
-    '[redacted: api_key]'
-    >>> redact_secrets(("llm_error", "message"), "Incorrect API key provided: sk-ab12****34cd.")
-    'Incorrect API key provided: [redacted: api_key].'
-    """
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
-        return value
-    if (what := _named(path)) is not None:
-        return f"[redacted: {what}]" if _holds(value) else value
-    return _without_secrets(value) if isinstance(value, str) else value
-
-
-def _named(path: Path) -> str | None:
-    """Return what a value is by its place, if it is a secret by that."""
-    key = path[-1]
-    # What a tool's schema says of a parameter of this name is no secret.
-    if isinstance(key, str) and len(key) <= _LONGEST_NAME and path[-2:-1] != ("properties",):
-        squeezed = _squeezed(key)
-        for name, what in _NAMES.items():
-            if squeezed.endswith(name):
-                return what
-    if path[0] == "llm_request":
-        for before, place in pairwise(path):
-            if isinstance(place, str) and before != "properties" and _squeezed(place) in _PLACES:
-                return place
-    return None
-
-
-def _squeezed(name: str) -> str:
-    return name.lower().replace("_", "").replace("-", "")
-
-
-def _holds(value: Any) -> bool:
-    """Whether a value is one that hides something: no marker, and no small setting."""
-    return isinstance(value, str) and not value.startswith("[redacted: ")
-
-
-_ROOTS = ("api", "token", "private", "pass", "k_", "_", "-")
-"""What signs have in common: a long text is searched for these first, fifteen times, not fifty."""
-
-_UNLIKE = "\u0131\u017f"  # They match "i" and "s" in any case, and are not capitals of these.
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """How secrets of a kind look; a text without any of the signs, in lower case, has none.
-
-    Attributes:
-        signs: By what they have in common.
-        near: Where a match begins, counted from the place of a sign that it needs; None if the
-            whole text has to be looked through.
-        pattern: What they look like.
-        instead: What is written in their place.
-    """
-
-    signs: Mapping[str, tuple[str, ...]]
-    near: range | None
-    pattern: re.Pattern[str]
-    instead: str | Callable[[re.Match[str]], str]
-
-    def marked(self, text: str, lowered: str, alike: bool) -> str:
-        """Return a text with such secrets marked; ``alike`` if places are the same in lower case.
-
-        The same as `re.sub`, which takes a hundred times as long where there is hardly a sign.
-        """
-        signs = []
-        for root, of_root in self.signs.items():
-            if root in lowered:
-                signs += [sign for sign in of_root if sign in lowered]
-        if not signs:
-            return text
-        if self.near is None or not alike:
-            return self.pattern.sub(self.instead, text)
-        pieces, done, start = [], 0, 0
-        for spot in sorted(spot for sign in signs for spot in _places(sign, lowered)):
-            start = max(start, spot + self.near.start)
-            while start < spot + self.near.stop:
-                if found := self.pattern.match(text, start):
-                    told = self.instead
-                    marked = found.expand(told) if isinstance(told, str) else told(found)
-                    pieces += [text[done:start], marked]
-                    start = done = found.end()
-                else:
-                    start += 1
-        return "".join((*pieces, text[done:])) if pieces else text
-
-
-def _places(sign: str, lowered: str) -> Iterator[int]:
-    place = lowered.find(sign)
-    while place >= 0:
-        yield place
-        place = lowered.find(sign, place + 1)
-
-
-def _form(
-    signs: str,
-    pattern: str,
-    instead: str | Callable[[re.Match[str]], str],
-    near: range | None = range(1),
-) -> _Form:
-    kept: dict[str, tuple[str, ...]] = {}
-    for sign in signs.split("|"):
-        root = next((root for root in _ROOTS if root in sign), sign)
-        kept[root] = (*kept.get(root, ()), sign)
-    return _Form(kept, near, re.compile(pattern, re.I | re.S), instead)
-
-
-def _assigned(found: re.Match[str]) -> str:
-    """Return a name and its value, marked; a value without quotes gets those of the name."""
-    name, closing, sign, opening = found["name"], found["closing"], found["sign"], found["opening"]
-    # A name with a letter that is only like another one in any case is none of those.
-    names = (told for known, told in _NAMES.items() if _squeezed(name).endswith(known))
-    what = next(names, "secret")
-    marked = f"[redacted: {what}]"
-    if closing and not opening:
-        return f"{name}{closing}{sign}{closing}{marked}{closing}"
-    return f"{name}{closing}{sign}{opening}{marked}"
-
-
-# No pattern looks back or ahead without bound, so that the time grows as the text.
-_FORMS = (
-    _form(
-        "private key-----",
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)",
-        "[redacted: private_key]",
-        range(-51, 1),
-    ),
-    _form(
-        "://",
-        r"(?<=://)(?P<user>[^\s/:@\"'\\]{0,256}):(?!\d{1,5}/)[^\s@\"'\\\[]{1,256}@",
-        r"\g<user>:[redacted: password]@",
-        range(3, 4),
-    ),
-    _form("http", r"(?<=://)[^\s/:@\"'\\\[]{16,256}@", "[redacted: access_token]@", None),
-    _form(
-        "=",
-        r"(?P<before>[?&;](?:api[_-]?key|key|\w{0,20}token|\w{0,20}password|pwd|sig|signature"
-        r"|\w{0,20}secret|code)=)[^\s&;#\"'\\<>\[\]]{1,2048}",
-        r"\g<before>[redacted: secret]",
-        None,
-    ),
-    _form(
-        # "key" and "token" by themselves would have nearly every text looked through.
-        "api_key|api-key|apikey|api_token|api-token|apitoken|_token|-token|accesstoken|authtoken"
-        "|refreshtoken|sessiontoken|securitytoken|bearertoken|private_key|private-key|privatekey"
-        "|authorization|secret|passw|pwd|passphrase|cookie",
-        r"(?P<name>\b(?:[a-z0-9]{1,20}[_-]){0,3}(?:api[_-]?(?:key|token)|authorization|auth[_-]?token"
-        r"|(?:access|refresh|session|security|bearer)[_-]?token|client[_-]?secret"
-        r"|secret(?:[_-]?access)?[_-]?key|secret|password|passwd|pwd|passphrase|private[_-]?key"
-        r"|cookie))(?P<closing>\\{0,3}[\"']?)(?P<sign>\s{0,3}[:=]\s{0,3})(?P<opening>\\{0,3}[\"']?)"
-        r"(?:(?:bearer|basic|token)\s{1,3})?[^\s\"'\\,;&<>{}\[\]]{3,2048}",
-        _assigned,
-        range(-72, 1),
-    ),
-    _form(
-        "bearer",
-        r"(?P<before>\bbearer\s{1,3})[a-z0-9._~+/=-]{8,4096}",
-        r"\g<before>[redacted: authorization]",
-    ),
-    _form(
-        "api key",
-        r"(?P<before>\bapi key(?: provided)?:? {0,2}['\"]?)"
-        r"(?=[^\s'\",]{0,200}[\d*])[^\s'\",\[\]]{6,512}(?<!\.)",
-        r"\g<before>[redacted: api_key]",
-    ),
-    _form(
-        "sk-|sk_|rk_|pk_|gsk_|xai-|hf_|npm_|glpat-|ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|xox",
-        r"(?<![a-z0-9])(?:sk-|[sr]k_(?:live|test)_|gsk_|xai-|hf_|npm_|glpat-|gh[pousr]_|github_pat_"
-        r"|xox[a-z]-)(?=[\w*-]{0,200}[\d*])[\w*-]{8,512}",
-        "[redacted: api_key]",
-    ),
-    _form("aiza", r"\bAIza[\w-]{30,45}", "[redacted: api_key]"),
-    _form("akia|asia", r"\b(?-i:AKIA|ASIA)(?-i:[0-9A-Z]{16})\b", "[redacted: access_key]"),
-    _form(
-        "eyj",
-        r"\b(?-i:eyJ)[\w-]{8,4096}\.(?-i:eyJ)[\w-]{4,8192}\.[\w-]{4,2048}",
-        "[redacted: access_token]",
-    ),
-)
-
-
-def _without_secrets(text: str) -> str:
-    lowered = text.lower()
-    alike = not any(letter in text for letter in _UNLIKE)
-    for form in _FORMS:
-        kept = form.marked(text, lowered, alike and len(lowered) == len(text))
-        if kept is not text:
-            text, lowered = kept, kept.lower()
-    return text

@@ -17,8 +17,9 @@ from eventstore import AsyncEventStore
 from eventstore.ids import StreamId
 from eventstore.owners import Owned
 from projections.catalogue import PROJECTIONS, ProjectionSet
-from projections.follow import Follower, Waits, pulse_of
+from projections.follow import Follower, Waits
 from projections.models.timeline_changes import TimelineUpdate
+from projections.pulse import pulse_of
 from projections.views import Views
 
 __all__ = ["AsyncViews"]

@@ -1,31 +1,26 @@
 """Following a timeline: its changes as they are committed, by whichever process.
 
 A follower reads and never writes: it folds what is new in memory, from where the timeline's rows
-stand. Each process looks once for all of its followers whether anything was committed: with one
-short query, many times a second while something happens, and less often while nothing does. Once a
-second it looks whether the writers live.
+stand. Each process looks once for all of its followers whether anything was committed: see
+`projections.pulse`.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from uuid import UUID
-from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, select
 
 from eventstore import EventStore
 from eventstore.events import BranchSwitch, Erasure, RecordedEvent
-from eventstore.forks import in_child
 from eventstore.leases import without_writer
-from eventstore.log import get_logger
 from eventstore.sql.read import read_page
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.streams import get_stream
-from eventstore.sql.watch import Watch
 from projections import queries
 from projections.engine import heads
 from projections.engine.catch_up import fold_anew
@@ -42,18 +37,12 @@ from projections.models.timeline_changes import (
     item_changes,
 )
 from projections.models.timeline_items import TABLE, TimelineItem
+from projections.pulse import Pulse
 
-__all__ = ["Follower", "Pulse", "Waits", "followed", "pulse_of"]
+__all__ = ["Follower", "Waits", "followed"]
 
 _PAGE = 500
 _LOOKS = 10
-_SHORTEST_S = 0.005
-_LONGEST_S = 0.02
-_WRITERS_S = 1.0  # between two looks whether writers live
-_PATIENCE_S = 1.0
-_SLOWER = 1.3  # times as long, after each look that found nothing
-
-_log = get_logger("projections.follow")
 
 
 class Follower:
@@ -210,142 +199,6 @@ def _reset_between(connection: Connection, conversation_id: UUID, after: int, un
         events.c.type.in_((Erasure.type, BranchSwitch.type)),
     )
     return connection.execute(query.limit(1)).first() is not None
-
-
-class Pulse:
-    """Tells followers of one store that their conversations have gained events.
-
-    One thread looks for all of them, while there are any.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        # No reference of its own, which would keep what it is found by.
-        self._engine = ref(engine)
-        self._begin()
-        in_child(self._begin)
-
-    def _begin(self) -> None:
-        self._lock = threading.Lock()
-        self._wakes: dict[object, tuple[UUID, Callable[[], None]]] = {}
-        self._joined = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    @contextmanager
-    def joined(self, conversation_id: UUID, wake: Callable[[], None]) -> Iterator[None]:
-        """Do what `join` does until the block ends."""
-        me = self.join(conversation_id, wake)
-        try:
-            yield
-        finally:
-            self.leave(me)
-
-    def join(self, conversation_id: UUID, wake: Callable[[], None]) -> object:
-        """Have a function called, in a thread, whenever the conversation may have gained events.
-
-        Returns:
-            What `leave` takes.
-        """
-        me = object()
-        with self._lock:
-            self._wakes[me] = conversation_id, wake
-            self._joined.set()
-            if self._thread is None:
-                name = "eventstore-followers"
-                self._thread = threading.Thread(target=self._look, name=name, daemon=True)
-                self._thread.start()
-        return me
-
-    def leave(self, me: object) -> None:
-        """End it; the last one waits until the thread has let go of the database."""
-        with self._lock:
-            self._wakes.pop(me, None)
-            thread = None if self._wakes else self._thread
-        self._joined.set()
-        if thread is not None:
-            thread.join(_PATIENCE_S)
-
-    def _look(self) -> None:
-        engine, rest_s = self._engine(), _SHORTEST_S
-        if engine is None:
-            return
-        with Watch(engine) as watch:
-            known: dict[UUID, int] = {}
-            left: set[UUID] = set()
-            due = 0.0
-            while True:
-                with self._lock:
-                    wakes = list(self._wakes.values())
-                    new = self._joined.is_set()
-                    self._joined.clear()
-                    if not wakes:
-                        self._thread = None
-                        return
-                moved = self._looked(engine, watch, wakes, known, new=new)
-                if time.monotonic() >= due:
-                    left = self._told_of_writers(engine, wakes, left)
-                    due = time.monotonic() + _WRITERS_S
-                rest_s = _SHORTEST_S if moved else min(rest_s * _SLOWER, _LONGEST_S)
-                self._joined.wait(rest_s)
-
-    def _looked(
-        self,
-        engine: Engine,
-        watch: Watch,
-        wakes: list[tuple[UUID, Callable[[], None]]],
-        known: dict[UUID, int],
-        *,
-        new: bool,
-    ) -> bool:
-        try:
-            if not watch.moved() and not new:
-                return False
-            found = _versions(engine, {cid for cid, _ in wakes})
-        except Exception as error:
-            # Those who follow ask the database themselves, and meet the error where it is handled.
-            _log.warning("followers cannot look", reason=str(error))
-            found = {}
-        moved = {cid for cid, _ in wakes if new or found.get(cid) != known.get(cid) or not found}
-        known.clear()
-        known.update(found)
-        for cid, wake in wakes:
-            if cid in moved:
-                wake()
-        return bool(moved)
-
-    def _told_of_writers(
-        self, engine: Engine, wakes: list[tuple[UUID, Callable[[], None]]], before: set[UUID]
-    ) -> set[UUID]:
-        """Wake those whose writer has gone or come since then; return who is left without one."""
-        try:
-            with engine.begin() as connection:
-                left = without_writer(connection, {cid for cid, _ in wakes})
-        except Exception as error:
-            _log.warning("followers cannot look for writers", reason=str(error))
-            return before
-        for cid, wake in wakes:
-            if (cid in left) != (cid in before):
-                wake()
-        return left
-
-
-def _versions(engine: Engine, conversations: set[UUID]) -> dict[UUID, int]:
-    with engine.begin() as connection:
-        streams = metadata_for(connection.dialect.name).tables["conversations"]
-        query = select(streams.c.conversation_id, streams.c.version)
-        rows = connection.execute(query.where(streams.c.conversation_id.in_(conversations)))
-        return {row[0]: row[1] for row in rows}
-
-
-_PULSES: WeakKeyDictionary[Engine, Pulse] = WeakKeyDictionary()
-_MAKING = threading.Lock()
-
-
-def pulse_of(engine: Engine) -> Pulse:
-    """Return the pulse that all followers of a store share, whichever owners it is bound to."""
-    with _MAKING:
-        if engine not in _PULSES:
-            _PULSES[engine] = Pulse(engine)
-        return _PULSES[engine]
 
 
 class Waits:

@@ -28,7 +28,7 @@ from projections.context.window import budget_of
 from projections.context_reading import ContextReading, sent
 from projections.engine.generations import Generation
 from projections.finding import SearchHit
-from projections.follow import Follower, Waits, followed, pulse_of
+from projections.follow import Follower, Waits, followed
 from projections.listing import ConversationEntry, ConversationPage
 from projections.models.branches import BranchPoint, points_of
 from projections.models.open_items import OpenWork
@@ -38,6 +38,7 @@ from projections.models.tasks import TASKS, TaskRow
 from projections.models.timeline import TIMELINE
 from projections.models.timeline_changes import TimelineUpdate
 from projections.models.timeline_items import TimelineItem
+from projections.pulse import pulse_of
 from projections.run_mode import read_run_state
 
 __all__ = ["ConversationEntry", "ConversationPage", "SearchHit", "Views"]

@@ -25,7 +25,6 @@ from sqlalchemy import (
     delete,
     exists,
     insert,
-    inspect,
     not_,
     or_,
     select,
@@ -33,6 +32,7 @@ from sqlalchemy import (
 
 from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.log import get_logger
+from eventstore.sql.backend import has_table
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.traces import without_statistics
 from eventstore.sql.types import Id, SafeText, Timestamp
@@ -82,7 +82,7 @@ def create(connection: Connection) -> None:
 
 def is_there(connection: Connection) -> bool:
     """Whether the table exists: a replica may follow a primary that has not made it."""
-    return inspect(connection).has_table(TABLE.name)
+    return has_table(connection, TABLE.name)
 
 
 def catch_up_or_set_aside(

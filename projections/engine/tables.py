@@ -168,7 +168,7 @@ def create(connection: Connection, projection: Projection, generation: int) -> N
         table = built[declared.name]
         if there.has_table(table.name):
             continue
-        table.create(connection)
+        table.create(connection, checkfirst=False)
         if declared.attachments is not None:
             for statement in declared.attachments.made(table.name, connection.dialect.name):
                 connection.exec_driver_sql(statement)

@@ -11,7 +11,7 @@ from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.errors import InvalidEvent
 from eventstore.events import own
-from eventstore.redaction import redact_secrets
+from eventstore.known_secrets import redact_secrets
 from tests.contract.facade import say
 from tests.contract.plain import PlainClient
 
