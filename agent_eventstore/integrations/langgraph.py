@@ -35,6 +35,7 @@ from agent_eventstore.integrations.langgraph_events import (
 )
 from agent_eventstore.integrations.langgraph_keeping import (
     copied,
+    head_of,
     latest_of,
     needless,
     stored_threads,
@@ -324,6 +325,8 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
     def _thread(self, thread_id: str) -> Thread:
         """Return a thread as it stands now; what is known of it is read no second time."""
         thread = self._threads.get(thread_id) or Thread()
+        if thread.version and head_of(self.store, thread_id) == (thread.version, thread.chain):
+            return thread
         events = self.store.read(thread_id, after=max(thread.version - 1, 0))
         known = next(events, None) if thread.version else None
         stands = not thread.version or (known is not None and thread.follows(known))

@@ -133,7 +133,7 @@ class Draft:
         self, parent: Saved | None, checkpoint: dict[str, Any], new_versions: dict[str, Any]
     ) -> dict[str, int]:
         """Return the places of the values that are the parent's, by their versions."""
-        if parent is None:
+        if parent is None or new_versions.keys() >= parent.channels.keys():
             return {}
         before = self._codec.loads(parent.state)["channel_versions"]
         now = checkpoint["channel_versions"]
