@@ -25,6 +25,7 @@ from agent_eventstore.agents import (
     HistorySink,
     JsonlHistorySink,
     LegacyXmlSink,
+    MemoryNotebook,
     ModelRequest,
     ProviderRouter,
     Route,
@@ -32,6 +33,7 @@ from agent_eventstore.agents import (
     ToolUse,
     TurnResult,
     TurnStep,
+    Widget,
     run_agent,
 )
 from agent_eventstore.aio import AsyncConversation
@@ -102,6 +104,7 @@ __all__ = [
     "JsonlHistorySink",
     "LegacyXmlSink",
     "LlmCall",
+    "MemoryNotebook",
     "Meta",
     "ModelRequest",
     "NewEvent",
@@ -129,6 +132,7 @@ __all__ = [
     "TurnStep",
     "UnrecordedCall",
     "Views",
+    "Widget",
     "compare",
     "errors",
     "events",

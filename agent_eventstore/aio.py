@@ -241,9 +241,9 @@ class AsyncConversation(AsyncConversationRuns):
         switch = await asyncio.to_thread(found, self._journal.store.store, self.id, version)
         return None if switch is None else await self.append(switch)
 
-    async def append(self, *payloads: Payload) -> Appended | None:
+    async def append(self, *payloads: Payload, in_context: bool = True) -> Appended | None:
         """Append further facts of this session."""
-        return await self._journal.write(self._session.events(*payloads))
+        return await self._journal.write(self._session.events(*payloads, in_context=in_context))
 
     async def rename(self, title: str) -> None:
         """Change what lists of conversations show."""

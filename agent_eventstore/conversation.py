@@ -317,9 +317,9 @@ class Conversation(ConversationRuns):
         switch = switched(self._journal.store, self.id, version)
         return None if switch is None else self.append(switch)
 
-    def append(self, *payloads: Payload) -> Appended | None:
+    def append(self, *payloads: Payload, in_context: bool = True) -> Appended | None:
         """Append further facts of this session: instructions, notebook, retractions, summaries."""
-        return self._journal.write(self._session.events(*payloads))
+        return self._journal.write(self._session.events(*payloads, in_context=in_context))
 
     def rename(self, title: str) -> None:
         """Change what lists of conversations show."""
@@ -335,7 +335,7 @@ class Conversation(ConversationRuns):
         self.append(ConversationUpdate(metadata=kept))
 
     def archive(self) -> None:
-        """Put the conversation away: lists show it as ``archived``; it can be gone on with."""
+        """Put the conversation away: lists show it as ``archived``."""
         self.append(ConversationUpdate(archived=True))
 
     def unarchive(self) -> None:

@@ -177,9 +177,10 @@ class Session:
         """Return the script of a run, to begin it or to go on with it."""
         return RunScript.of(self.meta, run_id, workflow_id)
 
-    def events(self, *payloads: Payload) -> list[NewEvent]:
+    def events(self, *payloads: Payload, in_context: bool = True) -> list[NewEvent]:
         """Return payloads as events of this session, with ids of their own."""
-        return [NewEvent(payload, new_id(), self.meta) for payload in payloads]
+        meta = self.meta if in_context else self.meta.model_copy(update={"in_context": False})
+        return [NewEvent(payload, new_id(), meta) for payload in payloads]
 
     def switching(self, mode: Mode, reason: str | None) -> list[NewEvent]:
         """Return the event of a switch of the mode."""

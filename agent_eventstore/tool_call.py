@@ -122,10 +122,10 @@ class ToolCall(_Execution[Journal]):
         shown = self._shown(preview, sections, ui, alias)
         self._end(status="success", content=content_of(content), **shown)
 
-    def fail(self, error: str) -> None:
+    def fail(self, error: str, *, sections: Sections | None = None) -> None:
         """Record that the tool failed, in words for the model."""
         self._within("tool.fail")
-        self._end(status="failed", content=error, error=error)
+        self._end(status="failed", content=error, error=error, sections=sections)
 
     def __exit__(
         self,
@@ -181,10 +181,10 @@ class AsyncToolCall(_Execution[AsyncJournal]):
         shown = self._shown(preview, sections, ui, alias)
         await self._end(status="success", content=content_of(content), **shown)
 
-    async def fail(self, error: str) -> None:
+    async def fail(self, error: str, *, sections: Sections | None = None) -> None:
         """Record that the tool failed, in words for the model."""
         self._within("tool.fail")
-        await self._end(status="failed", content=error, error=error)
+        await self._end(status="failed", content=error, error=error, sections=sections)
 
     async def __aexit__(
         self,

@@ -15,6 +15,7 @@ from agent_eventstore.agents.provider_router import ProviderRouter, Route
 from agent_eventstore.agents.sinks import HistorySink, JsonlHistorySink, LegacyXmlSink
 from agent_eventstore.agents.tool_arguments import ToolArgumentParser
 from agent_eventstore.agents.turn_results import ToolUse, TurnResult, TurnStep
+from agent_eventstore.agents.widgets import MemoryNotebook, Widget
 
 __all__ = [
     "AgentSession",
@@ -27,6 +28,7 @@ __all__ = [
     "HistorySink",
     "JsonlHistorySink",
     "LegacyXmlSink",
+    "MemoryNotebook",
     "ModelRequest",
     "ProviderRouter",
     "Route",
@@ -34,5 +36,6 @@ __all__ = [
     "ToolUse",
     "TurnResult",
     "TurnStep",
+    "Widget",
     "run_agent",
 ]

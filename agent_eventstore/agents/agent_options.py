@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypedDict
 
 from agent_eventstore.agents.agent_turns import Agent, Interrupt, Listener, Protocol
@@ -11,7 +11,9 @@ from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, to
 from agent_eventstore.agents.model_calls import port_of
 from agent_eventstore.agents.provider_router import ProviderRouter
 from agent_eventstore.agents.sinks import HistorySink
+from agent_eventstore.agents.widgets import Widget, live_screen, widget_tools
 from eventstore.events import JsonObject
+from projections.context.compression import Strategy
 from projections.tokens import tokenizer_for
 
 __all__ = ["AgentOptions", "agent_of", "config_of"]
@@ -23,12 +25,15 @@ class AgentOptions(TypedDict, total=False):
     Attributes:
         model_name: Which model is asked, ``gpt-4o`` by default; decides how tokens are counted.
         tools: Functions, or `FunctionTool`; ``read_output`` comes with them.
+        widgets: What the agent has before its eyes, with their tools.
         protocol: ``tools``, or ``react`` for models that call tools in tags.
         max_steps: Replies of the model in one turn, at most; 100 by default.
         on_tool_error: ``continue`` tells the model, ``stop`` ends the turn, ``retry`` runs the tool
             up to three times before the model is told.
         max_prompt_tokens: Tokens of a request, at most.
         over_max_prompt: ``refuse`` a longer one before anything is written, or ``trim`` it.
+        strategy: Which messages lose detail first: see `ContextOptions`; ``live_summary`` shows
+            only the newest input or tool result with its screen.
         warn_prompt_tokens: From how many tokens on a turn begins with a note.
         parameters: Temperature and the like, as the provider's API takes them.
         attempts: How often a model call is tried that may succeed if it is made again; 3.
@@ -44,11 +49,13 @@ class AgentOptions(TypedDict, total=False):
 
     model_name: str
     tools: Iterable[FunctionTool | Callable[..., Any]]
+    widgets: Sequence[Widget]
     protocol: Protocol
     max_steps: int
     on_tool_error: OnToolError
     max_prompt_tokens: int | None
     over_max_prompt: Literal["refuse", "trim"]
+    strategy: Strategy | str | None
     warn_prompt_tokens: int | None
     parameters: JsonObject
     attempts: int
@@ -72,14 +79,16 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
         number = options.get(name)
         if isinstance(number, int) and number < 1:
             raise ValueError(f"{name} is at least 1, not {number}")
-    name = options.get("model_name", "gpt-4o")
+    name, widgets = options.get("model_name", "gpt-4o"), tuple(options.get("widgets", ()))
     return Agent(
         **_asked(model, name, options),
-        tools=tools_by_name(options.get("tools", ())),
+        tools=tools_by_name([*options.get("tools", ()), *widget_tools(widgets)]),
+        screen=lambda: live_screen(widgets),
         protocol=options.get("protocol", "tools"),
         max_steps=options.get("max_steps", 100),
         on_tool_error=options.get("on_tool_error", "continue"),
         max_prompt_tokens=options.get("max_prompt_tokens"),
+        strategy=options.get("strategy"),
         attempts=options.get("attempts", 3),
         tell=options.get("listener", lambda kind, text: None),
         settle=options.get("settle", _as_it_is),

@@ -20,6 +20,7 @@ from agent_eventstore.agents.history_lines import session_before
 from agent_eventstore.agents.react import parse_reply
 from agent_eventstore.agents.sinks import History
 from agent_eventstore.agents.turn_results import TurnResult, TurnStatus
+from agent_eventstore.agents.widgets import with_screen
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import PromptTooLong
 from agent_eventstore.inputs import Content, Said, message_of
@@ -72,6 +73,8 @@ class AgentSession:
                 own = FunctionTool(**declared, function=reader.run, idempotent=True)
                 self._agent.tools[reader.name] = own
         self._turn: Turn | None = None
+        for widget in options.get("widgets", ()):
+            widget.open(conversation)
         self._history.follow()
 
     @classmethod
@@ -194,6 +197,7 @@ class AgentSession:
             PromptTooLong: The request would be over the limit, and is refused; nothing is written.
             TurnRunning: The message was posted before, and its turn has not ended.
         """
+        said = with_screen(said, self._agent.screen())
         self._require_room(said)
         return self._go(self.conversation.turn(said, message_id=message_id))
 

@@ -21,6 +21,7 @@ from agent_eventstore.agents.react import (
     react_instructions,
 )
 from agent_eventstore.agents.turn_results import ToolUse, TurnStep
+from agent_eventstore.agents.widgets import screen_section
 from agent_eventstore.errors import ToolDenied
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import RequestedCall
@@ -29,6 +30,7 @@ from agent_eventstore.providers.base import plain
 from agent_eventstore.turn import Turn
 from eventstore.events import JsonObject, TextPart
 from eventstore.events.codec import dumps
+from projections.context.compression import Strategy
 from projections.context.content import wire_name
 from projections.tokens.estimates import estimated_tokens
 
@@ -72,12 +74,14 @@ class Agent:
         on_tool_error: What comes of a tool that fails.
         max_prompt_tokens: Tokens of a request, at most; None for no limit.
         parameters: Temperature and the like.
+        strategy: Which messages lose detail first; None for the default.
         attempts: How often a model call is tried that may succeed if it is made again.
         tell: Told of everything as it happens.
         settle: Waits for what a function returned that is to be awaited.
         check: Raises if the turn is to stop.
         interrupt: Replaces the turn where a tool asks for that.
         routing: By the number of a step, what is different in it: whom it asks.
+        screen: What the agent has before its eyes; None for nothing.
     """
 
     port: ModelPort
@@ -89,12 +93,14 @@ class Agent:
     on_tool_error: OnToolError = "continue"
     max_prompt_tokens: int | None = None
     parameters: JsonObject = field(default_factory=dict)
+    strategy: Strategy | str | None = None
     attempts: int = 3
     tell: Listener = lambda kind, text: None
     settle: Callable[[Any], Any] = lambda value: value
     check: Callable[[], None] = lambda: None
     interrupt: Interrupt = lambda turn, calls: False
     routing: Callable[[int], dict[str, Any]] = lambda step: {}
+    screen: Callable[[], str | None] = lambda: None
 
     def at(self, step: int) -> Agent:
         """Return how the agent answers in a step of a turn."""
@@ -122,7 +128,11 @@ class Agent:
         """Return how a request is rendered, as `Views.context` takes it."""
         told: dict[str, Any] = {"model": self.tokenizer, "tools": self.declared}
         told["format"] = self.format
-        told |= {"provider": self.port.provider, "max_tokens": self.max_prompt_tokens}
+        told |= {
+            "strategy": self.strategy,
+            "provider": self.port.provider,
+            "max_tokens": self.max_prompt_tokens,
+        }
         if self.max_prompt_tokens is not None:
             told["reserve_for_response"] = estimated_tokens([self.instructions], self.tokenizer)
         return told
@@ -160,7 +170,7 @@ class AgentTurn:
                 while left:
                     if self._agent.interrupt(self._turn, left):
                         return "aborted"
-                    used.append(self._use(left.pop(0)))
+                    used.append(self._use(left.pop(0), last=not left))
             finally:
                 tokens = call.answer.usage if call.answer else None
                 step = TurnStep(len(self.steps), text, final, tuple(used), tokens)
@@ -307,8 +317,11 @@ class AgentTurn:
             arguments = known.arguments_of(given or "")
         return [{"name": tool or "unnamed", "arguments": arguments}]
 
-    def _use(self, wanted: RequestedCall) -> ToolUse:
-        """Run a tool; what goes wrong is what the model is told, unless it ends the turn."""
+    def _use(self, wanted: RequestedCall, *, last: bool) -> ToolUse:
+        """Run a tool; what goes wrong is what the model is told, unless it ends the turn.
+
+        The last result of a reply has the screen.
+        """
         agent, tool = self._agent, self._agent.tools.get(wanted.name)
         agent.check()
         agent.tell("call", f"{wanted.name} {wanted.arguments_text}")
@@ -316,10 +329,12 @@ class AgentTurn:
             with self._turn.tool(wanted, idempotent=tool is None or tool.idempotent) as block:
                 self._noted()
                 status, content = self._run(tool, wanted)
+                screen = agent.screen() if last else None
+                sections = screen_section(None, screen) if screen else None
                 if status == "success":
-                    block.result(content)
+                    block.result(content, sections=sections)
                 else:
-                    block.fail(content)
+                    block.fail(content, sections=sections)
         except ToolDenied as denied:
             status, content = "denied", denied.reason
         self._noted()

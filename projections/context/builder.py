@@ -21,6 +21,7 @@ from projections.context.detail import shortened, without_result
 from projections.context.formats import Wire, writer_of
 from projections.context.grouping import Grouping, tokens_of
 from projections.context.limits import chars_of, within
+from projections.context.live import as_it_is, dimmer
 from projections.context.margins import OVERHEAD, infeasible, within_margin
 from projections.context.plan_cache import PlanMemo
 from projections.context.planning import LookForLevels, Plan, Planned, plan
@@ -133,7 +134,9 @@ class _Builder:
     ) -> None:
         self._paths = paths
         self._pathless = False  # whether that has left one out
-        self._memo = memo if isinstance(strategy, Hashable) else None
+        self._lit = dimmer(strategy, source)
+        remembers = isinstance(strategy, Hashable) and self._lit is as_it_is
+        self._memo = memo if remembers else None
         self._look_for_levels = look_for_levels
         self._source = source
         self._model = model
@@ -160,7 +163,8 @@ class _Builder:
     ) -> ContextView:
         head = self._source.head()
         front = self._grouping.front(head, injections)
-        mandatory = self._grouping.users(head.first_user, self._source.latest_user())
+        first, latest = head.first_user, self._source.latest_user()
+        mandatory = self._grouping.users(first and self._lit(first), latest and self._lit(latest))
         summaries = [self._grouping.group((row,)) for row in head.summaries]
         declared = count_tools(tools, self._tokenizer) if tools else Count(0)
         overhead = count_messages((), self._tokenizer) + declared
@@ -291,6 +295,7 @@ class _Builder:
             error = None if error is None or error.key > until else error
         if not self._with_results:
             rows = map(without_result, rows)
+        rows = rows if self._lit is as_it_is else map(self._lit, rows)
         if self._tokenizer.name != ENCODING:
             rows = detail.ahead(rows, self._tokenizer, _PAGE)
         fixed = overhead + sum(group.tokens for group in front)

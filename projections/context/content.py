@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from eventstore.events import (
@@ -27,6 +27,7 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
 )
+from eventstore.events.sections import to_plain_text, without_live_screen
 from projections.context import prompts
 from projections.context.mentions import mention
 
@@ -34,6 +35,7 @@ __all__ = [
     "Message",
     "assistant",
     "error",
+    "screen_of",
     "scrub",
     "system",
     "tool",
@@ -73,6 +75,8 @@ def user(payload: UserMessage) -> Message:
         content = scrub(parts[0].text)
     else:
         content = user_parts(parts)
+    if parts:
+        content = _with_screen(content, payload.sections)
     return _named({"role": "user", "content": content}, payload.name)
 
 
@@ -107,11 +111,31 @@ def tool(payload: ToolResult, name: str | None = None) -> Message:
             payload.preview, payload.alias, size, name=name, status=payload.status
         )
     else:
-        content = _sections(payload.sections)
+        return _told(payload, _sections(payload.sections))
+    told = _told(payload, content)
+    return {**told, "content": _with_screen(told["content"], payload.sections)}
+
+
+def _told(payload: ToolResult, content: str) -> Message:
     if payload.status == "success" and payload.content is not None:
         return {"role": "tool", "content": scrub(content)}
     said = prompts.status(payload.status, payload.error, content)
     return {"role": "tool", "content": scrub("\n".join(filter(None, (said, content))))}
+
+
+def screen_of(sections: Sections | None) -> str:
+    """Return what stands behind a message for the screen that its sections have; else empty."""
+    screen = without_live_screen(sections.live)[1] if sections else None
+    return f"\n\n{scrub(screen)}" if screen else ""
+
+
+def _with_screen(content: Any, sections: Sections | None) -> Any:
+    screen = screen_of(sections)
+    if not screen:
+        return content
+    if isinstance(content, str):
+        return content + screen
+    return [*content, {"type": "text", "text": screen.strip()}]
 
 
 def error(payload: LlmError) -> Message:
@@ -241,8 +265,4 @@ def _part_text(part: ContentPart) -> str:
 
 
 def _sections(sections: Sections | None) -> str:
-    live: Iterable[str] = (
-        f"# {section.key}\n{section.text}" if section.key else section.text
-        for section in (sections.live if sections else ())
-    )
-    return "\n\n".join(live)
+    return to_plain_text(sections.live) if sections else ""

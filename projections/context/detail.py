@@ -17,9 +17,11 @@ from itertools import islice
 from typing import Any
 
 from eventstore.events import Sections
+from eventstore.events.sections import to_plain_text
 from projections.context.compression.facts import Fact
 from projections.context.compression.items import Item, Message
 from projections.context.compression.shortening import Preview
+from projections.context.content import screen_of
 from projections.context.counting import ENCODING
 from projections.context.levels import Lower, lower
 from projections.context.plans import Group
@@ -120,9 +122,11 @@ def detailed(
     """
     given = {}
     if sections is not None and sections.summary is not None:
-        given["shortened"] = _text(sections.summary)
+        given["shortened"] = to_plain_text(sections.summary)
+    elif (screen := screen_of(sections)) and isinstance(message["content"], str):
+        given["shortened"] = message["content"].removesuffix(screen)
     if sections is not None and sections.gist is not None:
-        given["facts"] = _text(sections.gist)
+        given["facts"] = to_plain_text(sections.gist)
     result = None
     if preview is not None:
         result = {"tool": preview.tool, "status": preview.status, "path": preview.path}
@@ -239,9 +243,3 @@ _MADE: dict[str, Callable[[GroupItem], Any]] = {
     "told": _told,
     "label": _label,
 }
-
-
-def _text(sections: tuple[Any, ...]) -> str:
-    return "\n\n".join(
-        f"# {section.key}\n{section.text}" if section.key else section.text for section in sections
-    )

@@ -78,7 +78,7 @@ class ContextProjection:
     """
 
     name = "context"
-    version = 10
+    version = 11
     tables = (CONTEXT_MESSAGES, active.CONTEXT_ACTIVE)
 
     def initial(self) -> State:

@@ -14,10 +14,10 @@ PAGE = ROOT / "docs" / "agents.md"
 PROGRAMS = programs(PAGE)
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_program(number: int, tmp_path: Path) -> None:
     """A program prints what the page shows."""
-    assert 5 == len(PROGRAMS)
+    assert 6 == len(PROGRAMS)
     assert PROGRAMS[number].shown == printed_by(PROGRAMS[number], tmp_path)
 
 

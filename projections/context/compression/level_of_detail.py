@@ -21,7 +21,7 @@ from projections.context.compression.facts import FactKind
 from projections.context.compression.items import Item, Level
 from projections.context.compression.strategy import Reduction
 
-__all__ = ["LevelOfDetail", "SlidingWindow"]
+__all__ = ["LevelOfDetail", "LiveSummary", "SlidingWindow"]
 
 
 _SUMMARY = 64
@@ -61,6 +61,17 @@ class LevelOfDetail:
             for stage, (weight, reductions) in enumerate(stages)
         ]
         return (reduction for _, reduction in merge(*placed, key=itemgetter(0)))
+
+
+class LiveSummary(LevelOfDetail):
+    """The newest input or tool result as it is, all others as their summaries (document 004).
+
+    Beyond the budget, detail is lowered with age.
+    """
+
+    __slots__ = ()
+    name: ClassVar[str] = "live_summary"
+    live_only_newest: ClassVar[bool] = True
 
 
 def _placed(

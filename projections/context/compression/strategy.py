@@ -46,6 +46,7 @@ ENTRY_POINTS = "eventstore.compression"
 _OWN = {
     "level_of_detail": "level_of_detail:LevelOfDetail",
     "key_messages": "key_messages:KeyMessages",
+    "live_summary": "level_of_detail:LiveSummary",
     "sliding_window": "level_of_detail:SlidingWindow",
     "retrieval": "retrieval:Retrieval",
     "hybrid": "retrieval:Hybrid",

@@ -76,7 +76,7 @@ def test_sections_go_before_what_is_made_here() -> None:
         gist=(Section(text="9 orders"),),
     )
     row = called(json.dumps(ORDERS), sections=sections).row(2, 1)
-    assert {"role": "tool", "content": "# result\nNine orders."} == lower(row).shortened
+    assert {"role": "tool", "content": "Nine orders."} == lower(row).shortened
     assert "9 orders" == GroupItem(Group((row,), row.tokens), TOKENIZER).told
 
 

@@ -1,0 +1,33 @@
+"""Only the newest input live, and all others at less detail: for strategies that want that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from projections.context.compression.strategy import Strategy
+from projections.context.detail import shortened
+from projections.context.rows import ContextRow
+from projections.context.source import RowSource
+
+__all__ = ["as_it_is", "dimmer"]
+
+_INPUTS = ("user", "tool")
+_PAGE = 64
+
+
+def as_it_is(row: ContextRow) -> ContextRow:
+    """Return a row as it is."""
+    return row
+
+
+def dimmer(strategy: Strategy, source: RowSource) -> Callable[[ContextRow], ContextRow]:
+    """Return what gives each row the detail at which a strategy begins; `as_it_is` for most."""
+    if not getattr(strategy, "live_only_newest", False):
+        return as_it_is
+    inputs = (row.key for row in source.newest(_PAGE) if row.kind in _INPUTS)
+    newest = next(inputs, None)
+
+    def dim(row: ContextRow) -> ContextRow:
+        return shortened(row) if row.kind in _INPUTS and row.key != newest else row
+
+    return dim
