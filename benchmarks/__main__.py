@@ -21,6 +21,7 @@ from benchmarks.growth import appends_by_size
 from benchmarks.langgraph_threads import langgraph_threads
 from benchmarks.machine import machine
 from benchmarks.neighbours import locked_neighbours
+from benchmarks.openai_sessions import openai_sessions
 from benchmarks.read import catch_up_reads
 from benchmarks.rebuild import rebuilds
 from benchmarks.recording import recordings
@@ -58,6 +59,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "replay": run_state_replay,
     "screens": screens,
     "langgraph": langgraph_threads,
+    "openai-agents": openai_sessions,
 }
 _RESULTS = Path(__file__).with_name("results.md")
 

@@ -20,6 +20,7 @@ from agent_eventstore.integrations.openai_history import (
     LiveItem,
     events_after,
     has_changes,
+    history,
     is_of,
     live_items,
     newest_events,
@@ -69,7 +70,7 @@ class EventStoreSession:
         session_settings: SessionSettings | dict[str, Any] | None = None,
         erase: bool = False,
     ) -> None:
-        self.session_id = session_id
+        self.session_id = self._key = session_id
         given = session_settings
         self.session_settings = (
             SessionSettings(**given) if isinstance(given, dict) else given or SessionSettings()
@@ -140,7 +141,7 @@ class EventStoreSession:
     @property
     def id(self) -> Any:
         """The conversation's id."""
-        return self.store.stream(self.session_id, **self.owner)
+        return self.store.stream(self._key, **self.owner)
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Do what asks the database in a thread, to its end even if the caller is cancelled."""
@@ -153,7 +154,7 @@ class EventStoreSession:
     def _get(self, limit: int | None) -> list[Any]:
         newest = newest_events(self.store, self.id, 1)
         self._seen = newest[0].version if newest else 0
-        return [each.item for each in live_items(self.store, self.id, limit, upto=self._seen)]
+        return history(self.store, self.id, limit, self._seen)
 
     def _add(self, items: list[Any], usage: Any) -> None:
         if self._run_meta is None:
@@ -236,7 +237,7 @@ class EventStoreSession:
                 return []
             try:
                 done = self.store.append(
-                    self.session_id,
+                    self._key,
                     [*begun, *events],
                     expected_version=base or NO_STREAM,
                     **self.owner,

@@ -17,6 +17,7 @@ from agent_eventstore.integrations.openai_items import (
     ItemWriter,
     OpenAIItems,
     items_in,
+    json_in,
     told_by,
 )
 from eventstore import EventStore, NewEvent
@@ -30,7 +31,9 @@ __all__ = [
     "LiveItem",
     "events_after",
     "has_changes",
+    "history",
     "is_of",
+    "live_events",
     "live_items",
     "newest_events",
     "outdated",
@@ -74,8 +77,24 @@ def live_items(
         limit: The most to return.
         upto: The newest version that is looked at.
     """
-    found = _backward(store, stream, _PAGE if limit is None else min(limit * 2 + 16, _PAGE), upto)
+    found = (
+        LiveItem(event.version, place, item, told_by(event))
+        for event in live_events(store, stream, limit, upto=upto)
+        for place, item in reversed(list(enumerate(items_in(event))))
+    )
     return list(found if limit is None else islice(found, limit))[::-1]
+
+
+def history(store: EventStore, stream: UUID, limit: int | None, upto: int) -> list[Any]:
+    """Return the newest live items themselves, in order; see `live_items`.
+
+    Their JSON is taken as it stands in the events, and read at once.
+    """
+    if limit == 0:
+        return []
+    texts = filter(None, map(json_in, live_events(store, stream, limit, upto=upto)))
+    items: list[Any] = loads_json(f"[{','.join([*islice(texts, limit)][::-1])}]")
+    return items if limit is None else items[-limit:]
 
 
 def events_after(store: EventStore, stream: UUID, after: int) -> Iterator[EventText]:
@@ -152,28 +171,41 @@ def _ranges_of(items: Iterable[LiveItem]) -> tuple[VersionRange, ...]:
     return tuple(VersionRange(first=first, last=last) for first, last in found)
 
 
-def _backward(store: EventStore, stream: UUID, size: int, upto: int) -> Iterator[LiveItem]:
+def live_events(
+    store: EventStore, stream: UUID, limit: int | None = None, *, upto: int = END - 1
+) -> Iterator[EventText]:
+    """Yield the events that stand for live items, newest first.
+
+    Args:
+        store: Where it is kept.
+        stream: The conversation.
+        limit: How many will be looked at, as far as that is known.
+        upto: The newest version that is looked at.
+    """
+    size = _PAGE if limit is None else min(limit * 2 + 16, _PAGE)
     withdrawn, switched, before = _Ranges(), _Ranges(), upto + 1
     while before > 1:
         with store._on_driver() as connection:
             page = read_texts(connection, stream, before=before, backward=True, limit=size)
         for event in page:
-            version = event.version
-            if event.type == Retraction.type and event.text is not None:
+            if event.text is None:
+                continue
+            if event.type in TELLING:
+                if not (
+                    withdrawn.says(event.version)
+                    or switched.says(event.version)
+                    or _is_settled(store, stream, event)
+                ):
+                    yield event
+                if event.type == OpenAIItems.type:
+                    withdrawn.add([each.model_dump() for each in told_by(event)], True)
+            elif event.type == Retraction.type:
                 told = loads_json(event.text)
                 withdrawn.add(told["versions"], True, all_below=told.get("reason") == CLEARED)
-            elif event.type == BranchSwitch.type and event.text is not None:
+            elif event.type == BranchSwitch.type:
                 told = loads_json(event.text)
                 switched.add(told.get("restored", ()), False)
                 switched.add(told.get("withdrawn", ()), True)
-            elif event.type in TELLING:
-                told_here = told_by(event) if event.type == OpenAIItems.type else ()
-                dead = withdrawn.says(version) or switched.says(version)
-                if not dead and not _is_settled(store, stream, event):
-                    items = items_in(event)
-                    for place in range(len(items) - 1, -1, -1):
-                        yield LiveItem(version, place, items[place], told_here)
-                withdrawn.add((each.model_dump() for each in told_here), True)
         if len(page) < size:
             return
         before, size = withdrawn.below(page[-1].version), _PAGE

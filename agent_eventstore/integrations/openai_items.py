@@ -31,14 +31,23 @@ from eventstore.events import (
     VersionRange,
     register_event,
 )
-from eventstore.events.codec import decode, loads_json
+from eventstore.events.codec import decode, dumps_json, loads_json
 from eventstore.sql.read import EventText
 from projections.context.formats.item_outputs import output_of
 from projections.context.formats.item_pairs import OUTPUTS
 from projections.context.formats.items import FIELDS
 from projections.engine.folding import result_text, text_of
 
-__all__ = ["ITEM", "TELLING", "ItemWriter", "OpenAIItem", "OpenAIItems", "items_in", "told_by"]
+__all__ = [
+    "ITEM",
+    "TELLING",
+    "ItemWriter",
+    "OpenAIItem",
+    "OpenAIItems",
+    "items_in",
+    "json_in",
+    "told_by",
+]
 
 ITEM = "openai_item"
 """The key in ``raw`` under which an item stands as it came; those of an answer are ``output``."""
@@ -206,9 +215,32 @@ def items_in(event: EventText) -> list[Any]:
     return [] if data is None else _made(data)
 
 
+def json_in(event: EventText) -> str:
+    """Return what `items_in` does as JSON, with commas between, without reading it if possible."""
+    told = event.text or ""
+    for mark, ending in _MARKS.get(event.type, ()):
+        # In a text of the payload its quotes would be escaped; where a second one stands in a
+        # value, or something behind, the payload is read.
+        first = told.find(mark)
+        if first >= 0 and told.endswith(ending) and told.find(mark, first + 1) < 0:
+            if '"ui":{' not in told and '"replaced":[' not in told:
+                return told[first + len(mark) : -len(ending)]
+    return dumps_json(items_in(event))[1:-1]
+
+
+_OF_ITEM = ((f',"raw":{{"{ITEM}":', "}}"),)
+_MARKS = {
+    UserMessage.type: _OF_ITEM,
+    ToolResult.type: _OF_ITEM,
+    SystemInstruction.type: _OF_ITEM,
+    AssistantMessage.type: ((',"raw":{"output":[', "]}}"),),
+}
+"""How what stands before the items in a payload's JSON ends, and how what follows them begins."""
+
+
 def told_by(event: EventText) -> tuple[VersionRange, ...]:
-    """Return the events that an `OpenAIItems` stands for."""
-    if event.text is None:
+    """Return the events that an `OpenAIItems` stands for; none for any other event."""
+    if event.type != OpenAIItems.type or event.text is None:
         return ()
     return tuple(map(VersionRange.model_validate, loads_json(event.text).get("told", ())))
 

@@ -1,0 +1,117 @@
+"""`BranchingSession` says of branches, turns, usage and tools what the SDK's own session says."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from agents import Agent, Runner, function_tool, set_tracing_disabled
+from agents.extensions.memory import AdvancedSQLiteSession
+from agents.testing import ScriptedModel, assistant_message, function_call
+from agents.usage import Usage
+
+from agent_eventstore.integrations.openai_branches import BranchingSession
+from eventstore import EventStore
+from tests.integrations.openai_agents.openai_samples import fresh_id, turns
+
+USAGE = Usage(requests=1, input_tokens=10, output_tokens=5, total_tokens=15)
+
+
+@function_tool
+def weather(city: str) -> str:
+    """Tell the weather."""
+    return f"sun in {city}"
+
+
+async def talk(session: Any) -> None:
+    """Have two turns, one of them with a tool, and store their usage."""
+    set_tracing_disabled(True)
+    call = function_call("weather", {"city": "Rome"}, call_id="c1")
+    steps = [[call], [assistant_message("Sun.")], [assistant_message("Bye.")]]
+    agent = Agent(name="A", model=ScriptedModel(steps, default_usage=USAGE), tools=[weather])
+    for text in ("How is the weather?", "Thanks a lot."):
+        await session.store_run_usage(await Runner.run(agent, text, session=session))
+
+
+def asked(session: Any) -> Any:
+    """Return what a session says of what was said in it."""
+
+    async def asking() -> Any:
+        await talk(session)
+        one = await session.get_turn_usage(1)
+        shown = ("turn", "content", "full_content", "can_branch")
+        return (
+            [{key: each[key] for key in shown} for each in await session.get_conversation_turns()],
+            [each["turn"] for each in await session.find_turns_by_content("THANKS")],
+            await session.get_conversation_by_turns(),
+            await session.get_tool_usage(),
+            await session.get_session_usage(),
+            {key: one[key] for key in ("requests", "input_tokens", "output_tokens")},
+            len(await session.get_turn_usage()),
+        )
+
+    return asyncio.run(asking())
+
+
+def branched(session: Any) -> Any:
+    """Return what a session says of branches, at each step."""
+
+    async def branching() -> Any:
+        seen = []
+
+        async def look(name: str | None = None) -> None:
+            keys = ("branch_id", "message_count", "user_turns", "is_current")
+            rows = [{key: each[key] for key in keys} for each in await session.list_branches()]
+            seen.append((name, sorted(map(str, rows)), await session.get_items()))
+
+        await session.add_items(turns(3))
+        await look(await session.create_branch_from_turn(2, "other"))
+        await session.add_items(turns(1))
+        await look()
+        await session.switch_to_branch("main")
+        await look()
+        await look(await session.create_branch_from_content("user 2", "third"))
+        for name in ("main", "other"):
+            await session.switch_to_branch(name)
+        await session.delete_branch("other", force=True)
+        await look()
+        for refused in (
+            session.create_branch_from_turn(9),
+            session.create_branch_from_turn(1, "third"),
+            session.create_branch_from_turn(1, " "),
+            session.switch_to_branch("nowhere"),
+            session.delete_branch("main"),
+            session.create_branch_from_content("never said"),
+        ):
+            with pytest.raises(ValueError, match=r"\w"):
+                await refused
+        return seen
+
+    return asyncio.run(branching())
+
+
+@pytest.mark.parametrize("told", [asked, branched])
+def test_as_the_sdk_has_it(store: EventStore, told: Any) -> None:
+    """Both say the same of the same."""
+    own = AdvancedSQLiteSession(session_id="own", create_tables=True)
+
+    assert told(own) == told(BranchingSession(fresh_id(), store))
+    own.close()
+
+
+def test_a_branch_copies_nothing(store: EventStore) -> None:
+    """It shares its parent's events, and its usage is the parent's."""
+    session = BranchingSession(fresh_id(), store)
+
+    async def shared() -> Any:
+        await talk(session)
+        await session.create_branch_from_turn(2, "b")
+        return await session.get_items(), await session.get_session_usage("b")
+
+    items, usage = asyncio.run(shared())
+    assert 4 == len(items)
+    assert None is usage
+    own = [e.type for e in store.read(f"{session.session_id}#b") if not e.inherited]
+    assert ["conversation_fork"] == own
+    assert store.verify(session.id).ok
