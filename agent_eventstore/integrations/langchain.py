@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from threading import RLock
 from typing import Any
 
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 
-from agent_eventstore.integrations.langchain_messages import message_payload
-from eventstore import NO_STREAM, EventStore, NewEvent
-from eventstore.errors import ConversationNotFound, InvalidEvent, WrongExpectedVersion
+from agent_eventstore.integrations.conversation_head import head_of
+from agent_eventstore.integrations.langchain_messages import calls_of, message_payload
+from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
+from eventstore.errors import InvalidEvent, WrongExpectedVersion
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,
+    Erasure,
     Meta,
     Retraction,
+    ToolResult,
     UserMessage,
     VersionRange,
 )
-from eventstore.ids import call_id
 
 __all__ = ["EventStoreChatMessageHistory"]
 
@@ -37,6 +40,8 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
 
     def __init__(self, store: EventStore, session_id: str) -> None:
         self.store, self.session_id = store, session_id
+        self._said = _Said()
+        self._lock = RLock()
 
     @property
     def messages(self) -> list[BaseMessage]:
@@ -49,36 +54,41 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
         Raises:
             InvalidEvent: A message is of a kind that the log has no event for, or is not JSON.
         """
-        for attempt in range(_ATTEMPTS if messages else 0):
-            said = self._read()
-            events = said.adding(messages)
-            expected = said.version or NO_STREAM
-            try:
-                self.store.append(self.session_id, events, expected_version=expected)
-            except WrongExpectedVersion:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-            else:
-                return
+        with self._lock:
+            for attempt in range(_ATTEMPTS if messages else 0):
+                said = self._read()
+                events = said.events_of(messages)
+                expected = said.version or NO_STREAM
+                try:
+                    appended = self.store.append(self.session_id, events, expected_version=expected)
+                except WrongExpectedVersion:
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
+                else:
+                    said.take(appended.events)
+                    return
 
     def clear(self, *, erase: bool = False) -> None:
         """Take all messages out of the history; with ``erase`` what they said is gone for good."""
-        said = self._read()
-        if erase:
-            try:
+        with self._lock:
+            said = self._read()
+            if erase and said.version:
                 self.store.erase(self.session_id, reason="the history was cleared")
-            except ConversationNotFound:
-                return
-        elif said.messages:
-            ranges = tuple(VersionRange(first=each, last=each) for each in said.messages)
-            self.store.append(
-                self.session_id, Retraction(versions=ranges, reason="the history was cleared")
-            )
+            elif said.messages:
+                ranges = tuple(VersionRange(first=each, last=each) for each in said.messages)
+                gone = Retraction(versions=ranges, reason="the history was cleared")
+                self.store.append(self.session_id, gone)
 
     def _read(self) -> _Said:
-        said = _Said()
-        for event in self.store.read(self.session_id):
-            said.take(event.version, event.data, event.meta)
+        """Return what has been said; what is known of it is read no second time."""
+        said = self._said
+        if head_of(self.store, self.session_id) != (said.version, said.chain):
+            events = self.store.read(self.session_id, after=max(said.version - 1, 0))
+            known = next(events, None) if said.version else None
+            stands = known is None or (known.version, known.chain) == (said.version, said.chain)
+            if (said.version and known is None) or not stands or not said.take(events):
+                self._said = said = _Said()
+                said.take(self.store.read(self.session_id))
         return said
 
 
@@ -86,15 +96,24 @@ class _Said:
     """What has been said in a session, by version."""
 
     def __init__(self) -> None:
-        self.version, self.turn, self.step = 0, 0, -1
+        self.version, self.turn, self.step, self.chain = 0, 0, -1, b""
         self.messages: dict[int, dict[str, Any]] = {}
         self.calls: dict[str, str] = {}
 
-    def take(self, version: int, data: Any, meta: Meta) -> None:
-        """Fold one event."""
-        self.version = version
-        if meta.turn is not None:
-            self.turn, self.step = meta.turn, -1 if meta.step is None else meta.step
+    def take(self, events: Iterable[RecordedEvent]) -> bool:
+        """Fold what comes next; False if something before it was erased, and all is to be read."""
+        begun = self.version
+        for event in events:
+            if begun and isinstance(event.data, Erasure):
+                return False
+            self.version, self.chain = event.version, event.chain
+            if event.meta.turn is not None:
+                self.turn, step = event.meta.turn, event.meta.step
+                self.step = -1 if step is None else step
+            self._fold(event.version, event.data)
+        return True
+
+    def _fold(self, version: int, data: Any) -> None:
         if isinstance(data, Retraction):
             for part in data.versions:
                 for each in range(part.first, part.last + 1):
@@ -103,30 +122,25 @@ class _Said:
         if isinstance(raw, dict) and isinstance(raw.get(_RAW), dict):
             self.messages[version] = raw[_RAW]
         if isinstance(data, AssistantMessage):
-            for index, request in enumerate(data.tool_calls):
-                if request.provider_id is not None:
-                    self.calls[request.provider_id] = call_id(version, index)
+            self.calls |= calls_of(version, data)
 
-    def adding(self, messages: Sequence[BaseMessage]) -> list[NewEvent]:
-        """Return the events of further messages, and fold them."""
+    def events_of(self, messages: Sequence[BaseMessage]) -> list[NewEvent]:
+        """Return the events of further messages."""
         events = [] if self.version else [NewEvent(ConversationStart())]
-        version = self.version + len(events)
-        for message in messages:
-            version += 1
-            raw = {_RAW: message_to_dict(message)}
-            data = message_payload(message, raw, version, self.calls)
+        turn, step, calls = self.turn, self.step, {**self.calls}
+        for version, message in enumerate(messages, start=self.version + len(events) + 1):
+            data = message_payload(message, {_RAW: message_to_dict(message)}, version, calls)
             if data is None:
                 raise InvalidEvent(
                     f"a message of type {message.type!r} has no event; "
                     "human, ai, system and tool messages have"
                 )
             if isinstance(data, UserMessage):
-                self.turn, self.step = self.turn + 1, -1
+                turn, step = turn + 1, -1
             elif isinstance(data, AssistantMessage):
-                self.step += 1
-            meta = Meta(turn=self.turn or None, step=self.step if self.step >= 0 else None)
+                step += 1
+                calls |= calls_of(version, data)
+            in_step = isinstance(data, AssistantMessage | ToolResult) and step >= 0
+            meta = Meta(turn=turn or None, step=step if in_step else None)
             events.append(NewEvent(data, meta=meta))
-            expected, self.version = self.version, version
-            self.take(version, data, meta)
-            self.version = expected
         return events

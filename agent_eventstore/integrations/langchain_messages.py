@@ -27,7 +27,7 @@ from eventstore.events import (
 from eventstore.events.bounds import fitted
 from eventstore.ids import call_id
 
-__all__ = ["message_payload"]
+__all__ = ["calls_of", "message_payload"]
 
 _THOUGHTS = {"thinking": "thinking", "reasoning": "reasoning"}
 
@@ -47,6 +47,15 @@ def message_payload(
     if data is None:
         return None
     return fitted(data, lambda _: None).model_copy(update={"raw": raw})
+
+
+def calls_of(version: int, answer: AssistantMessage) -> dict[str, str]:
+    """Return our own ids of an answer's tool calls, by the provider's."""
+    return {
+        request.provider_id: call_id(version, index)
+        for index, request in enumerate(answer.tool_calls)
+        if request.provider_id is not None
+    }
 
 
 def _interpreted(message: Any, version: int, calls: Mapping[str, str]) -> Payload | None:

@@ -26,6 +26,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
+from agent_eventstore.integrations.conversation_head import head_of
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft
 from agent_eventstore.integrations.langgraph_events import (
@@ -35,7 +36,6 @@ from agent_eventstore.integrations.langgraph_events import (
 )
 from agent_eventstore.integrations.langgraph_keeping import (
     copied,
-    head_of,
     latest_of,
     needless,
     stored_threads,

@@ -12,7 +12,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-from agent_eventstore.integrations.langchain_messages import message_payload
+from agent_eventstore.integrations.langchain_messages import calls_of, message_payload
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
@@ -36,7 +36,6 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
-from eventstore.ids import call_id
 
 __all__ = ["Draft"]
 
@@ -79,9 +78,7 @@ class Draft:
             self._turn, self._step = self._turn + 1, -1
         elif isinstance(data, AssistantMessage):
             self._step += 1
-            for index, request in enumerate(data.tool_calls):
-                if request.provider_id is not None:
-                    self._calls[request.provider_id] = call_id(self._next, index)
+            self._calls |= calls_of(self._next, data)
         in_step = isinstance(data, AssistantMessage | ToolResult) and self._step >= 0
         step = self._step if in_step else None
         self.events.append(NewEvent(data, meta=Meta(turn=self._turn or None, step=step)))

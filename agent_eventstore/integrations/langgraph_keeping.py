@@ -26,28 +26,13 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.ids import call_id
-from eventstore.sql.backend import Statement, backend_of, cursor
 from eventstore.sql.schema import metadata_for
 
-__all__ = ["copied", "head_of", "latest_of", "needless", "stored_threads"]
+__all__ = ["copied", "latest_of", "needless", "stored_threads"]
 
-_HEAD = Statement(
-    "SELECT version, chain FROM conversations WHERE conversation_id = :conversation_id"
-)
 _BATCH = 500
 Named = tuple[str, str]
 """A namespace, and the id of a checkpoint in it."""
-
-
-def head_of(store: EventStore, thread_id: str) -> tuple[int, bytes] | None:
-    """Return version and chain of a thread's last event, which tell whether anything is new."""
-    stream = store.stream(thread_id)
-    with store._on_driver() as connection:
-        backend, cur = backend_of(connection), cursor(connection)
-        cur.execute(_HEAD.on(backend), {"conversation_id": backend.from_id(stream)})
-        row = cur.fetchone()
-        cur.close()
-    return None if row is None else (row[0], bytes(row[1]))
 
 
 def stored_threads(store: EventStore) -> Iterator[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_eventstore.integrations.langchain_messages import calls_of
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
@@ -23,7 +24,6 @@ from agent_eventstore.integrations.langgraph_events import (
 )
 from eventstore import RecordedEvent
 from eventstore.events import AssistantMessage, Erasure, Meta, Retraction
-from eventstore.ids import call_id
 
 __all__ = ["DEEPEST", "Saved", "Thread", "Written"]
 
@@ -116,9 +116,7 @@ class Thread:
                 self.spoken.add(place_of(version))
                 self._unmarked.append(place_of(version))
         if isinstance(data, AssistantMessage):
-            for index, request in enumerate(data.tool_calls):
-                if request.provider_id is not None:
-                    self.calls[request.provider_id] = call_id(version, index)
+            self.calls |= calls_of(version, data)
 
     def _keep(self, place: int, value: Any) -> None:
         if isinstance(value, GrownList):

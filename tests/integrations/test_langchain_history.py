@@ -71,3 +71,21 @@ def test_all_or_none(store: EventStore) -> None:
         history(store).add_messages([*SAID, RemoveMessage(id="s1")])
 
     assert [] == history(store).messages
+
+
+def test_what_others_did_is_seen(store: EventStore) -> None:
+    """A history that was read before sees what another process adds, clears and erases."""
+    one, other = history(store), history(store)
+    one.add_messages(SAID[:2])
+    other.add_messages(SAID[2:])
+    together = one.messages
+    other.clear()
+    cleared = one.messages
+    one.add_messages(SAID[:1])
+    other.clear(erase=True)
+    erased = one.messages
+    one.add_messages(SAID[:1])
+
+    assert SAID == together
+    assert [] == cleared == erased
+    assert SAID[:1] == other.messages
