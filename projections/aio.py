@@ -82,6 +82,7 @@ class AsyncViews:
     context = _awaited(Views.context)
     tool_policy = _awaited(Views.tool_policy)
     context_of = _awaited(Views.context_of)
+    neutral = _awaited(Views.neutral)
     usage = _awaited(Views.usage)
     calibration = _awaited(Views.calibration)
     tool_calls = _awaited(Views.tool_calls)

@@ -38,6 +38,7 @@ from projections.models.tasks import TASKS, TaskRow
 from projections.models.timeline import TIMELINE
 from projections.models.timeline_changes import TimelineUpdate
 from projections.models.timeline_items import TimelineItem
+from projections.neutral_facts import with_facts
 from projections.pulse import pulse_of
 from projections.run_mode import read_run_state
 
@@ -195,6 +196,28 @@ class Views(ViewsAcross):
             },
         )
         return budget.told(reading.view(chosen))
+
+    def neutral(
+        self, conversation_id: StreamId, **options: Unpack[AskedContext]
+    ) -> tuple[dict[str, Any], ...]:
+        """Return the messages of `context` in no provider's format, with what their events say.
+
+        Besides what the format ``neutral`` has, each has ``timestamp`` (ISO 8601), ``metadata``
+        (what the product keeps with the event), ``invocation`` and ``contents`` (of an answer, who
+        was asked and its pieces of text), and ``execute_error`` (of tool results, why all failed).
+
+        Args:
+            conversation_id: The conversation.
+            options: As of `context`, but for the format.
+
+        Raises:
+            ConversationNotFound: There is none of this id or key.
+            BudgetInfeasible: What must be sent exceeds a limit.
+        """
+        given: dict[str, Any] = {**options, "format": "neutral"}
+        owner = {name: given[name] for name in Owned.__annotations__ if name in given}
+        stream = self.store.stream(conversation_id, **owner)
+        return with_facts(self.store, stream, self.context(conversation_id, **given).messages)
 
     def tool_policy(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> ToolPolicy | None:
         """Return which tools a conversation may use, as its start says; None if it does not.
