@@ -12,7 +12,7 @@ import gc
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,8 +58,6 @@ def pytest_configure(config: pytest.Config) -> None:
     Bytecode is kept, whatever the environment says of it: each worker imports all tests, and
     hundreds of tests start processes, which took a third longer where each compiles all modules.
     """
-    # Nothing that is made by importing the tests is ever garbage.
-    gc.disable()
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if (memory := roomy_memory()) is not None:
@@ -70,12 +68,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[WORKERS] = []
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no cycles while tests are imported: what is made by that stays to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Look for cycles seldom, and never among all the tests: that was a sixth of their time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
-    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
