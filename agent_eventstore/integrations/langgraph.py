@@ -12,7 +12,7 @@ import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from threading import Lock, RLock
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -26,7 +26,6 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from agent_eventstore.integrations.conversation_head import head_of
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft
 from agent_eventstore.integrations.langgraph_events import (
@@ -38,11 +37,13 @@ from agent_eventstore.integrations.langgraph_keeping import (
     copied,
     latest_of,
     needless,
+    read_thread,
     stored_threads,
 )
 from agent_eventstore.integrations.langgraph_thread import Saved, Thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore
 from eventstore.errors import WrongExpectedVersion
+from eventstore.events import Payload
 
 __all__ = ["EventStoreSaver"]
 
@@ -324,15 +325,8 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
     def _thread(self, thread_id: str) -> Thread:
         """Return a thread as it stands now; what is known of it is read no second time."""
-        thread = self._threads.get(thread_id) or Thread()
-        if thread.version and head_of(self.store, thread_id) == (thread.version, thread.chain):
-            return thread
-        events = self.store.read(thread_id, after=max(thread.version - 1, 0))
-        known = next(events, None) if thread.version else None
-        stands = not thread.version or (known is not None and thread.follows(known))
-        if not stands or not thread.take(events):
-            thread = Thread()
-            thread.take(self.store.read(thread_id))
+        known = self._threads.get(thread_id) or Thread()
+        thread = read_thread(self.store, thread_id, known)
         with self._lock:
             self._threads[thread_id] = thread
             self._threads.move_to_end(thread_id)
@@ -362,7 +356,8 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
                     thread = self._thread(thread_id)
                 else:
                     for version, event in enumerate(events, start=thread.version + 1):
-                        thread.fold(version, event.data, event.meta)
+                        told = cast(Payload, event.data).model_dump()
+                        thread.fold(version, event.data.type, told, event.meta)
                     thread.chain = appended.anchor.chain
                     return
 

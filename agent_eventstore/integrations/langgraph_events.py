@@ -26,6 +26,7 @@ __all__ = [
     "kept_in",
     "place_of",
     "raw_of",
+    "typed_of",
 ]
 
 Typed = tuple[str, bytes]
@@ -48,11 +49,15 @@ def raw_of(typed: Typed) -> dict[str, Any]:
     return {_RAW: {"form": typed[0], "data": b64encode(typed[1]).decode()}}
 
 
-def kept_in(data: Any) -> Typed | None:
-    """Return the serialised message that a payload holds; None if it holds none."""
-    raw = getattr(data, "raw", None)
+def typed_of(told: dict[str, Any]) -> Typed:
+    """Return what the serialiser had returned, of a packed value's JSON."""
+    return told["form"], b64decode(told["data"])
+
+
+def kept_in(raw: Any) -> Typed | None:
+    """Return the serialised message that the ``raw`` of an event holds; None if it holds none."""
     kept = raw.get(_RAW) if isinstance(raw, dict) else None
-    return None if kept is None else (kept["form"], b64decode(kept["data"]))
+    return None if kept is None else typed_of(kept)
 
 
 class PackedValue(Value):
@@ -71,11 +76,6 @@ class PackedValue(Value):
     def of(cls, typed: Typed) -> PackedValue:
         """Pack what a serialiser returned."""
         return cls(form=typed[0], data=b64encode(typed[1]).decode())
-
-    @property
-    def typed(self) -> Typed:
-        """What the serialiser returned."""
-        return self.form, b64decode(self.data)
 
 
 class GrownList(Value):

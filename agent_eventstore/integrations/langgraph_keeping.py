@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import select
 
+from agent_eventstore.integrations.conversation_head import head_of
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
     GrownList,
@@ -26,13 +28,43 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.ids import call_id
+from eventstore.sql.read import EventText, chain_at, read_texts
 from eventstore.sql.schema import metadata_for
 
-__all__ = ["copied", "latest_of", "needless", "stored_threads"]
+__all__ = ["copied", "latest_of", "needless", "read_thread", "stored_threads"]
 
 _BATCH = 500
+_PAGE = 1_000
 Named = tuple[str, str]
 """A namespace, and the id of a checkpoint in it."""
+
+
+def read_thread(store: EventStore, thread_id: str, thread: Thread) -> Thread:
+    """Return a thread as it stands now; what is known of it already is read no second time."""
+    head, stream = head_of(store, thread_id), store.stream(thread_id)
+    if head is None:
+        return Thread()
+    version, chain = head
+    if (thread.version, thread.chain) == head:
+        return thread
+    with store._on_driver() as connection:
+        if thread.version and chain_at(connection, stream, thread.version) != thread.chain:
+            thread = Thread()
+    if not thread.take(_texts(store, stream, thread.version, version)):
+        thread = Thread()
+        thread.take(_texts(store, stream, 0, version))
+    thread.version, thread.chain = version, chain
+    return thread
+
+
+def _texts(store: EventStore, stream: UUID, after: int, upto: int) -> Iterator[EventText]:
+    while after < upto:
+        with store._on_driver() as connection:
+            page = read_texts(connection, stream, after=after, before=upto + 1, limit=_PAGE)
+        if not page:
+            return
+        yield from page
+        after = page[-1].version
 
 
 def stored_threads(store: EventStore) -> Iterator[str]:
@@ -106,7 +138,7 @@ def copied(source: Iterable[RecordedEvent], version: int) -> Iterator[list[NewEv
         data = event.data
         if isinstance(data, ConversationStart) and version:
             continue
-        if data is None or not (isinstance(data, _COPIED) or kept_in(data)):
+        if data is None or not (isinstance(data, _COPIED) or kept_in(getattr(data, "raw", None))):
             continue
         version += 1
         moved[event.version] = version

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_eventstore.integrations.langchain_messages import calls_of
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
@@ -21,9 +20,12 @@ from agent_eventstore.integrations.langgraph_events import (
     Typed,
     kept_in,
     place_of,
+    typed_of,
 )
-from eventstore import RecordedEvent
 from eventstore.events import AssistantMessage, Erasure, Meta, Retraction
+from eventstore.events.codec import loads_json
+from eventstore.ids import call_id
+from eventstore.sql.read import EventText, decode_meta
 
 __all__ = ["DEEPEST", "Saved", "Thread", "Written"]
 
@@ -81,66 +83,74 @@ class Thread:
     _unrolled: dict[int, list[int]] = field(default_factory=dict)
     _joined: tuple[int, bytes] | None = None
 
-    def follows(self, event: RecordedEvent) -> bool:
-        """Whether an event is the last one that was folded."""
-        return event.version == self.version and event.chain == self.chain
-
-    def take(self, events: Iterable[RecordedEvent]) -> bool:
+    def take(self, events: Iterable[EventText]) -> bool:
         """Fold what comes next; False if something before it was erased, and all is to be read."""
         begun = self.version
         for event in events:
-            if begun and isinstance(event.data, Erasure):
+            if begun and event.type == Erasure.type:
                 return False
-            self.fold(event.version, event.data, event.meta)
-            self.chain = event.chain
+            told = None if event.text is None else loads_json(event.text)
+            self.fold(event.version, event.type, told, decode_meta(event.meta))
         return True
 
-    def fold(self, version: int, data: Any, meta: Meta) -> None:
-        """Take in one event."""
+    def fold(self, version: int, kind: str, told: Any, meta: Meta) -> None:
+        """Take in one event by its JSON; nothing is told of one that was erased."""
         self.version = version
         if meta.turn is not None:
             self.turn, self.step = meta.turn, -1 if meta.step is None else meta.step
-        match data:
-            case LanggraphValues():
-                for index, value in enumerate(data.values):
+        if not isinstance(told, dict):
+            return
+        match kind:
+            case LanggraphValues.type:
+                for index, value in enumerate(told["values"]):
                     self._keep(place_of(version, index), value)
-            case LanggraphCheckpoint():
-                self._save(version, data)
-            case LanggraphWrites():
-                self._write(version, data)
-            case Retraction():
-                for part in data.versions:
-                    self.retracted.update(map(place_of, range(part.first, part.last + 1)))
-            case _ if (kept := kept_in(data)) is not None:
+            case LanggraphCheckpoint.type:
+                self._save(version, told)
+            case LanggraphWrites.type:
+                self._write(version, told)
+            case Retraction.type:
+                for part in told["versions"]:
+                    first, last = part["first"], part["last"]
+                    self.retracted.update(map(place_of, range(first, last + 1)))
+            case _ if (kept := kept_in(told.get("raw"))) is not None:
                 self.values[place_of(version)] = kept
                 self.spoken.add(place_of(version))
                 self._unmarked.append(place_of(version))
-        if isinstance(data, AssistantMessage):
-            self.calls |= calls_of(version, data)
+        if kind == AssistantMessage.type:
+            for index, request in enumerate(told.get("tool_calls") or ()):
+                if request.get("provider_id") is not None:
+                    self.calls[request["provider_id"]] = call_id(version, index)
 
-    def _keep(self, place: int, value: Any) -> None:
-        if isinstance(value, GrownList):
-            self.values[place] = value
-            self._depths[place] = 0 if value.base is None else self.depth(value.base) + 1
+    def _keep(self, place: int, told: dict[str, Any]) -> None:
+        if told["kind"] == "list":
+            node = GrownList.model_validate(told)
+            self.values[place] = node
+            self._depths[place] = 0 if node.base is None else self.depth(node.base) + 1
         else:
-            self.values[place] = value.typed
+            self.values[place] = typed_of(told)
             self._unmarked.append(place)
 
-    def _save(self, version: int, data: LanggraphCheckpoint) -> None:
-        channels = dict(data.channels)
-        self.checkpoints.setdefault(data.namespace, {})[data.checkpoint_id] = Saved(
-            version, data.parent_id, data.state.typed, data.metadata.typed, channels
+    def _save(self, version: int, told: dict[str, Any]) -> None:
+        namespace, channels = told["namespace"], dict(told.get("channels") or ())
+        self.checkpoints.setdefault(namespace, {})[told["checkpoint_id"]] = Saved(
+            version,
+            told.get("parent_id"),
+            typed_of(told["state"]),
+            typed_of(told["metadata"]),
+            channels,
         )
         for channel, place in channels.items():
             if isinstance(self.values.get(place), GrownList):
-                self.latest[data.namespace, channel] = place
+                self.latest[namespace, channel] = place
 
-    def _write(self, version: int, data: LanggraphWrites) -> None:
-        held = self.writes.setdefault((data.namespace, data.checkpoint_id), {})
-        for write in data.writes:
-            key = (data.task_id, write.index)
-            if data.replaces or key not in held:
-                held[key] = Written(version, data.task_path, write.channel, write.value.typed)
+    def _write(self, version: int, told: dict[str, Any]) -> None:
+        held = self.writes.setdefault((told["namespace"], told["checkpoint_id"]), {})
+        path = told.get("task_path", "")
+        for write in told["writes"]:
+            key = (told["task_id"], write["index"])
+            if told.get("replaces") or key not in held:
+                typed = typed_of(write["value"])
+                held[key] = Written(version, path, write["channel"], typed)
 
     def depth(self, place: int) -> int:
         """Return how many lists a list stands on."""
