@@ -25,6 +25,7 @@ from benchmarks.context.measures import (
 )
 from benchmarks.context.ours import strategies_alone, view_of
 from benchmarks.context.peers import LANGCHAIN, peers
+from benchmarks.context.planted import PLANTED_SHARES, planted
 from benchmarks.context.report import (
     Sheet,
     cache_sheet,
@@ -33,6 +34,7 @@ from benchmarks.context.report import (
     latency_sheet,
     machine,
     markdown,
+    planted_sheet,
     print_sheet,
     retrieval_sheet,
 )
@@ -69,6 +71,7 @@ def main() -> None:
             transcripts = read_tau_bench(_QUICK_CONVERSATIONS if options.quick else None)
             sheets += _kept(console, transcripts)
             sheets.append(_recalled(console, options.quick))
+            sheets.append(_planted(console, options.quick))
         else:
             console.print(f"There is no {TAU_BENCH.name}: grounding and cache are left out.")
         sheets.append(_latency(console, url, waiting, rounds))
@@ -135,6 +138,16 @@ def _recalled(console: Console, quick: bool) -> Sheet:
         store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/recalled.db"))
         found = recalled(store, *((8, 1) if quick else (40, None)))
     sheet = retrieval_sheet(RECALL_SHARES, found)
+    print_sheet(console, sheet)
+    return sheet
+
+
+def _planted(console: Console, quick: bool) -> Sheet:
+    """Measure what is left of facts that were said once, over a thousand turns."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/planted.db"))
+        sheet = planted_sheet(PLANTED_SHARES, planted(store, 200 if quick else 1_000))
     print_sheet(console, sheet)
     return sheet
 

@@ -24,6 +24,7 @@ __all__ = [
     "latency_sheet",
     "machine",
     "markdown",
+    "planted_sheet",
     "print_sheet",
     "retrieval_sheet",
 ]
@@ -105,6 +106,18 @@ def retrieval_sheet(shares: Sequence[float], found: Sequence[tuple[str, Sequence
         "each, about sentences said at least 100 messages before. Percent of the questions all of "
         "whose sentences are in the request, by budget as a share of the history; then requests "
         "that were over the budget or refused (o).",
+        ("context", *(f"{share:.0%}" for share in shares)),
+        tuple((name, *(_answered(result) for result in results)) for name, results in found),
+    )
+
+
+def planted_sheet(shares: Sequence[float], found: Sequence[tuple[str, Sequence[Found]]]) -> Sheet:
+    """Return the table of planted facts: a row each reader, a column each budget."""
+    return Sheet(
+        "Planted facts: is what was said once still in the request?",
+        f"{found[0][1][0].asked} account numbers and rules, each said once by a user, evenly "
+        "over a long conversation of the transcripts. Percent that the request at its end holds to "
+        "the letter, by budget as a share of the history.",
         ("context", *(f"{share:.0%}" for share in shares)),
         tuple((name, *(_answered(result) for result in results)) for name, results in found),
     )

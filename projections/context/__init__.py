@@ -10,7 +10,8 @@ back what was sent. Every text that stands for something missing is in ``prompts
 from projections.context.builder import build
 from projections.context.fold import CONTEXT, ContextProjection
 from projections.context.formats import openai_chat
-from projections.context.plans import READ_OUTPUT, Budget, Group
+from projections.context.output_paths import READ_OUTPUT
+from projections.context.plans import Budget, Group
 from projections.context.prompt_texts import PromptTexts
 from projections.context.rows import CONTEXT_MESSAGES, ContextRow
 from projections.context.settings import ContextSettings

@@ -23,9 +23,10 @@ from projections.context.grouping import Grouping, tokens_of
 from projections.context.limits import chars_of, within
 from projections.context.live import as_it_is, dimmer
 from projections.context.margins import OVERHEAD, infeasible, within_margin
+from projections.context.output_paths import without_path
 from projections.context.plan_cache import PlanMemo
 from projections.context.planning import LookForLevels, Plan, Planned, plan
-from projections.context.plans import COMPACTED, ERROR, Budget, Group, groups_of, without_path
+from projections.context.plans import COMPACTED, ERROR, Budget, Group, groups_of
 from projections.context.recall import recall_for
 from projections.context.recalled import Block, block_of, reserve
 from projections.context.rows import ContextRow
@@ -323,6 +324,7 @@ class _Builder:
                 error=window.error,
                 form=window.form,
                 recall=None if budget is not self._budget else self._recall,
+                lasting=self._source.lasting,
                 memo=self._memo,
                 memo_key=(*self._memo_key, until, task, self._grouping.holds_compaction),
                 look_for_levels=self._look_for_levels,
@@ -383,10 +385,11 @@ class _Builder:
         for planned in chosen.groups:
             if block is not None and planned.group.key == block.before:
                 rows += block.group.rows
-            if planned.level == "facts" and digest is not None:
+            older = chosen.older is not None and planned.group.key > (chosen.older.versions[-1],)
+            if digest is not None and (older or planned.level == "facts"):
                 rows.append(digest)
                 digest = None
-            elif planned.level == "full":
+            if planned.level == "full":
                 rows += planned.group.rows
             elif planned.level == "shortened":
                 rows += map(shortened, planned.group.rows)

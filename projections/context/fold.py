@@ -51,6 +51,8 @@ from eventstore.events import (
 from projections.context import content, covering, prompts
 from projections.context import state as active
 from projections.context import state as memory
+from projections.context.compression.facts import texts_of
+from projections.context.compression.lasting import lasting_of
 from projections.context.compression.shortening import Preview
 from projections.context.detail import detailed, plain
 from projections.context.formats import chat
@@ -114,6 +116,8 @@ def _oldest(changes: list[Change], version: int) -> int:
 
 def _user(state: State, event: RecordedEvent, data: UserMessage) -> list[Change]:
     held = detailed(content.user(data), data.sections)
+    left = any(lasting_of("\n".join(texts_of(held["message"]))))
+    held["lasting"] = event.version if left else None
     return [_row(event, "user", held, ordinal=memory.number(state))]
 
 

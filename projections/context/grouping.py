@@ -15,7 +15,8 @@ from projections.context import detail
 from projections.context.detail import shortened
 from projections.context.formats.base import compacted_for, native_for
 from projections.context.levels import lower
-from projections.context.plans import COMPACTED, READ_OUTPUT, Group, message_alias
+from projections.context.output_paths import READ_OUTPUT, message_alias
+from projections.context.plans import COMPACTED, Group
 from projections.context.rows import ContextRow
 from projections.context.source import ContextHead, RowSource
 from projections.context.system_part import Injection, declared_name

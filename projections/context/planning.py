@@ -9,6 +9,7 @@ as they were at that step; those since are whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
@@ -18,11 +19,13 @@ from projections.context.compression.monitor import Thresholds
 from projections.context.compression.reduction import header_tokens, reduce
 from projections.context.compression.strategy import Reduction, Strategy, interval, last_step
 from projections.context.detail import GroupItem
+from projections.context.older import LookForLasting, Teller
 from projections.context.plan_cache import KeptPlan, PlanMemo
 from projections.context.plans import Budget, Group, Past, Plan, Planned, Room, holds, whole
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.recall import Recall
 from projections.context.rows import ContextRow
+from projections.errors import BudgetInfeasible
 from projections.tokens import Tokenizer
 
 __all__ = ["HORIZON", "LookForLevels", "Plan", "Planned", "plan"]
@@ -46,6 +49,7 @@ def plan(
     error: Group | None = None,
     form: Callable[[Group], Group] = lambda group: group,
     recall: Recall | None = None,
+    lasting: LookForLasting = lambda before, limit: (),
     memo: PlanMemo | None = None,
     memo_key: Hashable = None,
     look_for_levels: LookForLevels = lambda rows: None,
@@ -65,6 +69,7 @@ def plan(
         error: Must be sent too, if only in its shorter form.
         form: Returns a group that is retrieved in the form in which it can be sent.
         recall: What the strategy retrieves with, if it does.
+        lasting: Gives the newest rows before a version that leave something behind.
         memo: Where the plans of steps are remembered, if they are.
         memo_key: All else that a plan depends on.
         look_for_levels: Called with the rows that may lose detail, before their levels are asked.
@@ -80,8 +85,10 @@ def plan(
         past.read_all()  # Nothing is retrieved from beyond these limits.
         recall = None if recall is None else recall.within(past.groups)
         memo = None
+    but = {group.key for group in past.standing}
+    teller = None if limited else Teller(lasting, tokenizer, but)
     planner = _Planner(
-        past, budget.max_tokens, fixed, strategy, tokenizer, recall, form, look_for_levels
+        past, budget.max_tokens, fixed, strategy, tokenizer, recall, form, look_for_levels, teller
     )
     if budget.thresholds is None:
         return planner.fitting()
@@ -101,8 +108,9 @@ class _Planner:
         recall: Recall | None,
         form: Callable[[Group], Group],
         look_for_levels: LookForLevels,
+        teller: Teller | None,
     ) -> None:
-        self._past = past
+        self._past, self._teller = past, teller
         self._limit = limit
         self._fixed = fixed
         self._strategy = strategy
@@ -127,7 +135,7 @@ class _Planner:
             plan = self._since(remembered, room=room, kept=kept)
             if plan is not None and self._fits(plan):
                 return plan
-        start = self._last_step(room=room, kept=kept)
+        start = self._past.newest_covered(self._limit, room=room, kept=kept)
         if start is None:
             return self._checked(whole(self._past))
         *others, stepped = self._at_step(start, trigger=trigger, target=target, fixed=fixed)
@@ -221,7 +229,7 @@ class _Planner:
         ]
         if missed:
             groups = tuple(sorted((*groups, *missed), key=_key))
-        return Plan(groups, before.all_read, covered, before.recalled, covered=(before, covered))
+        return replace(before, groups=groups, step=covered, covered=(before, covered))
 
     def _checked(self, plan: Plan) -> Plan:
         """Return the plan or, where what must be sent is too large for it, one that fits."""
@@ -229,45 +237,45 @@ class _Planner:
 
     def _fits(self, plan: Plan, more: int = 0) -> bool:
         size = self._fixed + sum(map(_tokens, plan.groups)) + more
-        if "facts" in map(_level, plan.groups):
+        size += 0 if plan.older is None else plan.older.tokens
+        if plan.older is not None or "facts" in map(_level, plan.groups):
             size += header_tokens(DIGEST_HEADER, self._tokenizer)
         return bool(size <= self._limit)
 
-    def _last_step(self, *, room: int, kept: int) -> int | None:
-        """Return the place from the end of the newest group before the last step."""
-        past = self._past
-        place, before = self._anchor(), 0
-        index = place
-        while index is not None and before <= room and (group := past.at(index)) is not None:
-            before += past.size(group)
-            index += 1
-        # At an anchor, a history that is over the trigger is trimmed in any case.
-        stepped = place is not None and before > room
-        end = len(past.groups) if place is None else place
-        sizes = [past.size(group) for group in reversed(past.groups[:end])]
-        step = last_step(sizes, before=kept if stepped else before, room=room, kept=kept)
-        if step:
-            return end - step
-        return end if stepped else None
-
-    def _anchor(self) -> int | None:
-        """Return the place from the end of the newest group before the last anchor, if any."""
-        index, anchor = 0, None
-        while (group := self._past.at(index)) is not None:
-            ordinal = group.rows[0].ordinal
-            if ordinal is not None:
-                if anchor is None:
-                    anchor = ordinal - ordinal % interval(self._limit)
-                if ordinal < anchor:
-                    return index
-            index += 1
-        return None
-
     def _fit(self, start: int, aim: Room, *, asked: bool = False) -> Plan:
         """Return the groups from a place on such that they fit."""
-        past, room = self._past, aim.limit - self._fixed
+        past = self._past
         past.at(start + HORIZON)
         near = past.with_standing(past.groups[start : start + HORIZON], start, asked=asked)
+        kept = self._kept_for_older(near, start, aim)
+        if kept:
+            with suppress(BudgetInfeasible):
+                plan = self._chosen(near, start, aim.less(kept), asked=asked)
+                if self._fixed + sum(map(_tokens, plan.groups)) + kept <= aim.limit:
+                    return self._with_older(plan, start, kept)
+        return self._chosen(near, start, aim, asked=asked)
+
+    def _kept_for_older(self, near: Sequence[Group], start: int, aim: Room) -> int:
+        """Return the tokens for what is told of the history before the near groups."""
+        if self._teller is None or self._past.at(start + HORIZON) is None:
+            return 0
+        found = {group.key: group for group in near}
+        if self._whole_within(found, start, aim.limit - self._fixed):
+            return 0
+        must = self._fixed + sum(group.tokens for group in near if group.label)
+        oldest = self._past.groups[start + HORIZON - 1]
+        return self._teller.reserve(oldest.key[0], aim.limit, must)
+
+    def _with_older(self, plan: Plan, start: int, kept: int) -> Plan:
+        assert self._teller is not None  # noqa: S101 - it has said how much is kept
+        standing = {group.key for group in self._past.standing} | plan.recalled
+        sent = (each.group for each in plan.groups if each.level != "dropped")
+        keys = [group.key for group in sent if group.key not in standing and not group.label]
+        near = self._past.groups[start + HORIZON - 1].key
+        return replace(plan, older=self._teller.told(near[0], kept, min([near, *keys])[0]))
+
+    def _chosen(self, near: Sequence[Group], start: int, aim: Room, *, asked: bool) -> Plan:
+        room = aim.limit - self._fixed
         if sum(map(_tokens, near)) > room:
             return self._reduce(near, start, aim)
         found = {group.key: group for group in near}

@@ -9,31 +9,25 @@ other message alone.
 
 The history of a conversation as the planner reads it: newest first, no further than asked.
 
-Paths of whole outputs in a request, which tells them only where somebody can read them.
-
-What was shortened has its path in its text since it was folded; a request whose product has neither
-a tool that reads outputs nor a directory of them is sent without.
 """
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from eventstore.ids import call_id
 from projections.context.compression.items import Item, Level
 from projections.context.compression.monitor import Thresholds
+from projections.context.compression.strategy import interval, last_step
+from projections.context.older import Older
 from projections.context.rows import ContextRow
-from projections.tokens import Tokenizer, counts
 
 __all__ = [
     "COMPACTED",
     "ERROR",
-    "READ_OUTPUT",
     "Budget",
     "Group",
     "Past",
@@ -42,10 +36,7 @@ __all__ = [
     "Room",
     "groups_of",
     "holds",
-    "in_part",
-    "message_alias",
     "whole",
-    "without_path",
 ]
 
 
@@ -93,6 +84,7 @@ class Plan:
         recalled: The places of groups that were retrieved from beyond those that were read.
         covered: What became of the groups that the last step has covered, and the place of the
             newest of these.
+        older: What the digest tells of the history before these groups.
     """
 
     groups: tuple[Planned, ...]
@@ -100,6 +92,7 @@ class Plan:
     step: tuple[int, int] | None = None
     recalled: frozenset[tuple[int, int]] = frozenset()
     covered: tuple[Plan, tuple[int, int]] | None = field(default=None, repr=False, compare=False)
+    older: Older | None = None
 
     @property
     def trimmed(self) -> bool:
@@ -250,6 +243,41 @@ class Past:
         """Return the tokens of a group; none for what stands in every plan and always counts."""
         return 0 if group.key in self._standing else group.tokens
 
+    def newest_covered(self, limit: int, *, room: int, kept: int) -> int | None:
+        """Return the place from the end of the newest group before the last step, if one fell.
+
+        Args:
+            limit: Tokens of the request.
+            room: Tokens of the groups up to which no step falls.
+            kept: Tokens that count for all that stands before a step.
+        """
+        place, before = self._anchor(limit), 0
+        index = place
+        while index is not None and before <= room and (group := self.at(index)) is not None:
+            before += self.size(group)
+            index += 1
+        # At an anchor, a history that is over the trigger is trimmed in any case.
+        stepped = place is not None and before > room
+        end = len(self.groups) if place is None else place
+        sizes = [self.size(group) for group in reversed(self.groups[:end])]
+        step = last_step(sizes, before=kept if stepped else before, room=room, kept=kept)
+        if step:
+            return end - step
+        return end if stepped else None
+
+    def _anchor(self, limit: int) -> int | None:
+        """Return the place from the end of the newest group before the last anchor, if any."""
+        index, anchor = 0, None
+        while (group := self.at(index)) is not None:
+            ordinal = group.rows[0].ordinal
+            if ordinal is not None:
+                if anchor is None:
+                    anchor = ordinal - ordinal % interval(limit)
+                if ordinal < anchor:
+                    return index
+            index += 1
+        return None
+
     def with_standing(
         self, newest: Sequence[Group], start: int, *, asked: bool = False
     ) -> list[Group]:
@@ -310,6 +338,11 @@ class Room(NamedTuple):
     strict: bool = False
     newest: bool = True
 
+    def less(self, tokens: int) -> Room:
+        """Return the room without so many tokens."""
+        most = tuple(each - tokens for each in self.most)
+        return self._replace(limit=self.limit - tokens, least=self.least - tokens, most=most)
+
 
 def whole(past: Past) -> Plan:
     """Return the plan that keeps everything."""
@@ -325,56 +358,3 @@ def holds(planned: Sequence[Planned], key: tuple[int, int]) -> bool:
 
 
 _key = attrgetter("group.key")
-
-READ_OUTPUT = "read_output"
-"""The name of the tool that reads whole outputs; see `agent_eventstore.artifacts`."""
-
-_PLACE = "@state/logs/tool-results/"
-_MESSAGES = "@state/logs/messages/"
-
-
-def message_alias(version: int) -> str:
-    """Return the name by which a user's message can be read whole."""
-    return f"{_MESSAGES}{version}.txt"
-
-
-def in_part(plan: Plan, recalled: Sequence[Group] = ()) -> Iterator[tuple[str, int, bool]]:
-    """Yield call id and version of the tool results that a request holds, but does not hold whole.
-
-    The third value says whether the digest tells of it, by a path that ends in ``.txt``.
-
-    What was dropped is not told of, unless it stands in the digest, or is recalled.
-    """
-    again = {group.key for group in recalled}
-    there = (each for each in plan.groups if each.group.key not in again)
-    for planned in (*there, *map(Planned.whole, recalled)):
-        for row in planned.group.rows if planned.level != "dropped" else ():
-            if row.kind != "tool" or row.result_version is None:
-                continue
-            call = call_id(row.version, row.part - 1)
-            # Also what is sent as it stands may stand there as a preview.
-            if planned.level != "full" or f"{_PLACE}{call}." in str(row.message.get("content")):
-                yield call, row.result_version, planned.level == "facts"
-
-
-def without_path(row: ContextRow, tokenizer: Tokenizer) -> ContextRow:
-    """Return a row that does not tell the path of its own whole output; others as they are."""
-    text = row.message.get("content") if row.kind == "tool" else None
-    if not isinstance(text, str):
-        return row
-    name = f"{_PLACE}{call_id(row.version, row.part - 1)}"
-    bare = text
-    for path in filter(None, (row.full_alias, f"{name}.txt", f"{name}.json")):
-        bare = bare.replace(f"\nFull output: {path}", "")
-        bare = bare.replace(f'"full_output":{json.dumps(path, ensure_ascii=False)},', "")
-    if bare == text:
-        return row
-    message = {**row.message, "content": bare}
-    count = counts.count(message, tokenizer)
-    return row.with_(
-        message=message,
-        tokens=count.tokens,
-        tokens_exact=count.exact,
-        tokens_margin=count.margin,
-        encoding=tokenizer.name,
-    )

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from projections.context import detail
 from projections.context.compression.facts import calls_of, texts_of
-from projections.context.plans import Group, Plan, without_path
+from projections.context.output_paths import without_path
+from projections.context.plans import Group, Plan
 from projections.context.prompts import RECALLED
 from projections.context.recall import Recall
 from projections.context.rows import ContextRow

@@ -100,6 +100,10 @@ class RecentRows:
         """Return the visible rows at these versions, in descending order."""
         return self._source.rows_at(versions)
 
+    def lasting(self, before: int, limit: int) -> Sequence[ContextRow]:
+        """Return the newest visible rows before a version that leave something behind."""
+        return self._source.lasting(before, limit)
+
     def rows_around(self, versions: Sequence[int]) -> Sequence[ContextRow]:
         """Return the visible rows at these versions and next to them, in descending order."""
         return self._source.rows_around(versions)

@@ -61,6 +61,7 @@ CONTEXT_MESSAGES = ReadTable(
         Column("result", "json"),
         Column("native", "json"),
         Column("native_tokens", "integer"),
+        Column("lasting", "integer"),
         *PLACE,
     ),
     # The first serves the newest visible rows, the second the first and the latest of a kind.
@@ -68,8 +69,8 @@ CONTEXT_MESSAGES = ReadTable(
         ("hidden", "summarised_by", "version", "part"),
         ("kind", "hidden", "version", "part"),
     ),
-    # Retractions and summaries look for these.
-    sparse=("summarised_by", "summary_version", "result_version"),
+    # Retractions and summaries look for these; a request for the last.
+    sparse=("summarised_by", "summary_version", "result_version", "lasting"),
     storage=QuotedMessages(),
     counting=CountedMessages(),
 )
@@ -127,6 +128,8 @@ class ContextRow(_Noting):
             maker wants back verbatim, of a tool its status and images; see
             `projections.context.formats.chat`. None in a row that stands for a shortened one.
         native_tokens: What ``native`` adds to a request that carries it; an estimate.
+        lasting: The row's version, if a user's words leave something behind there; see
+            `projections.context.older`.
     """
 
     version: int
@@ -154,6 +157,7 @@ class ContextRow(_Noting):
     result: dict[str, Any] | None = None
     native: dict[str, Any] | None = None
     native_tokens: int = 0
+    lasting: int | None = None
 
     @classmethod
     def of(cls, values: Mapping[Any, Any]) -> ContextRow:

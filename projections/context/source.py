@@ -100,6 +100,9 @@ class RowSource(Protocol):
     def rows_at(self, versions: Sequence[int]) -> Sequence[ContextRow]:
         """Return the rows at these versions that `newest` yields, in the same order."""
 
+    def lasting(self, before: int, limit: int) -> Sequence[ContextRow]:
+        """Return the newest visible rows before a version that leave something behind."""
+
     def rows_around(self, versions: Sequence[int]) -> Sequence[ContextRow]:
         """Return the rows at these versions, and those of the versions next to each, both sides.
 
@@ -160,6 +163,11 @@ class ListRowSource:
         """Return the rows at these versions that `newest` yields, in the same order."""
         wanted = set(versions)
         return [row for row in self.newest(len(self._rows)) if row.version in wanted]
+
+    def lasting(self, before: int, limit: int) -> list[ContextRow]:
+        """Return the newest visible rows before a version that leave something behind."""
+        rows = self.newest(len(self._rows))
+        return [row for row in rows if row.lasting is not None and row.lasting < before][:limit]
 
     def rows_around(self, versions: Sequence[int]) -> list[ContextRow]:
         """Return the rows at these versions, and those of the versions next to each, both sides."""
@@ -281,6 +289,10 @@ class SqlRowSource:
         some = self._backend.array(listed)
         return self._rows(self._queries.at, versions=some)
 
+    def lasting(self, before: int, limit: int) -> list[ContextRow]:
+        """Return the newest visible rows before a version that leave something behind."""
+        return self._rows(self._queries.lasting, version=before, page=limit)
+
     def rows_around(self, versions: Sequence[int]) -> list[ContextRow]:
         """Return the rows at these versions, and those of the versions next to each, both sides."""
         return self._rows(self._queries.around, versions=self._backend.array(list(versions)))
@@ -317,6 +329,7 @@ class _Queries:
     since: str
     shown_since: str
     at: str
+    lasting: str
     around: str
     apart: str
     oldest_user: str
@@ -359,6 +372,7 @@ def _queries(table: Table, excluded: bool, backend: Backend) -> _Queries:
         since=select(f"{some} > :version {down}"),
         shown_since=select(f"{shown} AND version > :version {down} LIMIT :page"),
         at=select(f"{some} = ANY(:versions) {down}"),
+        lasting=select(f"{window} AND lasting < :version ORDER BY lasting DESC LIMIT :page"),
         around=select(f"{some} IN ({beside}) {down}"),
         # In no order: for its sake, SQLite would go through the whole conversation.
         apart=select(f"{shown} AND {apart}"),

@@ -22,8 +22,9 @@ from projections.context.compression.llm_summary import LlmSummary, SummaryReque
 from projections.context.compression.monitor import ContextUsage
 from projections.context.compression.reduction import digest_line
 from projections.context.compression.strategy import Strategy
+from projections.context.output_paths import in_part
 from projections.context.planning import Plan, Planned
-from projections.context.plans import COMPACTED, Group, in_part
+from projections.context.plans import COMPACTED, Group
 from projections.context.prompts import DIGEST_HEADER, DIGEST_TITLE
 from projections.context.recalled import Block
 from projections.context.rows import ContextRow
@@ -38,12 +39,15 @@ def digest_row(plan: Plan, tokenizer: Tokenizer, *, paths: bool = True) -> Conte
     With ``paths`` it tells where the whole of an output is.
     """
     told = [each for each in plan.groups if each.level == "facts"]
-    if not told:
+    older = plan.older
+    if not (told or older):
         return None
+    before = () if older is None else older.lines
     lines = (digest_line(each.item, each.facts) for each in told if each.item is not None)
-    text = "\n".join((DIGEST_HEADER if paths else DIGEST_TITLE, *lines))
+    text = "\n".join((DIGEST_HEADER if paths else DIGEST_TITLE, *before, *lines))
     count = detail.composed(text, tokenizer)
-    version, part = told[0].group.key
+    version, part = (older.versions[0], 0) if older else told[0].group.key
+    versions = {v for each in told for v in each.group.source_versions}
     return ContextRow(
         version=version,
         part=part,
@@ -54,7 +58,7 @@ def digest_row(plan: Plan, tokenizer: Tokenizer, *, paths: bool = True) -> Conte
         tokens_exact=count.exact,
         tokens_margin=count.margin,
         encoding=tokenizer.name,
-        source_versions=sorted({v for each in told for v in each.group.source_versions}),
+        source_versions=sorted(versions.union(() if older is None else older.versions)),
     )
 
 
@@ -124,7 +128,8 @@ class Account:
             if self.block is not None and each.group.key == self.block.before:
                 account.append(_recalled(self.block))
             account.append(_entry(each, each.group.key in recalled))
-        if self.history.all_read and not self.ended:
+        older = self.history.older
+        if self.history.all_read and not self.ended and older is None:
             return tuple(account)
         groups = (each.group for each in self.history.groups)
         oldest = next((g for g in groups if not g.label and g.key not in recalled), None)
@@ -132,7 +137,12 @@ class Account:
         limit = f"over {self.ended[0]}" if self.ended else "does not fit whole"
         limit = COMPACTED if self.ended[:1] == (COMPACTED,) else limit
         reason = f"older than {until}: {limit}"
-        return (LedgerEntry(None, "older", "dropped", None, 0, reason), *account)
+        if older is not None:
+            told = f"{reason}; the digest tells what users named and ruled there"
+            entry = LedgerEntry(None, "older", "facts", None, older.tokens, told, older.versions)
+        else:
+            entry = LedgerEntry(None, "older", "dropped", None, 0, reason)
+        return (entry, *account)
 
 
 def _entry(planned: Planned, recalled: bool = False) -> LedgerEntry:

@@ -20,6 +20,7 @@ from projections.context.formats import FORMATS
 from projections.context.levels import lower
 from projections.context.prompts import DIGEST_HEADER, RECALLED
 from projections.context.table_rows import tabled_rows
+from projections.context.view import LedgerEntry
 from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages, tokenizer_for
 from tests.checkers import CHECKERS
@@ -243,7 +244,12 @@ def _told_by_ledger(rows: Sequence[ContextRow], view: ContextView) -> list[Any]:
             row
         )
     said: list[Any] = []
+    older = max((max(e.source_versions) for e in view.ledger if _tells_older(e)), default=None)
     for entry in view.ledger:
+        if _tells_older(entry):
+            continue
+        if older is not None and (entry.version or 0) > older and not any(map(is_digest, said)):
+            said += [_plain(message) for message in view.messages if is_digest(message)]
         group = held.get((entry.version, entry.kind), [])
         if entry.kind == "recalled":
             said += [_plain(message) for message in view.messages if is_recalled(message)]
@@ -262,6 +268,11 @@ def _told_by_ledger(rows: Sequence[ContextRow], view: ContextView) -> list[Any]:
         elif entry.level == "facts" and not any(map(is_digest, said)):
             said += [_plain(message) for message in view.messages if is_digest(message)]
     return said
+
+
+def _tells_older(entry: LedgerEntry) -> bool:
+    """Whether an entry is of all that is older, and the digest tells of it, in its first lines."""
+    return entry.version is None and entry.level == "facts"
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,168 @@
+"""What a request tells of a history older than the groups that it can look at.
+
+Beyond the newest groups nothing is looked at one by one. What users have said there leaves lines
+in the digest all the same: rules to the letter, and identifiers. The rows that have some are found
+by an index, the newest 256 of them. Rules come first, the newest before the older, up to half of
+the room; then identifiers, from blocks of 64 messages in turn, so that every block has its share
+before any has a second line, and what is seldom of its form before the hundredth order's number.
+The order does not depend on the room, so that more room tells more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
+
+from projections.context.compression.facts import texts_of
+from projections.context.compression.lasting import Lasting, lasting_of
+from projections.context.compression.reduction import header_tokens
+from projections.context.prompts import DIGEST_HEADER
+from projections.context.rows import ContextRow
+from projections.tokens import Tokenizer, tokenizer_for
+
+__all__ = ["MOST_OLDER", "LookForLasting", "Older", "Teller"]
+
+MOST_OLDER = 256
+"""Rows that are looked at for what they leave behind."""
+
+LookForLasting = Callable[[int, int], Sequence[ContextRow]]
+_SHARE = 8  # percent
+_BLOCK = 64
+_LINE_END = 1
+_DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
+_Line = tuple[ContextRow, str]
+_Left = tuple[ContextRow, Lasting]
+
+
+@dataclass(frozen=True, slots=True)
+class Older:
+    """Lines of the digest about what is older than all else in a request.
+
+    Attributes:
+        lines: Oldest first.
+        tokens: Of these.
+        versions: The events that they were made of, ascending.
+    """
+
+    lines: tuple[str, ...]
+    tokens: int
+    versions: tuple[int, ...]
+
+
+class Teller:
+    """Tells of what is older than the groups that a plan looks at.
+
+    Args:
+        lasting: Gives the newest rows before a version that leave something behind.
+        tokenizer: Counts.
+        but: Places of rows that are sent in any case.
+    """
+
+    def __init__(
+        self, lasting: LookForLasting, tokenizer: Tokenizer, but: Collection[tuple[int, int]]
+    ) -> None:
+        self._lasting, self._but = lasting, but
+        self._tokenizer = tokenizer
+        self._left: dict[int, list[_Left]] = {}
+        self._header = header_tokens(DIGEST_HEADER, tokenizer)
+
+    def reserve(self, before: int, limit: int, must: int) -> int:
+        """Return how many tokens are kept for it: eight percent of the room, or what it comes to.
+
+        As a function of the limit it grows, and more slowly than that, so that a larger budget
+        leaves more for all else. There is none where what must be sent takes two fifths.
+
+        Args:
+            before: The version of the oldest group that is looked at.
+            limit: Tokens of the request.
+            must: Of these, those of what must be sent.
+        """
+        room = max(min((limit - must) * _SHARE // 100, limit * 2 // 5 - must), 0)
+        if room <= self._header:
+            return room
+        everything = self.told(before, 1 << 30)
+        return 0 if everything is None else min(room, self._header + everything.tokens)
+
+    def told(self, before: int, reserved: int, until: int = 1 << 62) -> Older | None:
+        """Return what is told of all before a version within the tokens that are kept for it.
+
+        With ``until``, nothing of what stands from that version on.
+        """
+        if before not in self._left:
+            found = self._lasting(before, MOST_OLDER)
+            self._left[before] = [(row, _left_by(row)) for row in found if row.key not in self._but]
+        return _older_of(self._left[before], reserved - self._header, self._tokenizer, until)
+
+
+def _older_of(left: Sequence[_Left], room: int, tokenizer: Tokenizer, until: int) -> Older | None:
+    """Return what rows leave behind, newest first, within so many tokens; None if nothing."""
+    rules = _fitting(_rules(left, until), room // 2, tokenizer)
+    used = sum(size for _, _, size in rules)
+    told = [*rules, *_fitting(_facts(left, until), room - used, tokenizer)]
+    if not told:
+        return None
+    told.sort(key=lambda each: each[0].key)
+    return Older(
+        tuple(line for _, line, _ in told),
+        sum(size for _, _, size in told),
+        tuple(sorted({version for row, _, _ in told for version in row.source_versions})),
+    )
+
+
+def _fitting(
+    lines: Iterator[_Line], room: int, tokenizer: Tokenizer
+) -> list[tuple[ContextRow, str, int]]:
+    """Return the lines up to the first that does not fit, with their tokens."""
+    fitting = []
+    for row, line in lines:
+        size = _count(line, tokenizer.name) + _LINE_END
+        if size > room:
+            break
+        room -= size
+        fitting.append((row, line, size))
+    return fitting
+
+
+def _rules(left: Sequence[_Left], until: int) -> Iterator[_Line]:
+    seen: set[str] = set()
+    for row, lasting in left:
+        for rule in lasting.rules if row.version < until else ():
+            if rule not in seen:
+                seen.add(rule)
+                yield row, f"{row.version} user: {rule}"
+
+
+def _facts(left: Sequence[_Left], until: int) -> Iterator[_Line]:
+    """Yield a line of each block in turn; of a block, what is seldom of its form goes first."""
+    often = Counter(form for _, lasting in left for form in set(map(_form, lasting.facts)))
+    blocks: dict[int, list[_Left]] = {}
+    for row, lasting in left:
+        if lasting.facts:
+            blocks.setdefault((row.ordinal or 0) // _BLOCK, []).append((row, lasting))
+    for block in blocks.values():
+        block.sort(key=lambda each: min(often[_form(fact)] for fact in each[1].facts))
+    seen: set[str] = set()
+    for turn in zip_longest(*blocks.values()):
+        for row, lasting in filter(None, turn):
+            new = [fact for fact in lasting.facts if fact not in seen]
+            if new and row.version < until:
+                seen.update(new)
+                yield row, f"{row.version} user: {' '.join(new)}"
+
+
+def _form(fact: str) -> str:
+    """Return what facts of one kind have in common: an order's number is like any other's."""
+    return _LETTER.sub("a", _DIGIT.sub("0", fact))
+
+
+def _left_by(row: ContextRow) -> Lasting:
+    return lasting_of("\n".join(texts_of(row.message)))
+
+
+@lru_cache(maxsize=1 << 12)
+def _count(text: str, encoding: str) -> int:
+    return tokenizer_for(encoding).count(text).tokens

@@ -1,0 +1,71 @@
+"""Paths of whole outputs in a request, which tells them only where somebody can read them.
+
+What was shortened has its path in its text since it was folded; a request whose product has neither
+a tool that reads outputs nor a directory of them is sent without.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from eventstore.ids import call_id
+from projections.context.plans import Group, Plan, Planned
+from projections.context.rows import ContextRow
+from projections.tokens import Tokenizer, counts
+
+__all__ = ["READ_OUTPUT", "in_part", "message_alias", "without_path"]
+
+
+READ_OUTPUT = "read_output"
+"""The name of the tool that reads whole outputs; see `agent_eventstore.artifacts`."""
+
+_PLACE = "@state/logs/tool-results/"
+_MESSAGES = "@state/logs/messages/"
+
+
+def message_alias(version: int) -> str:
+    """Return the name by which a user's message can be read whole."""
+    return f"{_MESSAGES}{version}.txt"
+
+
+def in_part(plan: Plan, recalled: Sequence[Group] = ()) -> Iterator[tuple[str, int, bool]]:
+    """Yield call id and version of the tool results that a request holds, but does not hold whole.
+
+    The third value says whether the digest tells of it, by a path that ends in ``.txt``.
+
+    What was dropped is not told of, unless it stands in the digest, or is recalled.
+    """
+    again = {group.key for group in recalled}
+    there = (each for each in plan.groups if each.group.key not in again)
+    for planned in (*there, *map(Planned.whole, recalled)):
+        for row in planned.group.rows if planned.level != "dropped" else ():
+            if row.kind != "tool" or row.result_version is None:
+                continue
+            call = call_id(row.version, row.part - 1)
+            # Also what is sent as it stands may stand there as a preview.
+            if planned.level != "full" or f"{_PLACE}{call}." in str(row.message.get("content")):
+                yield call, row.result_version, planned.level == "facts"
+
+
+def without_path(row: ContextRow, tokenizer: Tokenizer) -> ContextRow:
+    """Return a row that does not tell the path of its own whole output; others as they are."""
+    text = row.message.get("content") if row.kind == "tool" else None
+    if not isinstance(text, str):
+        return row
+    name = f"{_PLACE}{call_id(row.version, row.part - 1)}"
+    bare = text
+    for path in filter(None, (row.full_alias, f"{name}.txt", f"{name}.json")):
+        bare = bare.replace(f"\nFull output: {path}", "")
+        bare = bare.replace(f'"full_output":{json.dumps(path, ensure_ascii=False)},', "")
+    if bare == text:
+        return row
+    message = {**row.message, "content": bare}
+    count = counts.count(message, tokenizer)
+    return row.with_(
+        message=message,
+        tokens=count.tokens,
+        tokens_exact=count.exact,
+        tokens_margin=count.margin,
+        encoding=tokenizer.name,
+    )
