@@ -7,7 +7,7 @@ made when a request first looks at it, noted there, and counted once as every me
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from projections.context.compression.tables import table_text
 from projections.context.counting import ENCODING
@@ -63,7 +63,7 @@ def _message(row: ContextRow) -> dict[str, object] | None:
     if row.result is None or row.encoding != ENCODING:
         return None
     text = row.message.get("content")
-    if not isinstance(text, str) or (row.native or {}).get("content"):
+    if not isinstance(text, str) or _blocks(row):
         return None
     table = table_text(text)
     return None if table is None else {**row.message, "content": table}
@@ -71,5 +71,11 @@ def _message(row: ContextRow) -> dict[str, object] | None:
 
 def _is_formal(row: ContextRow) -> bool:
     """Whether a call of an answer is one of its maker's own, whose results have a form."""
-    blocks = (row.native or {}).get("content", ())
-    return any("call" in block and block.get("type") not in _PRODUCTS for block in blocks)
+    return any("call" in each and each.get("type") not in _PRODUCTS for each in _blocks(row))
+
+
+def _blocks(row: ContextRow) -> Sequence[dict[str, object]]:
+    """Return what only its maker's format can carry of a message; () if it is damaged."""
+    native: object = row.native
+    blocks = native.get("content") if isinstance(native, dict) else None
+    return blocks if isinstance(blocks, list) else ()
