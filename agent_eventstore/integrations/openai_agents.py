@@ -152,9 +152,8 @@ class EventStoreSession:
             return work()
 
     def _get(self, limit: int | None) -> list[Any]:
-        newest = newest_events(self.store, self.id, 1)
-        self._seen = newest[0].version if newest else 0
-        return history(self.store, self.id, limit, self._seen)
+        items, self._seen = history(self.store, self.id, limit)
+        return items
 
     def _add(self, items: list[Any], usage: Any) -> None:
         if self._run_meta is None:

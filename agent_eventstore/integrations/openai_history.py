@@ -17,7 +17,7 @@ from agent_eventstore.integrations.openai_items import (
     ItemWriter,
     OpenAIItems,
     items_in,
-    json_in,
+    items_of,
     told_by,
 )
 from eventstore import EventStore, NewEvent
@@ -66,35 +66,35 @@ def newest_events(store: EventStore, stream: UUID, limit: int) -> list[EventText
         return read_texts(connection, stream, backward=True, limit=limit)
 
 
-def live_items(
-    store: EventStore, stream: UUID, limit: int | None = None, *, upto: int = END - 1
-) -> list[LiveItem]:
-    """Return the newest live items of a conversation, in order; all of them without a limit.
-
-    Args:
-        store: Where it is kept.
-        stream: The conversation.
-        limit: The most to return.
-        upto: The newest version that is looked at.
-    """
+def live_items(store: EventStore, stream: UUID, limit: int | None = None) -> list[LiveItem]:
+    """Return the newest live items of a conversation, in order; all of them without a limit."""
     found = (
         LiveItem(event.version, place, item, told_by(event))
-        for event in live_events(store, stream, limit, upto=upto)
+        for event in live_events(store, stream, limit)
         for place, item in reversed(list(enumerate(items_in(event))))
     )
     return list(found if limit is None else islice(found, limit))[::-1]
 
 
-def history(store: EventStore, stream: UUID, limit: int | None, upto: int) -> list[Any]:
-    """Return the newest live items themselves, in order; see `live_items`.
+def history(store: EventStore, stream: UUID, limit: int | None) -> tuple[list[Any], int]:
+    """Return the newest live items themselves, in order, and the version that was read up to.
 
-    Their JSON is taken as it stands in the events, and read at once.
+    The JSON of all their events is read at once, and made no events of.
     """
-    if limit == 0:
-        return []
-    texts = filter(None, map(json_in, live_events(store, stream, limit, upto=upto)))
-    items: list[Any] = loads_json(f"[{','.join([*islice(texts, limit)][::-1])}]")
-    return items if limit is None else items[-limit:]
+    seen: list[int] = []
+    most = None if limit is None else max(limit, 1)
+    events = list(islice(live_events(store, stream, limit, seen), most))
+    values = loads_json(f"[{','.join([event.text or '' for event in events])}]")
+    items = [
+        item
+        for event, value in zip(reversed(events), reversed(values), strict=True)
+        for item in items_of(event, value)
+    ]
+    if limit is not None:
+        if len(items) < limit == len(events):  # some of these stand for none
+            items = [each.item for each in live_items(store, stream, limit)]
+        items = items[-limit:] if limit else []
+    return items, seen[0] if seen else 0
 
 
 def events_after(store: EventStore, stream: UUID, after: int) -> Iterator[EventText]:
@@ -172,7 +172,7 @@ def _ranges_of(items: Iterable[LiveItem]) -> tuple[VersionRange, ...]:
 
 
 def live_events(
-    store: EventStore, stream: UUID, limit: int | None = None, *, upto: int = END - 1
+    store: EventStore, stream: UUID, limit: int | None = None, seen: list[int] | None = None
 ) -> Iterator[EventText]:
     """Yield the events that stand for live items, newest first.
 
@@ -180,13 +180,15 @@ def live_events(
         store: Where it is kept.
         stream: The conversation.
         limit: How many will be looked at, as far as that is known.
-        upto: The newest version that is looked at.
+        seen: Gets the version that is the newest of all.
     """
     size = _PAGE if limit is None else min(limit * 2 + 16, _PAGE)
-    withdrawn, switched, before = _Ranges(), _Ranges(), upto + 1
+    withdrawn, switched, before = _Ranges(), _Ranges(), END
     while before > 1:
         with store._on_driver() as connection:
             page = read_texts(connection, stream, before=before, backward=True, limit=size)
+        if page and seen == []:
+            seen.append(page[0].version)
         for event in page:
             if event.text is None:
                 continue

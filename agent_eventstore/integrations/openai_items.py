@@ -31,7 +31,7 @@ from eventstore.events import (
     VersionRange,
     register_event,
 )
-from eventstore.events.codec import decode, dumps_json, loads_json
+from eventstore.events.codec import decode, loads_json
 from eventstore.sql.read import EventText
 from projections.context.formats.item_outputs import output_of
 from projections.context.formats.item_pairs import OUTPUTS
@@ -45,7 +45,7 @@ __all__ = [
     "OpenAIItem",
     "OpenAIItems",
     "items_in",
-    "json_in",
+    "items_of",
     "told_by",
 ]
 
@@ -202,7 +202,11 @@ def items_in(event: EventText) -> list[Any]:
     """
     if event.text is None or event.type not in TELLING:
         return []
-    value = loads_json(event.text)
+    return items_of(event, loads_json(event.text))
+
+
+def items_of(event: EventText, value: Any) -> list[Any]:
+    """Return what `items_in` does of an event with a payload, whose JSON has been read."""
     if event.type in _OWN:
         return value["items"] if "items" in value else [value["item"]]
     raw = value.get("raw")
@@ -211,31 +215,8 @@ def items_in(event: EventText) -> list[Any]:
             return [raw[ITEM]]
         if isinstance(output := raw.get("output"), list) and event.type == AssistantMessage.type:
             return output
-    data = decode(event.type, event.schema_version, event.text)
+    data = decode(event.type, event.schema_version, event.text or "")
     return [] if data is None else _made(data)
-
-
-def json_in(event: EventText) -> str:
-    """Return what `items_in` does as JSON, with commas between, without reading it if possible."""
-    told = event.text or ""
-    for mark, ending in _MARKS.get(event.type, ()):
-        # In a text of the payload its quotes would be escaped; where a second one stands in a
-        # value, or something behind, the payload is read.
-        first = told.find(mark)
-        if first >= 0 and told.endswith(ending) and told.find(mark, first + 1) < 0:
-            if '"ui":{' not in told and '"replaced":[' not in told:
-                return told[first + len(mark) : -len(ending)]
-    return dumps_json(items_in(event))[1:-1]
-
-
-_OF_ITEM = ((f',"raw":{{"{ITEM}":', "}}"),)
-_MARKS = {
-    UserMessage.type: _OF_ITEM,
-    ToolResult.type: _OF_ITEM,
-    SystemInstruction.type: _OF_ITEM,
-    AssistantMessage.type: ((',"raw":{"output":[', "]}}"),),
-}
-"""How what stands before the items in a payload's JSON ends, and how what follows them begins."""
 
 
 def told_by(event: EventText) -> tuple[VersionRange, ...]:

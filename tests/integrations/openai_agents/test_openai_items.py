@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from openai.types.responses.response_input_item_param import ResponseInputItemParam
 
 from agent_eventstore.integrations.openai_agents import EventStoreSession
-from agent_eventstore.integrations.openai_items import ItemWriter, items_in, json_in
+from agent_eventstore.integrations.openai_items import ItemWriter, items_in
 from eventstore import EventStore
 from eventstore.events import NewEvent
 from eventstore.events.codec import encode
@@ -102,12 +102,3 @@ def test_whatever_is_done(sqlite_store: EventStore, steps: list[Any]) -> None:
             assert json.dumps(model) == json.dumps(await session.get_items())
 
     asyncio.run(done())
-
-
-@given(st.lists(UNKNOWN | st.sampled_from(TURN), min_size=1))
-def test_json_is_taken_as_it_stands(items: list[Any]) -> None:
-    """What is cut out of an event is what reading the event gives."""
-    nested = [*items, said("x") | {"a": 1, "raw": {"openai_item": {"output": [1]}}}]
-    for place, event in enumerate(ItemWriter().events(nested), 1):
-        text = text_of(place, event)
-        assert json.dumps(items_in(text)) == json.dumps(json.loads(f"[{json_in(text)}]"))
