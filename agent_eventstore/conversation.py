@@ -1,8 +1,7 @@
 """`Conversation`: what an agent product holds while it talks.
 
 Starting or opening one opens a session in the log; turns, model calls and tool calls are recorded
-through it (`recorder`), and opening seals first what a process that died has left open
-(`recovery`).
+through it, and opening seals first what a process that died has left open (`recovery`).
 """
 
 from __future__ import annotations
@@ -339,7 +338,7 @@ class Conversation(ConversationRuns):
         self.append(ConversationUpdate(archived=True))
 
     def unarchive(self) -> None:
-        """Take the conversation out again: lists show it as ``open``."""
+        """Take the conversation out again."""
         self.append(ConversationUpdate(archived=False))
 
     def destroy(self, message: str | None = None) -> None:

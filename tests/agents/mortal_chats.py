@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_eventstore import ChatSession, ModelRequest, Participant
+from projections.tokens.estimates import estimated_tokens
 from tests.crash.world import Kill, MortalStore, World
 
 __all__ = ["ALL", "QUESTION", "ROLE_MAP", "answer"]
@@ -42,6 +43,7 @@ def _live(url: str, conversation_id: str, folder: str, mode: str, after: int) ->
 
 
 def _serve() -> None:
+    estimated_tokens(["to be counted"], "gpt-4o")  # once, and not in each process
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

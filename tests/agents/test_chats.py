@@ -125,6 +125,9 @@ class TestParallel:
         assert sorted(named) == sorted(
             str(each["name"]) for each in export_openai(store, session.id)
         )
+        for other in ("anthropic_messages", "openai_responses"):
+            told = str(views.context(session.id, mode=None, format=other).messages)
+            assert [] == [name for name in named if name not in told]
         answers = [e for e in store.read(session.id) if isinstance(e.data, AssistantMessage)]
         requests = [e for e in store.read(session.id) if isinstance(e.data, LlmRequest)]
         assert {"ada", "bob", "cy"} == {each.meta.agent_id for each in answers}

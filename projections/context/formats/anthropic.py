@@ -221,8 +221,9 @@ def _assistant(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> l
     ]
     native = native_for(row, SPECIFICATION, provider)
     if native is None:
-        text = text_in(row.message)
-        return [*([text_block(text)] if text.strip() else ()), *calls]
+        text, name = text_in(row.message), row.message.get("name")
+        said = [text_block(base.by(name, text) if name else text)] if text.strip() else []
+        return [*said, *calls]
     blocks: list[Json] = []
     for block in native["content"]:
         if "call" in block:

@@ -100,7 +100,8 @@ def _part(part: Json) -> Json:
 
 
 def _assistant(said: Json, ids: tuple[str, ...]) -> tuple[dict[str, Json], list[Json]]:
-    text = text_in(said)
+    text, name = text_in(said), said.get("name")
+    text = base.by(name, text) if text and name else text
     calls = {
         wire_id: {"type": "function_call", "call_id": wire_id, **call["function"]}
         for call, wire_id in zip(said.get("tool_calls") or (), ids, strict=True)
