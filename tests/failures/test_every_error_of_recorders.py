@@ -81,9 +81,12 @@ def regenerate(world: World) -> None:
 
 
 CALLS: dict[str, Callable[[World], object]] = {
+    "answering": lambda world: world.conversation.answering("find"),
     "append": lambda world: world.conversation.append(e.Notebook(text="noted")),
     "archive": lambda world: world.conversation.archive(),
     "close": lambda world: world.conversation.close(),
+    "continuation": lambda world: world.conversation.continuation(),
+    "destroy": lambda world: world.conversation.destroy(),
     "edit": edit,
     "fork": lambda world: world.recorder.fork(world.conversation.id),
     "open": lambda world: world.recorder.open(world.conversation.id, if_busy="take_over"),

@@ -56,6 +56,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "rows": lambda world: world.views.rows("usage_by_call", conversation_id=world.cid),
     "run_state": lambda world: world.views.run_state(world.cid),
     "search": lambda world: world.views.search("new"),
+    "tasks": lambda world: world.views.tasks(world.cid),
     "state_at": lambda world: world.views.state_at(world.cid, 3),
     "timeline": lambda world: world.views.timeline(world.cid),
     "tool_calls": lambda world: world.views.tool_calls(conversation_id=world.cid),

@@ -57,14 +57,15 @@ def test_every_task_ends_once_wherever_the_process_is_killed(
     life: Life, database_url: str, tmp_path: Path, part: int
 ) -> None:
     """A create and a nested send, killed after each append, and gone on with by another process."""
-    EventStore.open(database_url).close()
     after, status = part + 1, -9
-    while status == -9:
-        root, folder = uuid4(), tmp_path / str(after)
-        folder.mkdir()
-        status = life(database_url, root, folder, after)
-        check_completes(database_url, root, folder)
-        after += PARTS
+    with MortalStore.open(database_url, synchronous="NORMAL", pool_size=3) as store:
+        assert isinstance(store, MortalStore)
+        while status == -9:
+            root, folder = uuid4(), tmp_path / str(after)
+            folder.mkdir()
+            status = life(database_url, root, folder, after)
+            check_completes(store, root, folder)
+            after += PARTS
     assert 0 == status
     assert after > 50
 
@@ -78,32 +79,32 @@ def test_every_task_ends_once_though_each_process_dies(
     root, lives = uuid4(), 1
     while life(database_url, root, tmp_path, every) == -9:
         lives += 1
-    check_completes(database_url, root, tmp_path)
+    with MortalStore.open(database_url, synchronous="NORMAL", pool_size=3) as store:
+        assert isinstance(store, MortalStore)
+        check_completes(store, root, tmp_path)
     assert 2 < lives < 20
 
 
-def check_completes(url: str, root: UUID, folder: Path) -> None:
+def check_completes(store: MortalStore, root: UUID, folder: Path) -> None:
     """Open what a killed process left, see it through, and look at what became of it."""
-    with MortalStore.open(url, synchronous="NORMAL", pool_size=3) as store:
-        assert isinstance(store, MortalStore)
-        store.world = World(folder)
-        live(store, str(root))
-        views, events = Views(store), [event.data for event in store.read(root)]
-        tasks = views.tasks(root)
-        members = {root, *(UUID(str(task.target_conversation_id)) for task in tasks)}
+    store.world = World(folder)
+    live(store, str(root))
+    views, events = Views(store), [event.data for event in store.read(root)]
+    tasks = views.tasks(root)
+    members = {root, *(UUID(str(task.target_conversation_id)) for task in tasks)}
 
-        expected = ["aborted", "complete", "aborted", "aborted", "complete", "complete", "complete"]
-        assert sorted(expected) == sorted(str(task.status) for task in tasks)
-        ids = sorted(task.task_id for task in tasks)
-        assert ids == sorted(e.task_id for e in events if isinstance(e, TaskEnqueue))
-        assert ids == sorted(e.task_id for e in events if isinstance(e, TaskStart))
-        assert ids == sorted(e.task_id for e in events if isinstance(e, TaskEnd))
-        assert FIRST in ids
-        last = [e.last_assistant_message for e in events if isinstance(e, TaskEnd)][-1]
-        assert "done: reviewed, explained" == last
-        assert 3 == len(members)
-        for each in members:
-            check_calls(store, views, each)
+    expected = ["aborted", "complete", "aborted", "aborted", "complete", "complete", "complete"]
+    assert sorted(expected) == sorted(str(task.status) for task in tasks)
+    ids = sorted(task.task_id for task in tasks)
+    assert ids == sorted(e.task_id for e in events if isinstance(e, TaskEnqueue))
+    assert ids == sorted(e.task_id for e in events if isinstance(e, TaskStart))
+    assert ids == sorted(e.task_id for e in events if isinstance(e, TaskEnd))
+    assert FIRST in ids
+    last = [e.last_assistant_message for e in events if isinstance(e, TaskEnd)][-1]
+    assert "done: reviewed, explained" == last
+    assert 3 == len(members)
+    for each in members:
+        check_calls(store, views, each)
 
 
 def check_calls(store: EventStore, views: Views, conversation_id: UUID) -> None:
