@@ -52,6 +52,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "conversations_with_open_work": lambda world: world.views.conversations_with_open_work(),
     "follow": lambda world: world.views.follow(world.cid),
     "for_owner": lambda world: world.views.for_owner(user_id="ada"),
+    "neutral": lambda world: world.views.neutral(world.cid),
     "open_work": lambda world: world.views.open_work(world.cid),
     "rows": lambda world: world.views.rows("usage_by_call", conversation_id=world.cid),
     "run_state": lambda world: world.views.run_state(world.cid),

@@ -24,7 +24,7 @@ from projections import Views
 from projections.upkeep import compare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-USERS = 8
+USERS = 20
 _PATIENCE_S = 5
 LONG = " ".join(f"word{number}" for number in range(25))
 
