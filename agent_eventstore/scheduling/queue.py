@@ -92,10 +92,15 @@ class TaskQueue:
         status: Literal["complete", "failed", "aborted"],
         reason: Literal["replaced", "interrupted"] | None = None,
         answer: str | None = None,
+        error: str | None = None,
     ) -> None:
         """Record that a task is over."""
         end = TaskEnd(
-            task_id=task.task_id, status=status, reason=reason, last_assistant_message=answer
+            task_id=task.task_id,
+            status=status,
+            reason=reason,
+            last_assistant_message=answer,
+            error=error,
         )
         self._root.append(end)
 
@@ -104,10 +109,10 @@ class TaskQueue:
         found = self._at(task.enqueued_version)
         return found if isinstance(found, TaskEnqueue) else TaskEnqueue(task_id=task.task_id)
 
-    def answer(self, task: TaskRow) -> str | None:
-        """Return the last answer of a task that has ended."""
+    def end_of(self, task: TaskRow) -> TaskEnd | None:
+        """Return how a task has ended; None if it has not, or if that was erased."""
         found = self._at(task.end_version)
-        return found.last_assistant_message if isinstance(found, TaskEnd) else None
+        return found if isinstance(found, TaskEnd) else None
 
     def _at(self, version: int | None) -> object:
         if version is None:

@@ -234,12 +234,16 @@ class TaskRuns:
         asked = self.queue.last_of(self._interrupts.task_id(call, "target"))
         if asked is None or asked.target_conversation_id is None:
             return refusal("the task of this call is unknown"), True
+        end = self.queue.end_of(asked)
         if asked.status == "complete":
-            target = asked.target_conversation_id
-            return answered(call, target, self.queue.answer(asked)), False
-        work = self._views.open_work(UUID(asked.target_conversation_id))
-        why = "the conversation was destroyed" if work.destroyed else f"the task was {asked.status}"
-        return refusal(why), True
+            answer = end.last_assistant_message if end is not None else None
+            return answered(call, asked.target_conversation_id, answer), False
+        if self._views.open_work(UUID(asked.target_conversation_id)).destroyed:
+            return refusal("the conversation was destroyed"), True
+        if asked.status == "aborted":
+            return refusal("the task was aborted"), True
+        why = "" if end is None or end.error is None else f": {end.error}"
+        return refusal(f"the task failed{why}"), True
 
     def _cut(self, work: OpenWork) -> OpenToolCall | None:
         """Return a call that waits, and for which nothing is enqueued yet."""
@@ -319,7 +323,7 @@ class TaskRuns:
             if not self._is_open(task):
                 return self._result(task, "aborted", "replaced")
             self._release(UUID(task.target_conversation_id))  # ahead, so that none is left open
-            self.queue.end(task, status, reason, answer)
+            self.queue.end(task, status, reason, answer, error)
         return self._result(task, status, reason, answer, error)
 
     def _result(

@@ -339,6 +339,7 @@ class TaskEnd(Payload):
     Attributes:
         reason: Why it was aborted.
         last_assistant_message: The last answer that it brought.
+        error: Why it failed.
     """
 
     type: ClassVar[str] = "task_end"
@@ -347,6 +348,7 @@ class TaskEnd(Payload):
     status: Literal["complete", "failed", "aborted"]
     reason: Literal["replaced", "interrupted"] | None = None
     last_assistant_message: str | None = None
+    error: str | None = None
 
 
 class Erasure(Payload):

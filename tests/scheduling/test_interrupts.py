@@ -194,7 +194,8 @@ def test_a_task_that_fails_is_told_to_the_one_that_asked(store: EventStore) -> N
     (closed,) = (event.data for event in events if isinstance(event.data, ToolResult))
     assert "They could not." == result.last_assistant_message
     assert "failed" == closed.status
-    assert {"ok": False, "reason": "the task was failed"} == json.loads(str(closed.content))
+    why = "the task failed: ValueError: no such model"
+    assert {"ok": False, "reason": why} == json.loads(str(closed.content))
 
 
 def test_tasks_run_in_the_order_of_their_coming(store: EventStore) -> None:
