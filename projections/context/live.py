@@ -1,4 +1,7 @@
-"""Only the newest input live, and all others at less detail: for strategies that want that."""
+"""Only the newest input live, all others as their summaries: for strategies that want that.
+
+An input that was written without levels has the same words at each of them, as in document 004.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ def dimmer(strategy: Strategy, source: RowSource) -> Callable[[ContextRow], Cont
     newest = next(inputs, None)
 
     def dim(row: ContextRow) -> ContextRow:
-        return shortened(row) if row.kind in _INPUTS and row.key != newest else row
+        written = row.kind in _INPUTS and row.given is not None
+        return shortened(row) if written and row.key != newest else row
 
     return dim

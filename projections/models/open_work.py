@@ -21,8 +21,9 @@ and not what was said. Where facts contradict each other:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import NoneType
 from typing import Any
 
@@ -59,6 +60,8 @@ __all__ = ["HANDLERS", "OPEN_WORK", "OpenWorkProjection", "begun", "belongs", "e
 
 _WITHDRAWN = "withdrawn"
 _UNANSWERED = (None, *SEALS)
+_MEMORIES = (("calls", "answered"), ("awaited", "answered"), ("models", "ended"))
+"""What is open, and where it stands once it is closed; what is awaited is no longer counted."""
 _TOKENS = (
     "prompt_tokens",
     "completion_tokens",
@@ -155,8 +158,9 @@ def _asked(draft: Draft, request: ToolCallRequest | ToolCall) -> dict[str, Any]:
 
 def _open_call(draft: Draft, own_id: str, values: dict[str, Any]) -> None:
     blank = {"started_at": None, "idempotency_key": None, "idempotent": False}
-    known = draft.get("calls", own_id) or blank
-    draft.keep("calls", own_id, {"call_id": own_id, **known, **values})
+    memory = "calls" if draft.get("awaited", own_id) is None else "awaited"
+    known = draft.get(memory, own_id) or blank
+    draft.keep(memory, own_id, {"call_id": own_id, **known, **values})
 
 
 def _error(draft: Draft, error: LlmError) -> None:
@@ -200,7 +204,7 @@ def _execution(draft: Draft, call: ToolCall) -> None:
         "idempotent": call.idempotent,
         "name": call.name,  # The tool's own, which may not be the one on the wire.
     }
-    if draft.get("calls", own_id) is None:
+    if draft.get("calls", own_id) is None and draft.get("awaited", own_id) is None:
         told = {**_asked(draft, call), **told}
     _open_call(draft, own_id, told)
 
@@ -208,12 +212,13 @@ def _execution(draft: Draft, call: ToolCall) -> None:
 def _result(draft: Draft, result: ToolResult) -> None:
     own_id = result.call_id
     draft.drop("calls", own_id)
+    draft.drop("awaited", own_id)
     if draft.get("answered", own_id) in _UNANSWERED:
         draft.keep("answered", own_id, result.status, CLOSED_LIMIT)
 
 
 def _retraction(draft: Draft, retraction: Retraction) -> None:
-    for memory, closed in (("calls", "answered"), ("models", "ended")):
+    for memory, closed in _MEMORIES:
         for own_id, entry in draft.state[memory].items():
             ranges = folding.retracted(retraction, draft.event)
             if any(first <= entry["version"] <= last for first, last in ranges):
@@ -265,7 +270,8 @@ class OpenWorkProjection:
         """Return the state of an empty conversation: nothing is open."""
         marks = {"turn": None, "session": None, "run_step": None, "row": False}
         marks["destroyed"] = False
-        return {**marks, "models": {}, "ended": {}, "calls": {}, "answered": {}, "tasks": {}}
+        calls: State = {"calls": {}, "awaited": {}, "answered": {}}
+        return {**marks, **calls, "models": {}, "ended": {}, "tasks": {}}
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and what it changes in the row."""
@@ -297,14 +303,13 @@ def _changed(state: State, after: State) -> dict[str, Any]:
             values[name] = after[name]
     if after["tasks"] is not state["tasks"]:
         values["tasks"] = list(after["tasks"].values())
-    models, calls = after["models"], after["calls"]
+    models, calls, awaited = after["models"], after["calls"], after["awaited"]
     if models is not state["models"]:
         values["model_calls"] = list(models.values())
-    if calls is not state["calls"]:
-        values["tool_calls"] = list(calls.values())
+    if calls is not state["calls"] or awaited is not state["awaited"]:
+        values["tool_calls"] = [*calls.values(), *awaited.values()]
     if values:
-        ours = sum("awaited" not in call for call in calls.values())
-        values["open_count"] = len(models) + ours + (after["turn"] is not None)
+        values["open_count"] = len(models) + len(calls) + (after["turn"] is not None)
     return values
 
 
@@ -321,7 +326,8 @@ def _turn_end(draft: Draft, end: TurnEnd | None) -> None:
         turn = draft.event.meta.turn
         for own_id, call in draft.state["calls"].items():
             if call["started_at"] is not None and call["meta"].get("turn") == turn:
-                draft.keep("calls", own_id, {**call, "awaited": True})
+                draft.drop("calls", own_id)
+                draft.keep("awaited", own_id, {**call, "awaited": True})
     if belongs(draft.state["turn"], draft.event, "turn"):
         draft.set(turn=None)
 
@@ -372,9 +378,14 @@ def _erased(draft: Draft, _: None) -> None:
             draft.set(run_step=None)
         case "assistant_message" | "llm_error":
             end_model_call(draft, next(reversed(draft.state["models"]), None), "ok", None)
-        case "tool_result" if own_id := next(iter(draft.state["calls"]), None):
+        case "tool_result" if own_id := next(_calls(draft.state), None):
             draft.drop("calls", own_id)
+            draft.drop("awaited", own_id)
             draft.keep("answered", own_id, "success", CLOSED_LIMIT)
+
+
+def _calls(state: State) -> Iterator[str]:
+    return chain(state["calls"], state["awaited"])
 
 
 _HANDLERS: dict[type, folding.Handler] = {
