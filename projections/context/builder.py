@@ -22,7 +22,7 @@ from projections.context.formats import Wire, writer_of
 from projections.context.grouping import Grouping, tokens_of
 from projections.context.limits import chars_of, within
 from projections.context.live import as_it_is, dimmer
-from projections.context.margins import OVERHEAD, infeasible, within_margin
+from projections.context.margins import OVERHEAD, beside_shorter, infeasible, within_margin
 from projections.context.output_paths import without_path
 from projections.context.plan_cache import PlanMemo
 from projections.context.planning import LookForLevels, Plan, Planned, plan
@@ -179,10 +179,12 @@ class _Builder:
                 chosen, ended, block = self._plan_with_block(
                     front, mandatory, summaries, overhead.tokens + extra
                 )
-            except BudgetInfeasible:
+            except BudgetInfeasible as error:
                 task = self._grouping.shorter_task(mandatory, self._source, tools)
                 if task is None:
                     raise
+                newest = self._grouping.group(next(groups_of(self._source.newest(_PAGE))))
+                self._budget = beside_shorter(task, newest, self._budget, error)
                 mandatory = [task, *mandatory[1:]]
                 continue
             rows = self._rows(front, chosen, block)
@@ -263,9 +265,12 @@ class _Builder:
             then = chosen
             if chosen.groups[-1].group.key != latest.key:
                 then, _ = self._plan(front, mandatory, summaries, overhead, less, latest.key)
+            block = block_of(recall, latest, then, kept, self._tokenizer, paths=self._paths)
         except BudgetInfeasible:
+            block = None
+        if block is None:
+            # Room that nothing takes would be given back within the turn, once that needs it.
             return (*self._plan(front, mandatory, summaries, overhead, budget), None)
-        block = block_of(recall, latest, then, kept, self._tokenizer, paths=self._paths)
         return chosen, ended, block
 
     def _is_divided(self, latest: Group, room: int, rest: int) -> bool:

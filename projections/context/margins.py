@@ -1,13 +1,15 @@
-"""Budgets for models whose tokens can only be estimated: the margin of the count is kept free."""
+"""What a request's budget leaves free: the margin of an estimate, and what a shorter task saves."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
+from projections.context.plans import Budget, Group
 from projections.errors import BudgetInfeasible
 
-__all__ = ["OVERHEAD", "infeasible", "within_margin"]
+__all__ = ["OVERHEAD", "beside_shorter", "infeasible", "within_margin"]
 
 
 OVERHEAD = "tools and request overhead"
@@ -33,3 +35,27 @@ def infeasible(error: BudgetInfeasible, limit: int | None, margin: float) -> Bud
     counted = sum(error.mandatory.values())
     free = math.ceil(counted * (1 + Fraction(str(margin)))) - counted
     return BudgetInfeasible(limit, {**error.mandatory, "margin of the count": free})
+
+
+def beside_shorter(task: Group, newest: Group, budget: Budget, refusal: BudgetInfeasible) -> Budget:
+    """Return the budget of a request whose first user message is sent in its shorter form.
+
+    Without steps, of what this saves the newest group alone has room: a budget that just holds the
+    message whole has none for others, and a larger budget never keeps less. If it is over half of
+    the budget, others do get the room, or most of the budget would be left unused.
+
+    Args:
+        task: In its shorter form.
+        newest: The newest group.
+        budget: The limits.
+        refusal: Of the request with the whole message.
+    """
+    limit = budget.max_tokens
+    if limit is None or budget.thresholds is not None or OVERHEAD not in refusal.mandatory:
+        return budget
+    whole = task.tokens if task.whole is None else task.whole.tokens
+    if 2 * whole > limit:
+        return budget
+    held = sum(refusal.mandatory.values()) - whole + task.tokens
+    held += 0 if newest.kind == "user" else newest.tokens
+    return replace(budget, max_tokens=min(limit, held))

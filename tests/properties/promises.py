@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 import pytest
@@ -97,15 +98,18 @@ def assert_first_four(rows: Sequence[ContextRow], request: Request) -> ContextVi
 def assert_never_less(rows: Sequence[ContextRow], request: Request, budgets: Iterable[int]) -> None:
     """Check that no budget keeps less than a smaller one (6), of levels and of facts.
 
-    From the budget on of which no group is more than half: below it, a group that a smaller budget
-    could not hold takes the room of others.
+    Of budgets that can hold each group beside what must be sent, and twice each: in others, a group
+    that a smaller budget could not hold takes the room of others.
     """
     levels: dict[tuple[int, int], int] | None = None
     facts: set[str] = set()
-    for budget in sorted(each for each in budgets if each >= _ordinary(rows, request)):
+    shortened, whole = _ordinary(rows, request)
+    for budget in sorted(each for each in budgets if each >= shortened):
         view = ask(rows, replace(request, max_tokens=budget))
         if view is None:
             assert levels is None
+            continue
+        if budget < whole and not any(map(_is_shortened_task, view.ledger)):
             continue
         before, levels = levels or {}, levels_of(view)
         assert all(level <= levels.get(key, 0) for key, level in before.items())
@@ -113,15 +117,41 @@ def assert_never_less(rows: Sequence[ContextRow], request: Request, budgets: Ite
             assert facts <= (facts := facts_in(rows, view))
 
 
-def _ordinary(rows: Sequence[ContextRow], request: Request) -> int:
-    """Return a budget that can hold each group beside what must be sent, and is twice as large."""
+def _ordinary(rows: Sequence[ContextRow], request: Request) -> tuple[int, int]:
+    """Return a budget that can hold each group beside what must be sent, and is twice as large.
+
+    First where the task is sent in its shorter form, then where it is whole. A task that has one is
+    a group that a budget may not hold, as any other.
+    """
     with pytest.raises(BudgetInfeasible) as refusal:
         replace(request, max_tokens=0).build(rows)
-    whole = replace(request, max_tokens=None).build(rows)
-    groups = [entry for entry in whole.ledger if not entry.reason.startswith("mandatory")]
-    largest = max((entry.tokens_before or 0 for entry in groups), default=0)
-    header = count_messages([{"role": "system", "content": DIGEST_HEADER}], tokenizer_for("gpt-4o"))
-    return max(sum(refusal.value.mandatory.values()) + largest, 2 * (largest + 2 * header.tokens))
+    must = refusal.value.mandatory
+    ledger = replace(request, max_tokens=None).build(rows).ledger
+    sizes = [0], [0]
+    saved = 0
+    for entry in ledger:
+        size = entry.tokens_before or 0
+        if not entry.reason.startswith("mandatory"):
+            sizes[0].append(size)
+        elif size > must.get(f"first user message (version {entry.version})", size):
+            saved = size - must[f"first user message (version {entry.version})"]
+            sizes[1].append(size)
+    margin = tokenizer_for(request.model).margin
+    largest = ceil((1 + margin) * max(sizes[0]))
+    twice = ceil((1 + margin) * 2 * (max(map(max, sizes)) + 2 * header_tokens()))
+    shortened = sum(must.values()) + largest
+    return max(shortened, twice), max(shortened + ceil((1 + margin) * saved), twice)
+
+
+def _is_shortened_task(entry: LedgerEntry) -> bool:
+    mandatory = entry.reason.startswith("mandatory: first user message")
+    return mandatory and entry.level == "shortened"
+
+
+def header_tokens() -> int:
+    """Return the tokens of a request with nothing but the digest's header."""
+    header = {"role": "system", "content": DIGEST_HEADER}
+    return count_messages([header], tokenizer_for("gpt-4o")).tokens
 
 
 def tokens_of(rows: Sequence[ContextRow]) -> int:

@@ -16,7 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore.events import AssistantMessage, LlmError, NewEvent, UserMessage
+from eventstore.events import (
+    AssistantMessage,
+    LlmError,
+    NewEvent,
+    SystemInstruction,
+    UserMessage,
+)
 from projections.context import ContextView
 from projections.errors import BudgetInfeasible
 from projections.tokens import text as tokens_text
@@ -52,6 +58,14 @@ NOTED = [
     *(LlmError(kind="network", message=f"no route {n}") for n in range(3)),
     *(AssistantMessage.of(f"It is number {n}. " * 5) for n in range(3)),
     LlmError(kind="network", message="reset"),
+]
+
+
+BESIDE_A_TASK = [
+    SystemInstruction(text="Be brief, and do not ask. " * 30),
+    UserMessage.text("I am mia_li_3668. " + "It is cold today. " * 30 + "Send it to /srv/a.txt!"),
+    *(AssistantMessage.of(f"I see, it is number {n}. " * 2) for n in range(9)),
+    UserMessage.text("And what is the matter? " * 30),
 ]
 
 
@@ -189,6 +203,13 @@ class TestMoreBudgetKeepsMore:
         rows = Log(NOTED).rows()
         budgets = range(tokens_of(rows) + 60)
         assert_never_less(rows, Request(format="anthropic_messages"), budgets)
+
+    @every_format
+    def test_a_shortened_task_makes_room_for_the_newest_alone(self, format: str) -> None:
+        """Answers were sent beside a shorter task, and dropped where the task was sent whole."""
+        rows = Log(BESIDE_A_TASK).rows()
+        budgets = range(tokens_of(rows) + 60)
+        assert_never_less(rows, Request(format=format), budgets)
 
 
 class TestItIsCountedOnce:
