@@ -1,15 +1,7 @@
-"""A session in a process that is killed after so many appends: a server that forks one an order.
-
-The server has no thread and no connection when it forks. An order is a line of JSON on its input;
-the answer is how the process ended.
-"""
+"""A session in a process that is killed after so many appends, see `tests.mortals`."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import traceback
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,8 +9,8 @@ from uuid import uuid4
 
 from agent_eventstore import AgentSession, JsonlHistorySink, LegacyXmlSink
 from tests.agents.scripted import Scripted
-from tests.crash.processes import rest
 from tests.crash.world import Kill, MortalStore, World
+from tests.mortals import serve
 
 __all__ = ["ACTION", "FINAL", "QUESTION", "options"]
 
@@ -58,31 +50,9 @@ def _live(url: str, conversation_id: str, folder: str, after: int) -> None:
 
 
 def _warm_up(url: str) -> None:
-    """Live once unkilled, so that no child pays for what a process does only once."""
     with TemporaryDirectory() as folder:
         _live(url, str(uuid4()), folder, 0)
-    rest()
-
-
-def _serve() -> None:
-    warm: set[str] = set()
-    for line in sys.stdin:
-        url = json.loads(line)[0]
-        if url not in warm:
-            _warm_up(url)
-            warm.add(url)
-        pid = os.fork()
-        if pid == 0:
-            try:
-                _live(*json.loads(line))
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
-            os._exit(0)
-        _, status = os.waitpid(pid, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    _serve()
+    serve(_live, _warm_up)

@@ -1,17 +1,14 @@
-"""A chat in a process that is killed after so many appends; see `tests.agents.mortal`."""
+"""A chat in a process that is killed after so many appends; see `tests.mortals`."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
 from agent_eventstore import ChatSession, ModelRequest, Participant
 from projections.tokens.estimates import estimated_tokens
 from tests.crash.world import Kill, MortalStore, World
+from tests.mortals import serve
 
 __all__ = ["ALL", "QUESTION", "ROLE_MAP", "answer"]
 
@@ -42,21 +39,9 @@ def _live(url: str, conversation_id: str, folder: str, mode: str, after: int) ->
         session.close()
 
 
-def _serve() -> None:
-    estimated_tokens(["to be counted"], "gpt-4o")  # once, and not in each process
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                _live(*json.loads(line))
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
-            os._exit(0)
-        _, status = os.waitpid(pid, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
+def _warm_up(url: str) -> None:
+    estimated_tokens(["to be counted"], "gpt-4o")
 
 
 if __name__ == "__main__":
-    _serve()
+    serve(_live, _warm_up)

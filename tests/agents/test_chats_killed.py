@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,44 +12,27 @@ import pytest
 from agent_eventstore import ChatSession, EventStore
 from eventstore.events import AssistantMessage, ModeState, UserMessage
 from tests.agents.mortal_chats import QUESTION, answer
-
-ROOT = Path(__file__).parents[2]
+from tests.mortals import KILLED, mortals
 
 
 @pytest.fixture(scope="module")
-def mortals() -> Iterator[Callable[..., int]]:
+def live() -> Iterator[Callable[..., int]]:
     """Give a function that holds a chat in a process of its own, and returns how that ended."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.agents.mortal_chats"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        asked, answers = server.stdin, server.stdout
-
-        def run(*order: Any) -> int:
-            asked.write(json.dumps(order) + "\n")
-            asked.flush()
-            return int(answers.readline())
-
+    with mortals("tests.agents.mortal_chats") as run:
         yield run
-        asked.close()
 
 
 @pytest.mark.parametrize("mode", ["free_chat", "workflow"])
 def test_everybody_answers_once(
-    store: EventStore, database_url: str, tmp_path: Path, mortals: Callable[..., int], mode: str
+    store: EventStore, database_url: str, tmp_path: Path, live: Callable[..., int], mode: str
 ) -> None:
     """Wherever the process was killed; and the workflow comes to its end."""
-    after, status = 0, -9
-    while status == -9:
+    after, status = 0, KILLED
+    while status == KILLED:
         after += 1
         cid = uuid4()
-        status = mortals(database_url, str(cid), str(tmp_path), mode, after)
-        if status == -9:
+        status = live(database_url, str(cid), str(tmp_path), mode, after)
+        if status == KILLED:
             check_completes(store, cid, mode)
     assert 0 == status
     assert after > 8

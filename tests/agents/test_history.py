@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from agent_eventstore import AgentSession, EventStore, JsonlHistorySink, LegacyX
 from eventstore.events import AssistantMessage, ToolCall, TurnEnd
 from tests.agents.mortal import ACTION, FINAL, QUESTION, options
 from tests.agents.scripted import Scripted, Wanted, read, reply
+from tests.mortals import KILLED, mortals
 
 ROOT = Path(__file__).parents[2]
 
@@ -188,40 +187,24 @@ def test_what_a_failing_sink_missed_is_written_at_the_next_opening(
 
 
 @pytest.fixture(scope="module")
-def mortals() -> Iterator[Callable[..., int]]:
+def live() -> Iterator[Callable[..., int]]:
     """Give a function that runs a session in a process of its own, and returns how that ended."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.agents.mortal"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        asked, answers = server.stdin, server.stdout
-
-        def run(*order: Any) -> int:
-            asked.write(json.dumps(order) + "\n")
-            asked.flush()
-            return int(answers.readline())
-
+    with mortals("tests.agents.mortal") as run:
         yield run
-        asked.close()
 
 
 def test_a_session_that_is_killed_at_any_event_completes(
-    store: EventStore, database_url: str, tmp_path: Path, mortals: Callable[..., int]
+    store: EventStore, database_url: str, tmp_path: Path, live: Callable[..., int]
 ) -> None:
     """Opened again it goes on to an answer, and the dead session's files end as the log does."""
-    after, status = 0, -9
-    while status == -9:
+    after, status = 0, KILLED
+    while status == KILLED:
         after += 1
         folder = tmp_path / str(after)
         folder.mkdir()
         cid = uuid4()
-        status = mortals(database_url, str(cid), str(folder), after)
-        if status == -9:
+        status = live(database_url, str(cid), str(folder), after)
+        if status == KILLED:
             check_completes(store, cid, folder)
     assert 0 == status
     assert after > 8

@@ -21,8 +21,8 @@ from projections.models.runs import RUNS, RunState
 from tests.checkers import check_openai_messages
 from tests.crash.agent import IDEMPOTENT, carry_on
 from tests.crash.places import Place
-from tests.crash.processes import KILLED
 from tests.crash.world import Kill, World
+from tests.mortals import KILLED
 from tests.unit.projections.history import apply, fold
 
 LARGEST_BATCH = 512 + 11

@@ -1,15 +1,8 @@
-"""A scheduler in a process that is killed after so many appends: a server that forks one an order.
-
-The server has no thread and no connection when it forks. An order is a line of JSON on its input;
-the answer is how the process ended.
-"""
+"""A scheduler in a process that is killed after so many appends, see `tests.mortals`."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +11,7 @@ from agent_eventstore.agents.agent_session import CONTINUE
 from agent_eventstore.scheduling.plans import TaskResult
 from projections.tokens import tokenizer_for
 from tests.crash.world import Kill, MortalStore, World
+from tests.mortals import serve
 
 __all__ = ["FIRST", "live", "model"]
 
@@ -73,21 +67,9 @@ def _live(url: str, root: str, folder: str, after: int) -> None:
         live(store, root)
 
 
-def _serve() -> None:
-    tokenizer_for("gpt-4o").count("Reading the ranks takes a while, and is done once.")
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                _live(*json.loads(line))
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
-            os._exit(0)
-        _, status = os.waitpid(pid, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
+def _warm_up(url: str) -> None:
+    tokenizer_for("gpt-4o").count("Reading the ranks takes a while.")
 
 
 if __name__ == "__main__":
-    _serve()
+    serve(_live, _warm_up)

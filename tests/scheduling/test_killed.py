@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,39 +14,20 @@ from eventstore.events import TaskEnd, TaskEnqueue, TaskStart, ToolCall, ToolRes
 from projections import Views
 from projections.engine.folding import SEALS
 from tests.crash.world import MortalStore, World
+from tests.mortals import KILLED, mortals
 from tests.scheduling.mortal import FIRST, live
-
-ROOT = Path(__file__).parents[2]
 
 PARTS = 4
 """Tests of the matrix, so that several processes may share it."""
 
-Life = Callable[[str, UUID, Path, int], int]
+Life = Callable[..., int]
 
 
 @pytest.fixture(scope="module")
 def life() -> Iterator[Life]:
     """Give what lets a scheduler live in a process that dies after so many appends."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.scheduling.mortal"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    orders, answers = server.stdin, server.stdout
-    assert orders is not None
-    assert answers is not None
-
-    def run(url: str, root: UUID, folder: Path, after: int) -> int:
-        orders.write(json.dumps([url, str(root), str(folder), after]) + "\n")
-        orders.flush()
-        return int(answers.readline())
-
-    yield run
-    orders.close()
-    server.wait()
-    answers.close()
+    with mortals("tests.scheduling.mortal") as run:
+        yield run
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -57,13 +35,13 @@ def test_every_task_ends_once_wherever_the_process_is_killed(
     life: Life, database_url: str, tmp_path: Path, part: int
 ) -> None:
     """A create and a nested send, killed after each append, and gone on with by another process."""
-    after, status = part + 1, -9
+    after, status = part + 1, KILLED
     with MortalStore.open(database_url, synchronous="NORMAL", pool_size=3) as store:
         assert isinstance(store, MortalStore)
-        while status == -9:
+        while status == KILLED:
             root, folder = uuid4(), tmp_path / str(after)
             folder.mkdir()
-            status = life(database_url, root, folder, after)
+            status = life(database_url, str(root), str(folder), after)
             check_completes(store, root, folder)
             after += PARTS
     assert 0 == status
@@ -77,7 +55,7 @@ def test_every_task_ends_once_though_each_process_dies(
     """Those that go on are killed as well, until one comes to the end."""
     EventStore.open(database_url).close()
     root, lives = uuid4(), 1
-    while life(database_url, root, tmp_path, every) == -9:
+    while life(database_url, str(root), str(tmp_path), every) == KILLED:
         lives += 1
     with MortalStore.open(database_url, synchronous="NORMAL", pool_size=3) as store:
         assert isinstance(store, MortalStore)
