@@ -78,7 +78,7 @@ def test_nothing_is_lost_and_tampering_is_told(
     """A short run ends with zeros; a dropped delivery and a doctored view are each counted."""
     store = open_store(shared_url)
     plan, report = tortured(store, tmp_path)
-    assert report["acknowledged"] >= 150
+    assert report["acknowledged"] >= 300
     assert Findings() == Findings(**report["findings"]) + check(plan)
 
     drop_a_delivery(plan, store)
@@ -102,7 +102,7 @@ def test_every_scenario_ends_with_zeros(
     assert {} == {
         report["scenario"]: report
         for report in reports
-        if Findings() != Findings(**report["findings"]) or report["acknowledged"] < 80
+        if Findings() != Findings(**report["findings"]) or report["acknowledged"] < 150
     }
     done = {name: report["counts"] for name, report in zip(names, reports, strict=True)}
     assert done["forks"]["forks"] > 0
@@ -115,7 +115,7 @@ def test_nothing_is_lost_behind_a_pooler(postgres_server_url: str, postgres_url:
     with PgBouncer(postgres_server_url, pool_size=4) as pooler:
         with EventStore.open(pooler.url(postgres_url)) as store:
             (report,) = reported(store, "kills")
-    assert (Findings(), True) == (Findings(**report["findings"]), report["acknowledged"] >= 80)
+    assert (Findings(), True) == (Findings(**report["findings"]), report["acknowledged"] >= 150)
 
 
 def test_scenario_that_the_database_cannot_have(sqlite_url: str) -> None:

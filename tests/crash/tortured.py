@@ -17,7 +17,7 @@ from agent_eventstore.torture import SCENARIOS, Torture, run
 from agent_eventstore.torture.run import planned, torment
 from eventstore import EventStore
 
-TORTURE = Torture(writers=2, events=150, every_s=0.2)
+TORTURE = Torture(writers=2, events=300, every_s=0.3)
 
 
 def main(url: str, *what: str) -> None:
@@ -25,7 +25,7 @@ def main(url: str, *what: str) -> None:
     with EventStore.open(url, pool_size=2) as store:
         for name in what:
             if name in SCENARIOS:
-                few = replace(TORTURE, events=80, every_s=0.3, readers=1, workers=1)
+                few = replace(TORTURE, events=150, every_s=0.5, readers=1, workers=1)
                 torture = replace(few, scenario=name)
                 report = run(store, torture, checkers=0)
             else:
