@@ -10,19 +10,17 @@ from __future__ import annotations
 import gc
 import json
 import os
-import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+
+from tests.warm import server
 
 __all__ = ["KILLED", "mortals", "serve"]
 
 KILLED = -9
-_ROOT = Path(__file__).parents[1]
 
 
 @contextmanager
@@ -33,28 +31,8 @@ def mortals(module: str) -> Iterator[Callable[..., int]]:
         What lets a process live through an order, which is JSON and begins with the database's
         URL, and returns how that ended: ``KILLED`` if it was.
     """
-    server = subprocess.Popen(
-        [sys.executable, "-m", module],
-        cwd=_ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    orders, answers = server.stdin, server.stdout
-    assert orders is not None
-    assert answers is not None
-
-    def run(*order: Any) -> int:
-        orders.write(json.dumps(order) + "\n")
-        orders.flush()
-        return int(answers.readline())
-
-    try:
-        yield run
-    finally:
-        orders.close()
-        server.wait()
-        answers.close()
+    with server(module) as run:
+        yield lambda *order: run(order)
 
 
 def serve(live: Callable[..., object], warm_up: Callable[[str], object]) -> None:

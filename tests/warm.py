@@ -13,23 +13,54 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import IO, Any
+from typing import Any
 
-__all__ = ["Programs", "programs"]
+__all__ = ["Programs", "programs", "server"]
 
 _ROOT = Path(__file__).parents[1]
+
+
+@contextmanager
+def server(module: str) -> Iterator[Callable[[Any], int]]:
+    """Run a module as a server of processes, and end it with the block.
+
+    Yields:
+        What gives it an order, which is JSON, and returns how the process of it ended.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", module],
+        cwd=_ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    orders, answers = process.stdin, process.stdout
+    assert orders is not None
+    assert answers is not None
+
+    def run(order: Any) -> int:
+        orders.write(json.dumps(order) + "\n")
+        orders.flush()
+        return int(answers.readline())
+
+    try:
+        yield run
+    finally:
+        orders.close()
+        process.wait()
+        answers.close()
 
 
 class Programs:
     """The server, as a test sees it."""
 
-    def __init__(self, orders: IO[str], answers: IO[str]) -> None:
-        self._orders, self._answers = orders, answers
+    def __init__(self, run: Callable[[Any], int]) -> None:
+        self._run = run
 
     def run(
         self,
@@ -53,9 +84,7 @@ class Programs:
                 "environment": dict(os.environ if environment is None else environment),
                 "streams": [os.devnull, str(out), str(err)],
             }
-            self._orders.write(json.dumps(order) + "\n")
-            self._orders.flush()
-            code = int(self._answers.readline())
+            code = self._run(order)
             said = [path.read_text("utf-8") for path in (out, err)]
         return subprocess.CompletedProcess(arguments, code, *said)
 
@@ -63,21 +92,8 @@ class Programs:
 @contextmanager
 def programs() -> Iterator[Programs]:
     """Run the server, and end it with the block."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.warm"],
-        cwd=_ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stdin is not None
-    assert server.stdout is not None
-    try:
-        yield Programs(server.stdin, server.stdout)
-    finally:
-        server.stdin.close()
-        server.wait()
-        server.stdout.close()
+    with server("tests.warm") as run:
+        yield Programs(run)
 
 
 def _serve() -> list[str] | None:
