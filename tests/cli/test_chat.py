@@ -23,11 +23,25 @@ PATIENCE_S = 60.0
 PROMPT = "\x1b[?2004h"
 """What tells the terminal that a line is to be typed."""
 
-# The terminal has to be the one that Ctrl-C comes from.
+# The terminal has to be the one that Ctrl-C comes from. It has to come in the middle of an answer,
+# so that the recorded model says nothing more of one after " me".
 _STARTED = """
-import fcntl, os, sys, termios
+import fcntl, signal, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, [sys.executable, "-m", "agent_eventstore.cli", *sys.argv[1:]])
+
+from agent_eventstore.cli import main
+from agent_eventstore.demo.model import ScriptedModel, text_of
+
+stream = ScriptedModel.stream
+
+def until_interrupted(self, messages):
+    for chunk in stream(self, messages):
+        yield chunk
+        if text_of(chunk) == " me":
+            signal.pause()
+
+ScriptedModel.stream = until_interrupted
+main()
 """
 
 

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from eventstore import EventStore, RecordedEvent, new_id
-from tests.concurrency.processes import CONTEXT, running
+from tests.concurrency.processes import Gate, running
 from tests.concurrency.writer import read_notes, write
 from tests.contract.facade import text_of
 
@@ -57,11 +57,12 @@ def test_nothing_is_lost_doubled_or_torn(
     notes.mkdir()
     with EventStore.open(database_url, pool_size=1) as store:
         tail = Tail(store)
-        barrier = CONTEXT.Barrier(WRITERS)
+        gate = Gate(WRITERS)
         choose = random.Random(7)  # noqa: S311 - the same victims in every run
         victims = choose.sample(range(WRITERS), KILLED)
-        arguments = (database_url, str(notes), shared, APPENDS, list(victims), barrier)
+        arguments = (database_url, str(notes), shared, APPENDS, list(victims), gate)
         with running(WRITERS, write, *arguments) as processes:
+            gate.open()
             left: list[Any] = [process.sentinel for process in processes]
             while left:
                 for sentinel in wait(left, timeout=0.01):

@@ -17,6 +17,7 @@ from uuid import UUID
 from eventstore import ANY, NO_STREAM, EventStore, NewEvent, new_id
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import UserMessage
+from tests.concurrency.processes import Gate
 
 BATCH_SIZES = (1, 20)
 
@@ -28,7 +29,7 @@ def write(
     shared: list[UUID],
     appends: int,
     doomed: list[int],
-    barrier: Any,
+    gate: Gate,
 ) -> None:
     """Append ``appends`` times: to the shared conversations and an own one, in all ways.
 
@@ -36,7 +37,7 @@ def write(
     """
     choose = random.Random(index)  # noqa: S311 - the same work in every run
     streams = [*shared, new_id()]
-    barrier.wait()
+    gate.wait()
     with EventStore.open(url, pool_size=1) as store, open_notes(notes, index) as acknowledged:
         for number in itertools.count() if index in doomed else range(appends):
             size = choose.choice(BATCH_SIZES)
@@ -51,9 +52,9 @@ def write(
             acknowledged.note([str(stream), version - size + 1, ids])
 
 
-def open_and_append(index: int, url: str, barrier: Any) -> None:
+def open_and_append(index: int, url: str, gate: Gate) -> None:
     """Open a database at the same moment as the others, and append one event."""
-    barrier.wait()
+    gate.wait()
     with EventStore.open(url) as store:
         store.append(new_id(), [UserMessage.text(f"writer {index}")], expected_version=NO_STREAM)
 

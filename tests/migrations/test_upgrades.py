@@ -16,7 +16,7 @@ from eventstore.errors import SchemaOutdated, SchemaTooNew, StatementRefused, Ta
 from eventstore.events import UserMessage
 from eventstore.sql.migrate import REVISIONS, current_revision, schema_lock, upgrade
 from projections import Views
-from tests.concurrency.processes import CONTEXT, running
+from tests.concurrency.processes import Gate, running
 from tests.concurrency.writer import open_and_append
 from tests.migrations.rows import CONVERSATION, INSERT, TEXTS
 
@@ -121,7 +121,9 @@ def test_a_failing_upgrade_leaves_the_schema_as_it_was(engine: Engine) -> None:
 
 def test_many_processes_open_a_new_database_at_once(database_url: str) -> None:
     """All succeed: one upgrades, the others wait for it."""
-    with running(8, open_and_append, database_url, CONTEXT.Barrier(8)) as processes:
+    gate = Gate(8)
+    with running(8, open_and_append, database_url, gate) as processes:
+        gate.open()
         for process in processes:
             process.join(timeout=60)
         codes = [process.exitcode for process in processes]
