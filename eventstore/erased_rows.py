@@ -6,12 +6,11 @@ that projections made of the conversation, in the tables of every generation.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from sqlalchemy import Connection, column, delete, insert, inspect, select, table, update
+from sqlalchemy import Connection, column, delete, insert, select, table, update
 from sqlalchemy import Table as SqlTable
 
 from eventstore.blobs import stub_of
@@ -21,7 +20,7 @@ from eventstore.integrity import unwrapped
 from eventstore.quoting import ranges
 from eventstore.sealing import DATA, SEALED, Keyring, key_of, opened
 from eventstore.sql.backend import keys_of
-from eventstore.sql.schema import SHARED_TABLES, metadata_for
+from eventstore.sql.derived import derived_tables
 from eventstore.sql.types import Id
 
 __all__ = ["erase_blobs", "erase_events", "erase_projected", "tables_with_content"]
@@ -125,8 +124,7 @@ def erase_projected(
     """Delete what projections made of a conversation, in every generation, and its heads."""
     heads = tables["projection_heads"]
     connection.execute(delete(heads).where(heads.c.conversation_id == conversation_id))
-    derived = _projected(connection)
-    for name in derived:
+    for name in derived_tables(connection):
         rows = table(name, column("conversation_id", Id))
         connection.execute(delete(rows).where(rows.c.conversation_id == conversation_id))
 
@@ -134,12 +132,4 @@ def erase_projected(
 def tables_with_content(connection: Connection) -> list[str]:
     """Return the tables that hold what was said, or what was made of it."""
     log = ("events", "blobs", "import_sources", "projection_heads")
-    return [*log, *_projected(connection)]
-
-
-def _projected(connection: Connection) -> list[str]:
-    projections = metadata_for(connection.dialect.name).tables["projections"]
-    registered = connection.execute(select(projections.c.tables)).scalars().all()
-    derived = [name for names in registered for name in json.loads(names)]
-    inspector = inspect(connection)
-    return derived + [name for name in SHARED_TABLES if inspector.has_table(name)]
+    return [*log, *derived_tables(connection)]

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args, overload
 
-from eventstore.sql.schema import SHARED_TABLES, metadata_for
-from projections.context import CONTEXT
+from eventstore.sql.schema import metadata_for
+from projections.context import CONTEXT, levels, search_tables
+from projections.engine import set_aside
 from projections.engine.projection import ColumnType, Projection, named
 from projections.errors import InvalidProjection, UnknownProjection
 from projections.models.directory import DIRECTORY
@@ -19,8 +20,9 @@ from projections.models.tasks import TASKS
 from projections.models.timeline import TIMELINE
 from projections.models.tool_calls import TOOL_CALLS
 from projections.models.usage import USAGE
+from projections.tokens import counts
 
-__all__ = ["PROJECTIONS", "ProjectionSet"]
+__all__ = ["PROJECTIONS", "SHARED_TABLES", "ProjectionSet"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _BUILT_IN: tuple[Projection, ...] = (
@@ -35,6 +37,13 @@ _BUILT_IN: tuple[Projection, ...] = (
     TASKS,
     SESSIONS,
 )
+SHARED_TABLES = (
+    set_aside.TABLE.name,
+    counts.TABLE.name,
+    levels.TABLE.name,
+    *search_tables.TABLES,
+)
+"""The tables of this package that no generation owns, some of them made when first needed."""
 
 
 class ProjectionSet(Sequence[Projection]):

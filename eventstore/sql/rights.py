@@ -7,16 +7,16 @@ rights in the transaction that makes it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, inspect, select, text
+from sqlalchemy import Connection, inspect, text
 
 from eventstore.errors import NotWritable
 from eventstore.log import masked
+from eventstore.sql.derived import derived_tables
 from eventstore.sql.migrate import VERSION_TABLE
 from eventstore.sql.row_security import secure_new
-from eventstore.sql.schema import SHARED_TABLES, metadata_for
+from eventstore.sql.schema import metadata_for
 
 __all__ = ["grant", "relations", "share_rights"]
 
@@ -65,11 +65,10 @@ def grant(connection: Connection, role: str) -> None:
 def relations(connection: Connection) -> tuple[list[str], list[str]]:
     """Return the names of the store's tables, those of projections among them, and of its views."""
     declared = metadata_for("postgresql").tables
-    registered = connection.execute(select(declared["projections"].c.tables)).scalars().all()
-    derived = [name for names in registered for name in json.loads(names)]
-    there = inspect(connection)
-    tables = {*declared, VERSION_TABLE, *derived, *filter(there.has_table, SHARED_TABLES)}
-    views = {name.rpartition("_g")[0] for name in derived} & {*there.get_view_names()}
+    derived = derived_tables(connection)
+    tables = {*declared, VERSION_TABLE, *derived}
+    there = {*inspect(connection).get_view_names()}
+    views = {name.rpartition("_g")[0] for name in derived} & there
     return sorted(tables), sorted(views)
 
 

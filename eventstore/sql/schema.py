@@ -1,8 +1,9 @@
 """The tables that cannot be rebuilt, as SQLAlchemy metadata, for queries and for comparison.
 
 The tables are created by the migrations alone; a test holds that an upgraded database equals what
-is declared here. Each table is keyed by ``conversation_id`` first, but for the three that hold a
-handful of rows for the whole store (``projections``, ``store_epochs``, ``store_identity``).
+is declared here. Each table is keyed by ``conversation_id`` first, but for the four that hold a
+handful of rows for the whole store (``projections``, ``shared_tables``, ``store_epochs``,
+``store_identity``).
 
 The databases differ in one point. SQLite has a single writer, so ``position`` orders the feed
 and is the primary key (never reused, by ``AUTOINCREMENT``). PostgreSQL has many, so the
@@ -32,19 +33,7 @@ from sqlalchemy import (
 
 from eventstore.sql.types import Id, JsonText, SafeText, Timestamp
 
-__all__ = ["SHARED_TABLES", "Xid8", "metadata_for"]
-
-SHARED_TABLES = (
-    "projection_failures",
-    "token_counts",
-    "lower_levels",
-    "search_rows",
-    "search_vectors",
-    "search_heads",
-)
-"""The tables of projections that no generation owns, and no registry row names; the heads last,
-as deleting one clears what an index may still hold of the rows. Erasing reaches them also where
-nobody has loaded the projections."""
+__all__ = ["Xid8", "metadata_for"]
 
 
 class Xid8(types.UserDefinedType[int]):
@@ -241,4 +230,11 @@ def _projections(metadata: MetaData) -> None:
         Column("version", BigInteger, nullable=False),
         Column("state", Text, nullable=False),
         PrimaryKeyConstraint("conversation_id", "projection", "generation"),
+    )
+    Table(
+        "shared_tables",
+        metadata,
+        Column("name", Text, nullable=False),
+        Column("place", Integer, nullable=False),
+        PrimaryKeyConstraint("name"),
     )

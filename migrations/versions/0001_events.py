@@ -13,22 +13,116 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-SQLITE = """
+TABLES = """
 CREATE TABLE conversations (
-    conversation_id TEXT NOT NULL,
+    conversation_id {id} NOT NULL,
     version BIGINT NOT NULL,
-    chain BLOB NOT NULL,
+    chain {bytes} NOT NULL,
     writer_epoch BIGINT NOT NULL,
     tenant_id TEXT,
     user_id TEXT,
-    created_at TEXT NOT NULL,
-    last_active_at TEXT NOT NULL,
-    parent_conversation_id TEXT,
+    created_at {time} NOT NULL,
+    last_active_at {time} NOT NULL,
+    parent_conversation_id {id},
     parent_version BIGINT,
     key_id TEXT,
     key TEXT,
     PRIMARY KEY (conversation_id)
 );
+CREATE TABLE blobs (
+    conversation_id {id} NOT NULL,
+    digest TEXT NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    compression TEXT NOT NULL,
+    content {bytes} NOT NULL,
+    PRIMARY KEY (conversation_id, digest)
+);
+CREATE TABLE erasures (
+    conversation_id {id} NOT NULL,
+    erasure_id {id} NOT NULL,
+    erased_at {time} NOT NULL,
+    reason TEXT NOT NULL,
+    requested_by TEXT,
+    PRIMARY KEY (conversation_id, erasure_id)
+);
+CREATE TABLE erased_versions (
+    conversation_id {id} NOT NULL,
+    erasure_id {id} NOT NULL,
+    first_version BIGINT NOT NULL,
+    last_version BIGINT NOT NULL,
+    PRIMARY KEY (conversation_id, first_version, erasure_id)
+);
+CREATE TABLE purges (
+    conversation_id {id} NOT NULL,
+    purge_id {id} NOT NULL,
+    purged_at {time} NOT NULL,
+    reason TEXT NOT NULL,
+    requested_by TEXT,
+    event_count BIGINT NOT NULL,
+    blob_count BIGINT NOT NULL,
+    blob_bytes BIGINT NOT NULL,
+    first_position BIGINT NOT NULL,
+    last_position BIGINT NOT NULL,
+    PRIMARY KEY (conversation_id, purge_id)
+);
+CREATE TABLE retired_keys (
+    conversation_id {id} NOT NULL,
+    key_id TEXT NOT NULL,
+    retired_at {time} NOT NULL,
+    PRIMARY KEY (conversation_id, key_id)
+);
+CREATE TABLE import_sources (
+    conversation_id {id} NOT NULL,
+    source TEXT NOT NULL,
+    PRIMARY KEY (conversation_id)
+);
+CREATE TABLE writer_leases (
+    conversation_id {id} NOT NULL,
+    session_id TEXT NOT NULL,
+    process TEXT NOT NULL,
+    who TEXT NOT NULL,
+    since {time} NOT NULL,
+    expires_at {time} NOT NULL,
+    PRIMARY KEY (conversation_id)
+);
+CREATE TABLE projections (
+    name TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    tables {json} NOT NULL,
+    cursor TEXT,
+    created_at {time} NOT NULL,
+    PRIMARY KEY (name, generation)
+);
+CREATE TABLE projection_heads (
+    conversation_id {id} NOT NULL,
+    projection TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    version BIGINT NOT NULL,
+    state TEXT NOT NULL,
+    PRIMARY KEY (conversation_id, projection, generation)
+);
+CREATE TABLE shared_tables (
+    name TEXT NOT NULL,
+    place INTEGER NOT NULL,
+    PRIMARY KEY (name)
+);
+CREATE TABLE store_identity (
+    store_id {id} NOT NULL,
+    PRIMARY KEY (store_id)
+)
+"""
+
+SQLITE_TYPES = {"id": "TEXT", "bytes": "BLOB", "time": "TEXT", "json": "TEXT"}
+POSTGRESQL_TYPES = {
+    "id": "UUID",
+    "bytes": "BYTEA",
+    "time": "TIMESTAMP WITH TIME ZONE",
+    "json": "JSON",
+}
+
+SQLITE = """
 CREATE TABLE events (
     position INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     conversation_id TEXT NOT NULL,
@@ -45,105 +139,12 @@ CREATE TABLE events (
     CONSTRAINT uq_events_version UNIQUE (conversation_id, version),
     CONSTRAINT uq_events_event_id UNIQUE (event_id, conversation_id)
 );
-CREATE TABLE blobs (
-    conversation_id TEXT NOT NULL,
-    digest TEXT NOT NULL,
-    size_bytes BIGINT NOT NULL,
-    compression TEXT NOT NULL,
-    content BLOB NOT NULL,
-    PRIMARY KEY (conversation_id, digest)
-);
-CREATE TABLE erasures (
-    conversation_id TEXT NOT NULL,
-    erasure_id TEXT NOT NULL,
-    erased_at TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    requested_by TEXT,
-    PRIMARY KEY (conversation_id, erasure_id)
-);
-CREATE TABLE erased_versions (
-    conversation_id TEXT NOT NULL,
-    erasure_id TEXT NOT NULL,
-    first_version BIGINT NOT NULL,
-    last_version BIGINT NOT NULL,
-    PRIMARY KEY (conversation_id, first_version, erasure_id)
-);
-CREATE TABLE purges (
-    conversation_id TEXT NOT NULL,
-    purge_id TEXT NOT NULL,
-    purged_at TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    requested_by TEXT,
-    event_count BIGINT NOT NULL,
-    blob_count BIGINT NOT NULL,
-    blob_bytes BIGINT NOT NULL,
-    first_position BIGINT NOT NULL,
-    last_position BIGINT NOT NULL,
-    PRIMARY KEY (conversation_id, purge_id)
-);
-CREATE TABLE retired_keys (
-    conversation_id TEXT NOT NULL,
-    key_id TEXT NOT NULL,
-    retired_at TEXT NOT NULL,
-    PRIMARY KEY (conversation_id, key_id)
-);
-CREATE TABLE import_sources (
-    conversation_id TEXT NOT NULL,
-    source TEXT NOT NULL,
-    PRIMARY KEY (conversation_id)
-);
-CREATE TABLE writer_leases (
-    conversation_id TEXT NOT NULL,
-    session_id TEXT NOT NULL,
-    process TEXT NOT NULL,
-    who TEXT NOT NULL,
-    since TEXT NOT NULL,
-    expires_at TEXT NOT NULL,
-    PRIMARY KEY (conversation_id)
-);
-CREATE TABLE projections (
-    name TEXT NOT NULL,
-    generation INTEGER NOT NULL,
-    version INTEGER NOT NULL,
-    status TEXT NOT NULL,
-    tables TEXT NOT NULL,
-    cursor TEXT,
-    created_at TEXT NOT NULL,
-    PRIMARY KEY (name, generation)
-);
-CREATE TABLE projection_heads (
-    conversation_id TEXT NOT NULL,
-    projection TEXT NOT NULL,
-    generation INTEGER NOT NULL,
-    version BIGINT NOT NULL,
-    state TEXT NOT NULL,
-    PRIMARY KEY (conversation_id, projection, generation)
-);
-CREATE TABLE store_identity (
-    store_id TEXT NOT NULL,
-    PRIMARY KEY (store_id)
-);
 INSERT INTO store_identity SELECT lower(
     hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-' || hex(randomblob(2)) || '-'
     || hex(randomblob(2)) || '-' || hex(randomblob(6)))
 """
 
 POSTGRESQL = """
-CREATE TABLE conversations (
-    conversation_id UUID NOT NULL,
-    version BIGINT NOT NULL,
-    chain BYTEA NOT NULL,
-    writer_epoch BIGINT NOT NULL,
-    tenant_id TEXT,
-    user_id TEXT,
-    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    last_active_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    parent_conversation_id UUID,
-    parent_version BIGINT,
-    key_id TEXT,
-    key TEXT,
-    PRIMARY KEY (conversation_id)
-);
 CREATE TABLE events (
     conversation_id UUID NOT NULL,
     version BIGINT NOT NULL,
@@ -163,84 +164,6 @@ CREATE TABLE events (
     CONSTRAINT uq_events_event_id UNIQUE (event_id, conversation_id)
 );
 CREATE INDEX ix_events_feed ON events (epoch, tx_id, position);
-CREATE TABLE blobs (
-    conversation_id UUID NOT NULL,
-    digest TEXT NOT NULL,
-    size_bytes BIGINT NOT NULL,
-    compression TEXT NOT NULL,
-    content BYTEA NOT NULL,
-    PRIMARY KEY (conversation_id, digest)
-);
-CREATE TABLE erasures (
-    conversation_id UUID NOT NULL,
-    erasure_id UUID NOT NULL,
-    erased_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    reason TEXT NOT NULL,
-    requested_by TEXT,
-    PRIMARY KEY (conversation_id, erasure_id)
-);
-CREATE TABLE erased_versions (
-    conversation_id UUID NOT NULL,
-    erasure_id UUID NOT NULL,
-    first_version BIGINT NOT NULL,
-    last_version BIGINT NOT NULL,
-    PRIMARY KEY (conversation_id, first_version, erasure_id)
-);
-CREATE TABLE purges (
-    conversation_id UUID NOT NULL,
-    purge_id UUID NOT NULL,
-    purged_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    reason TEXT NOT NULL,
-    requested_by TEXT,
-    event_count BIGINT NOT NULL,
-    blob_count BIGINT NOT NULL,
-    blob_bytes BIGINT NOT NULL,
-    first_position BIGINT NOT NULL,
-    last_position BIGINT NOT NULL,
-    PRIMARY KEY (conversation_id, purge_id)
-);
-CREATE TABLE retired_keys (
-    conversation_id UUID NOT NULL,
-    key_id TEXT NOT NULL,
-    retired_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    PRIMARY KEY (conversation_id, key_id)
-);
-CREATE TABLE import_sources (
-    conversation_id UUID NOT NULL,
-    source TEXT NOT NULL,
-    PRIMARY KEY (conversation_id)
-);
-CREATE TABLE writer_leases (
-    conversation_id UUID NOT NULL,
-    session_id TEXT NOT NULL,
-    process TEXT NOT NULL,
-    who TEXT NOT NULL,
-    since TIMESTAMP WITH TIME ZONE NOT NULL,
-    expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    PRIMARY KEY (conversation_id)
-);
-CREATE TABLE projections (
-    name TEXT NOT NULL,
-    generation INTEGER NOT NULL,
-    version INTEGER NOT NULL,
-    status TEXT NOT NULL,
-    tables JSON NOT NULL,
-    cursor TEXT,
-    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    PRIMARY KEY (name, generation)
-);
-CREATE TABLE projection_heads (
-    conversation_id UUID NOT NULL,
-    projection TEXT NOT NULL,
-    generation INTEGER NOT NULL,
-    version BIGINT NOT NULL,
-    state TEXT NOT NULL,
-    PRIMARY KEY (conversation_id, projection, generation)
-);
-CREATE TABLE store_identity (
-    store_id UUID NOT NULL,
-    PRIMARY KEY (store_id)
-);
 INSERT INTO store_identity SELECT gen_random_uuid();
 CREATE TABLE store_epochs (
     epoch INTEGER NOT NULL,
@@ -386,10 +309,10 @@ POSTGRESQL_STATISTICS = (
 def upgrade() -> None:
     """Create everything."""
     sqlite = op.get_bind().dialect.name == "sqlite"
-    for statement in (SQLITE if sqlite else POSTGRESQL).split(";\n"):
-        op.execute(statement)
-    for statement in INDEXES.split(";\n"):
-        op.execute(statement)
+    tables = TABLES.format_map(SQLITE_TYPES if sqlite else POSTGRESQL_TYPES)
+    for statements in (tables, SQLITE if sqlite else POSTGRESQL, INDEXES):
+        for statement in statements.split(";\n"):
+            op.execute(statement)
     for statement in SQLITE_TRIGGERS if sqlite else POSTGRESQL_TRIGGERS:
         op.execute(statement)
     for statement in () if sqlite else POSTGRESQL_ALWAYS + POSTGRESQL_STATISTICS:

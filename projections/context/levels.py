@@ -29,20 +29,19 @@ from eventstore.errors import DatabaseBusy
 from eventstore.ids import call_id
 from eventstore.sql.backend import AnyConnection, backend_of, cursor, has_table
 from eventstore.sql.migrate import schema_lock
-from eventstore.sql.rights import share_rights
-from eventstore.sql.traces import without_statistics
 from eventstore.sql.types import Id
 from projections.context.compression.facts import Fact, FactKind, lasting_facts
 from projections.context.compression.shortening import Preview, shorten
 from projections.context.counting import ENCODING
 from projections.context.limits import chars_of
 from projections.context.rows import ContextRow
+from projections.engine import shared
 from projections.tokens import counts, tokenizer_for
 from projections.tokens.counts import Digest, canonical
 
-__all__ = ["KeptLevels", "Lower", "create", "lower"]
+__all__ = ["TABLE", "KeptLevels", "Lower", "create", "lower"]
 
-_TABLE = Table(
+TABLE = Table(
     "lower_levels",
     MetaData(),
     Column("conversation_id", Id, nullable=False),
@@ -99,9 +98,8 @@ def lower(row: ContextRow) -> Lower:
 def create(store: EventStore, *, patience_ms: int | None = None) -> None:
     """Create the table where it is missing, in one transaction under the schema lock."""
     with schema_lock(store.engine, patience_ms=patience_ms) as connection:
-        _TABLE.create(connection, checkfirst=True)
-        without_statistics(connection, [_TABLE.name])
-        share_rights(connection, [_TABLE.name])
+        TABLE.create(connection, checkfirst=True)
+        shared.register(connection, [TABLE.name])
 
 
 class KeptLevels:
@@ -132,7 +130,7 @@ class KeptLevels:
         found: dict[bytes, str] = {}
         if len(lacking) >= _LEAST_KEPT:
             self._erasures = erasure_count(connection, [self._conversation_id])
-            self._there = has_table(connection, _TABLE.name)
+            self._there = has_table(connection, TABLE.name)
             found = self._read(connection, list(lacking)) if self._there else {}
         new: dict[bytes, tuple[ContextRow, dict[str, Any] | None]] = {}
         for digest, equal in lacking.items():

@@ -1,13 +1,8 @@
-"""The search index's tables and terms, and searching rows that were read.
+"""What of a group of messages is searched, and the tables that keep it.
 
-Searching rows that were read: for lists of them, and for databases that cannot keep an index.
-
-What of a group of messages is searched: its text, its words, and a fingerprint of both.
-
-The words are those of `projections.context.compression.search`, so that a search in the database
-scores as one in memory does.
-
-The tables that search keeps: made when a product first retrieves, disposable, never migrated.
+They are made when a product first retrieves, disposable, and never migrated. The words are those of
+`projections.context.compression.search`, so that a search in the database scores as one in memory
+does: which is what a list of rows gets, and a database that keeps no index.
 
 ``search_rows`` holds the words of every visible group of messages, ``search_heads`` how far a
 conversation is indexed, ``search_vectors`` what an embedding made of its texts. All are keyed by
@@ -32,8 +27,6 @@ from sqlalchemy import Connection, inspect
 from eventstore import EventStore
 from eventstore.sql.backend import has_table
 from eventstore.sql.migrate import schema_lock
-from eventstore.sql.rights import share_rights
-from eventstore.sql.traces import without_statistics
 from projections.context.compression.items import Item
 from projections.context.compression.search import (
     Embedding,
@@ -45,8 +38,10 @@ from projections.context.compression.search import (
 )
 from projections.context.plans import groups_of
 from projections.context.rows import ContextRow
+from projections.engine import shared
 
 __all__ = [
+    "TABLES",
     "VERSION",
     "Document",
     "are_there",
@@ -91,6 +86,10 @@ def search_in_memory(
         search = FusedSearch(search, VectorSearch(items, embedding.embed))
     return search.scores(intent, limit)
 
+
+TABLES = ("search_rows", "search_vectors", "search_heads")
+"""In the order in which an erasure deletes from them: deleting a head clears what the index may
+still hold of the rows."""
 
 VERSION = 2
 """Raised when terms change, so that every conversation is indexed anew."""
@@ -273,9 +272,7 @@ def create(store: EventStore, *, patience_ms: int | None = None) -> None:
             statements = tuple(each.format(vector=kind) for each in _POSTGRESQL)
         for statement in statements:
             connection.exec_driver_sql(statement)
-        names = ("search_rows", "search_vectors", "search_heads")
-        without_statistics(connection, names)
-        share_rights(connection, names)
+        shared.register(connection, TABLES)
 
 
 def pgvector_type(connection: Connection) -> str | None:

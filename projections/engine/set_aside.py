@@ -34,7 +34,6 @@ from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.log import get_logger
 from eventstore.sql.backend import has_table
 from eventstore.sql.schema import metadata_for
-from eventstore.sql.traces import without_statistics
 from eventstore.sql.types import Id, SafeText, Timestamp
 from projections.engine import heads
 from projections.engine.catch_up import Begin, CatchUp, in_pieces
@@ -77,7 +76,6 @@ class Failure:
 def create(connection: Connection) -> None:
     """Create the table where it is missing, in the caller's transaction."""
     TABLE.create(connection, checkfirst=True)
-    without_statistics(connection, [TABLE.name])
 
 
 def is_there(connection: Connection) -> bool:

@@ -9,8 +9,7 @@ from sqlalchemy import Connection, Engine, inspect
 
 from eventstore import EventStore
 from eventstore.sql.migrate import require_free, schema_lock
-from eventstore.sql.rights import share_rights
-from projections.engine import set_aside
+from projections.engine import set_aside, shared
 from projections.engine.generations import find_all_live, install, registered
 from projections.engine.projection import Projection
 from projections.tokens import counts
@@ -33,21 +32,21 @@ def install_all(store: EventStore, projections: Sequence[Projection]) -> None:
     with store.reading() as connection:
         live = find_all_live(connection, projections)
         missing = [each for each, found in zip(projections, live, strict=True) if found is None]
-        shared = store.engine in _SHARED or (
+        is_shared = store.engine in _SHARED or (
             counts.is_there(connection) and set_aside.is_there(connection)
         )
-    if (missing or not shared) and not store.read_only:
+    if (missing or not is_shared) and not store.read_only:
         with schema_lock(store.engine) as connection:
             counts.create(connection)
             set_aside.create(connection)
-            share_rights(connection, (counts.TABLE.name, set_aside.TABLE.name))
+            shared.register(connection, (counts.TABLE.name, set_aside.TABLE.name))
             known = {row["name"] for row in registered(connection)}
             new = [each for each in missing if each.name not in known]
             names = {table.name for each in new for table in each.tables}
             require_free(connection, names - _restored(connection, names))
             install(connection, missing)
-            shared = True
-    if shared:
+            is_shared = True
+    if is_shared:
         _SHARED.add(store.engine)
 
 

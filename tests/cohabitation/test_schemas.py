@@ -17,8 +17,8 @@ from alembic.operations.ops import DropTableOp
 from sqlalchemy import Column, Connection, Engine, Integer, MetaData, Table, create_engine, text
 
 from agent_eventstore import Conversation
+from agent_eventstore.autogenerate import include_object
 from eventstore import AsyncEventStore, EventStore, new_id
-from eventstore.autogenerate import include_object
 from eventstore.errors import (
     InvalidUrl,
     NotWritable,

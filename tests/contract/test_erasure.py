@@ -276,16 +276,22 @@ def test_an_unknown_conversation(store: EventStore, cid: UUID) -> None:
 
 
 def test_projection_tables_are_reached(fresh: EventStore, plain: PlainClient, cid: UUID) -> None:
-    """Rows of every registered table go in the same transaction, those of others stay."""
+    """Rows of every registered table go in the same transaction, those of others stay.
+
+    Those that no generation owns are registered by their names; one may be gone by now.
+    """
     other = new_id()
     kind = "TEXT" if plain.dialect == "sqlite" else "UUID"
-    names = ["notes_g1", "notes_g2"]
+    generations, shared = ["notes_g1", "notes_g2"], ["note_words"]
+    names = [*generations, *shared]
     for name in names:
         plain.execute(f"CREATE TABLE {name} (conversation_id {kind}, body TEXT)")
     plain.execute(
         "INSERT INTO projections VALUES ('notes', 2, 1, 'live', ?, NULL, '2020-01-01T00:00:00Z')",
-        json.dumps(names),
+        json.dumps(generations),
     )
+    for place, name in enumerate([*shared, "long_gone"], 100):
+        plain.execute("INSERT INTO shared_tables VALUES (?, ?)", name, place)
     for conversation_id in (cid, other):
         fresh.append(conversation_id, say("hello"))
         plain.execute(

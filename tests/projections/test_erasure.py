@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import inspect, make_url
 
 from eventstore import EventStore, erasure
 from eventstore import events as e
+from eventstore.sql.derived import derived_tables
+from eventstore.sql.migrate import VERSION_TABLE
+from eventstore.sql.schema import metadata_for
 from projections import Views
-from projections.catalogue import PROJECTIONS
+from projections.catalogue import PROJECTIONS, SHARED_TABLES
+from projections.context import levels, search_tables
 from projections.engine.catch_up import catch_up
 from projections.engine.follower import catch_up_behind
 from projections.engine.generations import start_building
+from projections.engine.setup import install_all
 from projections.upkeep import compare, rebuild
 from tests.projections.support import (
     converse,
@@ -74,6 +80,21 @@ def test_no_table_holds_what_was_erased(store: EventStore, views: Views, cid: UU
     assert [] == holding(store)
     assert compare(store).ok
     assert expected(store.read(other)) == stored(store, other)
+
+
+def test_every_table_with_rows_of_conversations_is_registered(store: EventStore) -> None:
+    """Erasing finds what is beside the log by registries alone: whoever makes one, names it."""
+    converse(store, 1)
+    install_all(store, PROJECTIONS)
+    levels.create(store)
+    search_tables.create(store)
+    with store.reading() as connection:
+        derived = derived_tables(connection)
+        log = metadata_for(connection.dialect.name).tables
+        there = {*inspect(connection).get_table_names()} - {*log, VERSION_TABLE}
+    indexes = {name for name in there if re.search("_beside|^search_(terms|postings)", name)}
+    assert there - indexes == {*derived}
+    assert {*derived[-len(SHARED_TABLES) :]} == {*SHARED_TABLES}
 
 
 def test_a_sqlite_file_holds_no_byte_of_it(sqlite_url: str, cid: UUID) -> None:

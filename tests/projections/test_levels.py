@@ -38,7 +38,7 @@ def trimmed(store: EventStore, cid: UUID) -> ContextView:
 def kept(store: EventStore) -> int:
     """Return how many rows have their lower levels kept."""
     with store.reading() as connection:
-        if not has_table(connection, levels._TABLE.name):
+        if not has_table(connection, levels.TABLE.name):
             return 0
         query = "SELECT count(*) FROM lower_levels"
         return int(connection.exec_driver_sql(query).scalar_one())

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from tables import METADATA, PREFIX, Appointment, Topic
 
 from agent_eventstore import EventStore, Views, events
-from eventstore.autogenerate import include_object
+from agent_eventstore.autogenerate import include_object
 
 SCHEMA = None if PREFIX else "agent"
 CONVERSATION = "5d0f7a3c-6f0e-4c58-9f6b-0d7c5a1e2b34"

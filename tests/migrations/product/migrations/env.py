@@ -3,7 +3,7 @@
 from alembic import context
 from tables import METADATA
 
-from eventstore.autogenerate import include_object
+from agent_eventstore.autogenerate import include_object
 
 context.configure(
     connection=context.config.attributes["connection"],

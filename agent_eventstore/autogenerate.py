@@ -3,7 +3,7 @@
 ::
 
     # migrations/env.py of the product, which shares its database with the store
-    from eventstore.autogenerate import include_object
+    from agent_eventstore.autogenerate import include_object
 
     context.configure(connection=connection, target_metadata=mine, include_object=include_object)
 
@@ -21,7 +21,8 @@ from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.types import NullType
 
 from eventstore.sql.migrate import VERSION_TABLE
-from eventstore.sql.schema import SHARED_TABLES, Xid8, metadata_for
+from eventstore.sql.schema import Xid8, metadata_for
+from projections.catalogue import SHARED_TABLES
 
 __all__ = ["include_object"]
 
