@@ -43,3 +43,6 @@ class OwnerColumns:
                 for number, columns in enumerate(self.indexes)
             ),
         )
+
+    def marked(self, table: str, dialect: str) -> None:
+        """Rows that come together are filled as any others."""

@@ -24,6 +24,7 @@ __all__ = [
     "ColumnType",
     "Counter",
     "Counting",
+    "Marked",
     "Patch",
     "Projection",
     "Put",
@@ -108,6 +109,19 @@ class Counting(Protocol):
         """Set the counts of what these columns hold, in place; called before they are written."""
 
 
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """How attachments treat many new rows at once, where their triggers would take each by itself.
+
+    Attributes:
+        column: One of the attachments' own, which is 0 in the new rows: triggers pass these over.
+        statements: What is run when the rows are in, in the same transaction; it fills the column.
+    """
+
+    column: str
+    statements: tuple[str, ...]
+
+
 class Attachments(Protocol):
     """What a database keeps beside a table by itself: columns that no fold sets, and indexes.
 
@@ -123,6 +137,9 @@ class Attachments(Protocol):
             table: The generation's table.
             dialect: ``sqlite`` or ``postgresql``.
         """
+
+    def marked(self, table: str, dialect: str) -> Marked | None:
+        """Return how many new rows are written at once; None if as any others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from eventstore.sql.types import (
     json_in,
     unescape,
 )
-from projections.engine.tables import kinds_of, storage_of
+from projections.engine.tables import kinds_of, marked, storage_of
 
 __all__ = ["NewRows", "bind_new", "columns_of", "insert", "load", "patch", "upsert"]
 
@@ -131,8 +131,13 @@ def load(connection: AnyConnection, table: Table, rows: NewRows) -> None:
     if not rows.bound:
         return
     columns = {table.c[name].name: _COPIED_AS[type(table.c[name].type)] for name in rows.columns}
-    run = cursor(connection)
-    backend_of(connection).load(run, table.name, columns, rows.bound)
+    backend, bound, run = backend_of(connection), rows.bound, cursor(connection)
+    mark = marked(table, backend.name)
+    if mark is not None:
+        columns[mark.column], bound = "int8", [(*row, 0) for row in bound]
+    backend.load(run, table.name, columns, bound)
+    for statement in mark.statements if mark is not None else ():
+        run.execute(statement)
     run.close()
 
 

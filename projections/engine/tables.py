@@ -35,14 +35,22 @@ from eventstore.sql.rights import share_rights
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.traces import without_statistics
 from eventstore.sql.types import Id, IndexedText, SafeJson, SafeText, Timestamp
+from projections.engine.projection import (
+    Attachments,
+    ColumnType,
+    Marked,
+    Projection,
+    ReadTable,
+    Storage,
+)
 from projections.engine.projection import Column as ReadColumn
-from projections.engine.projection import ColumnType, Projection, ReadTable, Storage
 
 __all__ = [
     "analyse",
     "create",
     "drop",
     "kinds_of",
+    "marked",
     "point_views",
     "shown",
     "storage_of",
@@ -53,6 +61,7 @@ __all__ = [
 
 _STORAGE = "storage"
 _KINDS = "kinds"
+_ATTACHED = "attached"
 
 _TYPES: dict[ColumnType, type[TypeEngine[Any]]] = {
     "text": SafeText,
@@ -104,7 +113,10 @@ def _table(metadata: MetaData, declared: ReadTable, generation: int) -> Table:
             for number, columns in enumerate((*indexes, *declared.lookups))
         ),
         *(_sparse(name, column) for column in declared.sparse),
-        info={_STORAGE: declared.storage if generation else None},
+        info={
+            _STORAGE: declared.storage if generation else None,
+            _ATTACHED: declared.attachments,
+        },
     )
     made.info[_KINDS] = {column.name: type(column.type) for column in made.columns}
     return made
@@ -135,6 +147,12 @@ def kinds_of(table: Table) -> Mapping[str, type[TypeEngine[Any]]]:
     """Return the types of a table's columns by their names, at less than SQLAlchemy takes."""
     kinds: Mapping[str, type[TypeEngine[Any]]] = table.info[_KINDS]
     return kinds
+
+
+def marked(table: Table, dialect: str) -> Marked | None:
+    """Return what many new rows of the table are marked with when they are written at once."""
+    attached: Attachments | None = table.info[_ATTACHED]
+    return None if attached is None else attached.marked(table.name, dialect)
 
 
 def stored(table: Table, values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from eventstore.events import (
@@ -26,7 +27,7 @@ from eventstore.events import (
 )
 from projections.engine import folding
 from projections.engine.folding import Draft, Row
-from projections.engine.projection import Change, ReadTable, State
+from projections.engine.projection import Change, Marked, ReadTable, State
 from projections.models.words import pieces_of, words_of
 
 __all__ = ["SEARCH", "SearchProjection", "SearchRow", "searched_text"]
@@ -67,6 +68,14 @@ class WordIndex:
         """Return the SQL that makes the index and the triggers."""
         return _sqlite(table) if dialect == "sqlite" else _postgresql(table)
 
+    def marked(self, table: str, dialect: str) -> Marked | None:
+        """Return how SQLite indexes many new rows by one statement.
+
+        FTS5 writes what it holds in memory before each statement that a trigger is part of: row by
+        row it takes eight times as long.
+        """
+        return _together(table) if dialect == "sqlite" else None
+
 
 def _sqlite(table: str) -> Sequence[str]:
     index = f"{table}_beside"
@@ -88,7 +97,7 @@ def _sqlite(table: str) -> Sequence[str]:
         f"CREATE INDEX ix_{table}_doc ON {table} (doc)",
         f"CREATE VIRTUAL TABLE {index} USING fts5 (words, owner, content='', tokenize='ascii')",
         (
-            f"CREATE TRIGGER {table}_added AFTER INSERT ON {table} BEGIN "
+            f"CREATE TRIGGER {table}_added AFTER INSERT ON {table} WHEN new.doc IS NULL BEGIN "
             f"{number} WHERE rowid = new.rowid; {add}; END"
         ),
         (
@@ -97,6 +106,22 @@ def _sqlite(table: str) -> Sequence[str]:
         ),
         f"CREATE TRIGGER {table}_deleted AFTER DELETE ON {table} BEGIN {delete}; {clear}; END",
     )
+
+
+@cache
+def _together(table: str) -> Marked:
+    new = f"FROM {table} WHERE doc = 0"
+    # What SQLite gives to rows of one statement follows each other; it is only read here.
+    number = (
+        f"UPDATE {table} SET doc = rowid + (SELECT max(doc) FROM {table}) "  # noqa: S608 - names of tables
+        f"- (SELECT min(rowid) {new}) + 1 WHERE doc = 0"
+    )
+    add = (
+        f"INSERT INTO {table}_beside (rowid, words, owner) "  # noqa: S608 - likewise
+        f"SELECT rowid + (SELECT max(doc) FROM {table}) - (SELECT min(rowid) {new}) + 1, "
+        f"words, {_OWNER.format(row=table)} {new} AND words IS NOT NULL"
+    )
+    return Marked("doc", (add, number))
 
 
 def _postgresql(table: str) -> Sequence[str]:

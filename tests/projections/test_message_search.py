@@ -168,6 +168,12 @@ def test_the_index_follows_every_way_of_writing(store: EventStore, views: Views)
         hit.conversation_id for hit in views.search("apple", user_id="ann", limit=50)
     }
     assert [cids[7]] == [hit.conversation_id for hit in views.search("7 apple")]
+    late = tell(store, "number 30 apple", user="ann")
+    assert [late] == [hit.conversation_id for hit in views.search("30 apple")]
+    store.erase(cids[7], reason="asked")
+    assert {*cids[1:7], *cids[8:], late} == {
+        hit.conversation_id for hit in views.search("apple", user_id="ann", limit=50)
+    }
 
 
 @pytest.mark.parametrize(
