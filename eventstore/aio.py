@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import IO, TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncEventStore"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _PAGE = 1_000
 
@@ -224,18 +225,16 @@ class AsyncEventStore(AsyncEraser):
     ) -> Appended:
         """Begin a conversation that shares another's events; see `EventStore.fork`."""
         return await self._run(
-            partial(
-                self.store.fork,
-                source,
-                before=before,
-                conversation_id=conversation_id,
-                title=title,
-                tenant_id=tenant_id,
-                user_id=user_id,
-                new_user_id=new_user_id,
-                events=events,
-                meta=meta,
-            )
+            self.store.fork,
+            source,
+            before=before,
+            conversation_id=conversation_id,
+            title=title,
+            tenant_id=tenant_id,
+            user_id=user_id,
+            new_user_id=new_user_id,
+            events=events,
+            meta=meta,
         )
 
     def _append_alone(self, request: Callable[[], Append], wait: bool) -> Appended:
@@ -283,16 +282,8 @@ class AsyncEventStore(AsyncEraser):
         left = limit
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
-            reading = partial(
-                self.store.read,
-                conversation_id,
-                after=after,
-                before=before,
-                backward=backward,
-                limit=size,
-                **owner,
-            )
-            page = await self._run(lambda reading=reading: list(reading()))
+            bounds = {"after": after, "before": before, "backward": backward, "limit": size}
+            page = await self._run(self._page, conversation_id, **bounds, **owner)
             for event in page:
                 yield event
             if len(page) < size:
@@ -300,17 +291,20 @@ class AsyncEventStore(AsyncEraser):
             left = None if left is None else left - size
             after, before = (after, page[-1].version) if backward else (page[-1].version, before)
 
+    def _page(self, conversation_id: StreamId, **options: Any) -> list[RecordedEvent]:
+        return [*self.store.read(conversation_id, **options)]
+
     async def read_all(self, *, after: str | None = None, limit: int = 500) -> FeedPage:
         """Return the next page of all events of the store."""
-        return await self._run(partial(self.store.read_all, after=after, limit=limit))
+        return await self._run(self.store.read_all, after=after, limit=limit)
 
     async def get(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> StreamInfo:
         """Return what is known of a conversation."""
-        return await self._run(partial(self.store.get, conversation_id, **owner))
+        return await self._run(self.store.get, conversation_id, **owner)
 
     async def find(self, *, key: str, **owner: Unpack[Owned]) -> StreamInfo | None:
         """Return the conversation that a product knows by a key; see `EventStore.find`."""
-        return await self._run(partial(self.store.find, key=key, **owner))
+        return await self._run(self.store.find, key=key, **owner)
 
     async def list(
         self,
@@ -322,12 +316,12 @@ class AsyncEventStore(AsyncEraser):
     ) -> list[StreamInfo]:
         """Return conversations in order of id."""
         return await self._run(
-            partial(self.store.list, tenant_id=tenant_id, user_id=user_id, after=after, limit=limit)
+            self.store.list, tenant_id=tenant_id, user_id=user_id, after=after, limit=limit
         )
 
     async def blob(self, conversation_id: StreamId, digest: str, **owner: Unpack[Owned]) -> bytes:
         """Return the bytes of a blob."""
-        return await self._run(partial(self.store.blob, conversation_id, digest, **owner))
+        return await self._run(self.store.blob, conversation_id, digest, **owner)
 
     async def verify(
         self,
@@ -337,14 +331,13 @@ class AsyncEventStore(AsyncEraser):
         **owner: Unpack[Owned],
     ) -> Verification:
         """Recompute the hash chain of one conversation, or of all; ``progress`` is in a thread."""
-        verifying = partial(self.store.verify, conversation_id, progress=progress, **owner)
-        return await self._run(verifying)
+        return await self._run(self.store.verify, conversation_id, progress=progress, **owner)
 
     async def checkpoint(
         self, file: str | PathLike[str] | IO[bytes], *, key: bytes | None = None
     ) -> Checkpoint:
         """Write the version and chain value of every conversation."""
-        return await self._run(partial(self.store.checkpoint, file, key=key))
+        return await self._run(self.store.checkpoint, file, key=key)
 
     async def verify_against(
         self,
@@ -357,23 +350,21 @@ class AsyncEventStore(AsyncEraser):
     ) -> Verification:
         """Do what `verify` does, and find what has gone since a checkpoint was made."""
         return await self._run(
-            partial(
-                self.store.verify_against,
-                checkpoint,
-                public_key=public_key,
-                conversation_id=conversation_id,
-                progress=progress,
-                **owner,
-            )
+            self.store.verify_against,
+            checkpoint,
+            public_key=public_key,
+            conversation_id=conversation_id,
+            progress=progress,
+            **owner,
         )
 
     async def raise_writer_epoch(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> int:
         """Fence all earlier writers of a conversation."""
-        return await self._run(partial(self.store.raise_writer_epoch, conversation_id, **owner))
+        return await self._run(self.store.raise_writer_epoch, conversation_id, **owner)
 
     async def writer(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> Lease | None:
         """Return who has a conversation open; see `EventStore.writer`."""
-        return await self._run(partial(self.store.writer, conversation_id, **owner))
+        return await self._run(self.store.writer, conversation_id, **owner)
 
     async def close(self) -> None:
         """Wait for what is under way, then close every connection."""
@@ -394,8 +385,9 @@ class AsyncEventStore(AsyncEraser):
         """Close the store."""
         await self.close()
 
-    async def _run(self, function: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+    async def _run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        call = partial(function, *args, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 
 def _end(begun: AbstractContextManager[Connection], error: BaseException | None) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import ParamSpec, TypeVar, Unpack
 
 from eventstore.erasure import ErasureReceipt
 from eventstore.ids import StreamId
@@ -16,6 +15,7 @@ from eventstore.user_erasure import UserErasure
 
 __all__ = ["AsyncEraser"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -24,7 +24,7 @@ class AsyncEraser:
 
     store: EventStore
 
-    async def _run(self, function: Callable[..., T], *args: Any) -> T:
+    async def _run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Run a function in a thread of the store's."""
         raise NotImplementedError
 
@@ -43,18 +43,16 @@ class AsyncEraser:
     ) -> ErasureReceipt:
         """Erase a conversation's payloads for good; see `EventStore.erase`."""
         return await self._run(
-            partial(
-                self.store.erase,
-                conversation_id,
-                reason=reason,
-                versions=versions,
-                requested_by=requested_by,
-                state_directory=state_directory,
-                vacuum=vacuum,
-                derived=derived,
-                keep_usage=keep_usage,
-                **owner,
-            )
+            self.store.erase,
+            conversation_id,
+            reason=reason,
+            versions=versions,
+            requested_by=requested_by,
+            state_directory=state_directory,
+            vacuum=vacuum,
+            derived=derived,
+            keep_usage=keep_usage,
+            **owner,
         )
 
     async def vacuum(self) -> None:
@@ -74,16 +72,14 @@ class AsyncEraser:
     ) -> UserErasure:
         """Erase all conversations of a user, one after another; see `EventStore.erase_user`."""
         return await self._run(
-            partial(
-                self.store.erase_user,
-                user_id,
-                reason=reason,
-                tenant_id=tenant_id,
-                requested_by=requested_by,
-                state_directory=state_directory,
-                vacuum=vacuum,
-                keep_usage=keep_usage,
-            )
+            self.store.erase_user,
+            user_id,
+            reason=reason,
+            tenant_id=tenant_id,
+            requested_by=requested_by,
+            state_directory=state_directory,
+            vacuum=vacuum,
+            keep_usage=keep_usage,
         )
 
     async def purge(
@@ -99,14 +95,12 @@ class AsyncEraser:
     ) -> PurgeReceipt:
         """Delete a conversation, which leaves a receipt alone; see `EventStore.purge`."""
         return await self._run(
-            partial(
-                self.store.purge,
-                conversation_id,
-                reason=reason,
-                forks=forks,
-                requested_by=requested_by,
-                state_directory=state_directory,
-                vacuum=vacuum,
-                **owner,
-            )
+            self.store.purge,
+            conversation_id,
+            reason=reason,
+            forks=forks,
+            requested_by=requested_by,
+            state_directory=state_directory,
+            vacuum=vacuum,
+            **owner,
         )
