@@ -1,12 +1,11 @@
-"""Payloads too large for a row: compressed, addressed by content, kept per conversation.
+"""Payloads too large for a row: compressed, stored by content hash, read back where they belong.
 
 A tool result's text goes to a blob and the event keeps a preview, the reference and an alias; any
-other payload over the threshold is replaced by a stub that reading resolves by itself.
+other payload over the threshold is replaced by a stub that reading resolves by itself. Each
+conversation keeps its own blobs.
 
-The ends of a text that is kept elsewhere: what a reader sees of it. JSON stays JSON.
-
-Of a JSON value, prose goes first, then the ends of long lists and objects; keys, numbers and short
-texts, such as identifiers, stay as long as they fit.
+A preview keeps both ends of a text. JSON stays JSON: prose is cut first, then the ends of long
+lists and objects; keys, numbers and short texts, such as identifiers, stay as long as they fit.
 """
 
 from __future__ import annotations
@@ -46,6 +45,9 @@ MOST_BYTES = 1 << 30
 THRESHOLD_BYTES = 32 * 1024
 """Payloads of more JSON bytes than this are kept in a blob."""
 
+PREVIEW_CHARS = 2_000
+"""Characters that a preview has at most."""
+
 _STUB = '{"$blob":'
 _DIGEST = re.compile("[0-9a-f]{64}")
 _INSERT = Statement(
@@ -63,6 +65,12 @@ _SELECT = Statement(
 )
 _KEY_ID = Statement("SELECT key_id FROM conversations WHERE conversation_id = :conversation_id")
 _ZSTD, _SEALED_ZSTD = "zstd", "zstd, sealed"
+
+_MOST_PARSED = 8_000_000  # characters; parsing more would make an append wait
+_DEEPEST = 8
+_ELLIPSIS = "…"
+# How many entries of a list, and characters of a text, are kept: the first that fits is taken.
+_SIZES = ((24, 200), (12, 120), (8, 80), (5, 48), (3, 32), (2, 24), (1, 16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,16 +247,6 @@ def _stub(text: str, blob: Blob) -> str:
         digest=blob.digest, size_bytes=blob.size_bytes, media_type="application/json"
     )
     return dumps({"$blob": reference.model_dump(mode="json"), "preview": text[:PREVIEW_CHARS]})
-
-
-PREVIEW_CHARS = 2_000
-"""Characters that a preview has at most."""
-
-_MOST_PARSED = 8_000_000  # characters; parsing more would make an append wait
-_DEEPEST = 8
-_ELLIPSIS = "…"
-# How many entries of a list, and characters of a text, are kept: the first that fits is taken.
-_SIZES = ((24, 200), (12, 120), (8, 80), (5, 48), (3, 32), (2, 24), (1, 16))
 
 
 def preview_of(text: str) -> str:

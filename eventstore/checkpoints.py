@@ -1,16 +1,13 @@
-"""Checkpoints: what every chain has come to, signed, kept outside, and compared with the log later.
-
-Ed25519 signatures of checkpoints: keys in PEM, by the extra ``checkpoints`` (`cryptography`).
-
-The package is imported where it is needed, so that checkpoints without a signature need no extra.
-
-Checkpoints: what every conversation's chain had come to, signed, to be kept outside.
+"""Checkpoints: where every chain stood, signed and kept elsewhere, to check the log against later.
 
 A log cannot tell from within that its last events were cut off, that a conversation was deleted
 with all its rows, or that an older copy was put back: what is left is as it was written. Whoever
 holds a checkpoint can. It is a file of JSON Lines, written and read with bounded memory: a header
 with the store's identity, an array for each conversation (id, version, chain value), and at the end
 their number, the SHA-256 of all lines before, and the Ed25519 signature of that.
+
+Signing needs the extra ``checkpoints`` (`cryptography`), which is imported only where it is used;
+checkpoints without a signature need no extra. Keys are PEM.
 """
 
 from __future__ import annotations
@@ -52,6 +49,11 @@ if TYPE_CHECKING:
 
 
 _MISSING = "signatures need the extra: pip install 'agent-eventstore[checkpoints]'"
+
+_FORMAT = 1
+_PURPOSE = b"agent-eventstore checkpoint 1\n"
+_PAGE = 1_000
+_LONGEST_LINE = 1_000
 
 
 def new_key() -> tuple[bytes, bytes]:
@@ -140,12 +142,6 @@ def _private(pem: bytes) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyRefused("this is not an Ed25519 key")
     return key
-
-
-_FORMAT = 1
-_PURPOSE = b"agent-eventstore checkpoint 1\n"
-_PAGE = 1_000
-_LONGEST_LINE = 1_000
 
 
 @dataclass(frozen=True, slots=True)

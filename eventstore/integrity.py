@@ -6,11 +6,10 @@ conversation's id, owner, parent and key, so that these cannot be exchanged eith
 payload takes away text and salt, and leaves the digest, so that the chain can still be verified
 while the text cannot be guessed from it.
 
-Metadata that identifies somebody, kept with the payload: committed to and erased with it.
-
-What an event's ``meta`` column has stays for ever, since the chain covers it as it is. So who
-caused an event, the product's own ids of causes and its ``extra`` stand in the ``data`` column
-before the payload: ``{"$meta":{"actor":"..."},...payload...}``.
+The chain covers an event's ``meta`` column as it is, so what stands there stays for ever. Metadata
+that identifies somebody (who caused the event, the product's own ids of causes, its ``extra``)
+therefore stands in the ``data`` column before the payload, and is erased with it:
+``{"$meta":{"actor":"..."},...payload...}``.
 """
 
 from __future__ import annotations
@@ -56,6 +55,13 @@ ProblemKind = Literal[
     "tail_missing",
     "history_differs",
 ]
+
+PRIVATE = ("actor", "causation_id", "correlation_id", "extra")
+"""The fields of metadata that are kept so."""
+
+WRAPPED = '{"$meta":'
+_VALUE = '"$value":'  # before a payload that is not an object, or could be taken for one of these
+_decode = JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +154,6 @@ def chain_step(
     # Lengths are part of what is hashed, so that no two headers run together alike.
     header = f"{version}|{microseconds}|{schema_version}|{len(meta_bytes)}|{type_name}|"
     return sha256(previous + event_id + header.encode() + meta_bytes + data_digest).digest()
-
-
-PRIVATE = ("actor", "causation_id", "correlation_id", "extra")
-"""The fields of metadata that are kept so."""
-
-WRAPPED = '{"$meta":'
-_VALUE = '"$value":'  # before a payload that is not an object, or could be taken for one of these
-_decode = JSONDecoder().raw_decode
 
 
 def wrapped(payload: str, private: str) -> str:

@@ -1,15 +1,12 @@
-"""Structured logging, and what of a URL may be shown in it.
+"""Structured logging, and how a database's URL may be shown: without its passwords.
 
-Structured logging through the standard library's loggers.
+A library must not print. Events go to a logger of the standard library, rendered as ``key=value``,
+and are seen where the product configures logging. Messages carry ids, versions and durations, and
+never payloads or passwords.
 
-A library must not print: events go to the logger of this name, rendered as ``key=value``, and are
-seen where the product configures logging. Messages carry ids, versions and durations, and never
-payloads or passwords.
-
-URLs of databases as they may be shown: without their passwords.
-
-Whatever shows a URL (errors, logs, the command line, ``repr``) shows it by `masked`. What is no
-proper URL is masked too generously rather than by halves: a password may hold any character.
+Whatever shows a URL (errors, logs, the command line, ``repr``) passes it through `masked`. A text
+that is not a valid URL has too much masked rather than too little: a password may hold any
+character.
 """
 
 from __future__ import annotations
@@ -22,19 +19,6 @@ import structlog
 from sqlalchemy import URL
 
 __all__ = ["HIGHEST_PORT", "MaskedUrl", "get_logger", "masked"]
-
-
-def get_logger(name: str) -> Any:
-    """Return a structlog logger on top of ``logging.getLogger(name)``."""
-    return structlog.wrap_logger(
-        logging.getLogger(name),
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.processors.KeyValueRenderer(key_order=["event"]),
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-
 
 HIGHEST_PORT = 65_535
 _MASK = "***"
@@ -58,6 +42,18 @@ _SHOWN = frozenset(
     """.split()
 )
 """The options whose values are shown; of all others, misspelt ones too, only the names are."""
+
+
+def get_logger(name: str) -> Any:
+    """Return a structlog logger on top of ``logging.getLogger(name)``."""
+    return structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
 
 
 class MaskedUrl(URL):

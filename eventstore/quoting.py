@@ -4,11 +4,9 @@ Copies that the recorder makes are known by their place: a turn's input, the pie
 the arguments of a call, the requests and summaries that a message went into. Whatever else repeats
 a text, word for word, is found by looking, and is for the caller to judge.
 
-What an erasure of some versions has to take along, looked for before anything is locked.
-
-Every text of the conversation is read and compared, which on SQLite would keep all that write
-waiting for as long as the texts are. So it is done in a transaction that reads; the one that erases
-only looks whether the conversation is as it was then.
+Every text of the conversation is read and compared. On SQLite that would make all writers wait, so
+it is done in a transaction that only reads; the one that erases merely checks that the conversation
+has not changed since.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The metadata that an event carries beside its payload: where in the conversation, and by whom.
-
-Events around their payloads: what a writer hands in, and what the store gives back.
-"""
+"""Events around their payloads: what a writer hands in, what the store returns, their metadata."""
 
 from __future__ import annotations
 

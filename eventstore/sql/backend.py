@@ -133,8 +133,9 @@ class Backend(ABC):
     mark: str
     """What stands for a parameter without a name."""
     locks_all: bool
+    """Whether a writer locks the whole database, and not only the streams that it writes to."""
     secures_rows: bool
-    """Whether who writes has locked the whole database, and not the streams that it writes to."""
+    """Whether it can show a login one owner's rows alone: see `eventstore.sql.row_security`."""
     for_update: str
     """What locks the rows that a query finds."""
     json_object: str

@@ -1,16 +1,13 @@
-"""Engines: how a connection begins, its sync level and locks, and the epoch of its cluster.
-
-The feed's epochs on PostgreSQL: one for each cluster that the log has lived in.
-
-Transaction ids, by which the feed is ordered, begin anew in another cluster. Whichever connection
-is the first to find the log in one, after a dump and restore, begins an epoch before anything can
-be appended through it; so it is looked at on each new connection, of every store.
-
-Engines for the two databases, with the settings that durability and isolation rest on.
+"""Engines for the two databases, with the settings that durability and isolation rest on.
 
 SQLite: write-ahead log, ``synchronous=FULL`` unless asked otherwise, a busy timeout, and explicit
 ``BEGIN`` (``BEGIN IMMEDIATE`` for writers), because the driver's own idea of when a transaction
 starts would let two writers read the same version. PostgreSQL: psycopg 3, READ COMMITTED.
+
+The feed's order on PostgreSQL rests on transaction ids, which begin anew when a dump is restored
+into another cluster. So the log counts epochs, one for each cluster that it has lived in: every new
+connection of every store checks the cluster, and the first to find another one begins an epoch
+before anything can be appended through it.
 """
 
 from __future__ import annotations
@@ -52,6 +49,12 @@ __all__ = [
     "writer_of",
 ]
 
+SYNCHRONOUS = "eventstore_synchronous"
+"""The execution option of an engine that names its sync level on SQLite."""
+
+Synchronous = Literal["FULL", "NORMAL", "EXTRA", "OFF"]
+
+_APPLICATION = "agent-eventstore"
 
 _MOVED = """
     SELECT last.epoch + 1, now.system_identifier::text
@@ -64,6 +67,8 @@ _BEGIN = """
     INSERT INTO store_epochs (epoch, system_identifier, started_at) VALUES (%s, %s, %s)
     ON CONFLICT (epoch) DO NOTHING
 """
+
+BACKENDS.update({each.name: each for each in (SQLITE, POSTGRESQL)})
 
 
 def renew_epoch(connection: psycopg.Connection[Any]) -> None:
@@ -80,15 +85,6 @@ def renew_epoch(connection: psycopg.Connection[Any]) -> None:
     if moved is not None:
         connection.execute(_BEGIN, (*moved, datetime.now(UTC)))
     connection.commit()
-
-
-BACKENDS.update({each.name: each for each in (SQLITE, POSTGRESQL)})
-
-_APPLICATION = "agent-eventstore"
-SYNCHRONOUS = "eventstore_synchronous"
-"""The execution option of an engine that names its sync level on SQLite."""
-
-Synchronous = Literal["FULL", "NORMAL", "EXTRA", "OFF"]
 
 
 def open_engine(

@@ -7,15 +7,12 @@ out: every transaction below it has ended, so nothing can still appear there. Tr
 not survive a dump and restore into another cluster, so the epoch rises when the cluster's system
 identifier has changed (`eventstore.sql.engines`).
 
+So one transaction left open holds back the feed of the whole PostgreSQL server; `held_back` finds
+and names it. On SQLite nothing is ever held back.
+
 A cursor is a place in that order and the beginning of the chain of the event there. Salts are
 random, so that the same cursor stands for the same history in any database: one of another store,
 or of a log that has gone back to an older state since, is found out instead of skipping events.
-
-What the feed does not hand out yet, and whose transaction it waits for.
-
-On PostgreSQL an event is handed out once every transaction that began before its own has ended (see
-`eventstore.sql.feed`), so that one transaction left open holds back the feed of the whole server.
-Here it is found and named. On SQLite nothing is ever held back.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""What each connection to PostgreSQL sets, whatever defaults the role or the database has.
+"""Connections: what each to PostgreSQL sets, and which ones a process must not use.
 
 Correctness rests on some settings (isolation, durable commits, how values are written as text), and
 on others that one stopped process harms nobody else (how long a lock is waited for, how long a
-transaction may rest). They are set once for a connection. Behind a pooler that gives each
-transaction another server's session, as PgBouncer does in transaction mode, they are set for each
-transaction instead, statements are not prepared, and nothing is left behind in a session.
+transaction may rest). They are set whatever defaults the role or the database has, once for a
+connection. Behind a pooler that gives each transaction another server's session, as PgBouncer does
+in transaction mode, they are set for each transaction instead, statements are not prepared, and
+nothing is left behind in a session.
 
-Connections that a process must not use: its parent's, and those of a file that is another now.
-
+A process must not use the connections of its parent, nor those of a file that is another now.
 PostgreSQL's are cut off in a forked child, without a word to the server, and it opens others.
 SQLite keeps the locks of a file by process and by file, for all its connections together: so the
-parent closes those that rest before it forks, and a child that has inherited one all the same is
-refused, also as it opens the file again.
+parent closes idle ones before it forks, and a child that has inherited one all the same is refused,
+also as it opens the file again.
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ _COMMIT, _POOLER, _SCHEMA = "synchronous_commit", "pooler", "schema"
 NAMES = frozenset((_LOCK, _IDLE, _COMMIT, _POOLER, _SCHEMA))
 """The options of a URL that are this project's own, and not the driver's."""
 
+USER = "thread"
+"""Where a pooled connection's ``info`` has the thread that has taken it last."""
+
 _DURATION = re.compile(r"(\d{1,9}) ?(ms|s|min|h)?")
 _MS = {None: 1, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}
 _MOST_MS = 2**31 - 1  # of PostgreSQL
@@ -85,6 +88,14 @@ BRIEF = (
     "ELSE current_setting('idle_in_transaction_session_timeout') END, true)"
 )
 """Of a transaction that runs statements alone: it rests for moments, unless its process stops."""
+
+_File = tuple[int, int]
+
+_inherited: set[_File] = set()
+"""Device and inode of SQLite's files that the parent used as it forked this process."""
+
+_kept: list[Any] = []
+"""Their connections, never to be closed: that would undo what the parent is about to commit."""
 
 
 def problem_of(query: Mapping[str, Any]) -> str | None:
@@ -221,18 +232,6 @@ def _timeout(name: str, asked_ms: int | None, usual_ms: int) -> str:
 def _select(settings: Mapping[str, str], is_local: str, *first: str) -> bytes:
     sets = [f"set_config('{name}', {value}, {is_local})" for name, value in settings.items()]
     return f"SELECT {', '.join([*first, *sets])}".encode()
-
-
-USER = "thread"
-"""Where a pooled connection's ``info`` has the thread that has taken it last."""
-
-_File = tuple[int, int]
-
-_inherited: set[_File] = set()
-"""Device and inode of SQLite's files that the parent used as it forked this process."""
-
-_kept: list[Any] = []
-"""Their connections, never to be closed: that would undo what the parent is about to commit."""
 
 
 class Opened:

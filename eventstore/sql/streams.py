@@ -1,14 +1,11 @@
-"""Rows of `conversations`: looking up, listing, fencing, marking; and the sources of imports.
+"""Rows of `conversations`: finding, listing and fencing streams, and marking where each stands.
 
-The rows of `conversations`: looking streams up, listing them, and fencing their writers.
+A mark is a conversation's version and chain value, which is what a checkpoint keeps of it.
 
-Which conversation an imported source became, for sources that state no id of their own.
-
-Such a source is known by a digest of its content alone. A digest lets whoever guesses the content
-be sure of it, so the row lives no longer than the content: erasing any part of the conversation
-deletes it, and the ids of conversation and events tell nothing.
-
-What a checkpoint marks of a store: each conversation's version and chain value.
+An imported source that states no id of its own is known by a digest of its content, in a row that
+names the conversation it became. A digest lets whoever guesses the content be sure of it, so the
+row lives no longer than the content: erasing any part of the conversation deletes it, and the ids
+of conversation and events tell nothing.
 """
 
 from __future__ import annotations
@@ -60,6 +57,24 @@ __all__ = [
 # What decoding a value raises that SQLite keeps in a column of another type.
 _UNREADABLE = (AttributeError, TypeError, ValueError)
 _RANDOM_BITS = 32
+
+_FIRST = Statement(
+    "SELECT conversation_id, version, chain FROM conversations "
+    "ORDER BY conversation_id LIMIT :page_size"
+)
+_NEXT = Statement(
+    "SELECT conversation_id, version, chain FROM conversations "
+    "WHERE conversation_id > :after ORDER BY conversation_id LIMIT :page_size"
+)
+_COMPARED = Statement(
+    """
+    SELECT
+        (SELECT chain FROM events
+            WHERE conversation_id = :conversation_id AND version = :version),
+        (SELECT max(version) FROM events WHERE conversation_id = :conversation_id),
+        (SELECT count(*) FROM purges WHERE conversation_id = :conversation_id)
+    """
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,25 +258,6 @@ def forget(connection: Connection, conversation_id: UUID) -> None:
     """Delete what tells the source of a conversation, in the caller's transaction."""
     table = metadata_for(connection.dialect.name).tables["import_sources"]
     connection.execute(delete(table).where(table.c.conversation_id == conversation_id))
-
-
-_FIRST = Statement(
-    "SELECT conversation_id, version, chain FROM conversations "
-    "ORDER BY conversation_id LIMIT :page_size"
-)
-_NEXT = Statement(
-    "SELECT conversation_id, version, chain FROM conversations "
-    "WHERE conversation_id > :after ORDER BY conversation_id LIMIT :page_size"
-)
-_COMPARED = Statement(
-    """
-    SELECT
-        (SELECT chain FROM events
-            WHERE conversation_id = :conversation_id AND version = :version),
-        (SELECT max(version) FROM events WHERE conversation_id = :conversation_id),
-        (SELECT count(*) FROM purges WHERE conversation_id = :conversation_id)
-    """
-)
 
 
 class Mark(NamedTuple):

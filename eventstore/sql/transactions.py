@@ -1,12 +1,11 @@
-"""A database's transactions, each of which ends with its block: what a store runs its functions in.
+"""The transactions in which a store runs its functions: its own, or the caller's.
 
 SQLAlchemy's connections are for queries of any kind; the driver's own (`eventstore.sql.at_hand`)
-for the paths that every turn takes.
+for the paths that every turn takes. A transaction ends with its block.
 
-Appending in a transaction of the caller's, which has to be one, and durable once committed.
-
-A commit of SQLite's that does not wait for the disk can be undone by a power cut, and an append
-outside any transaction would be written piece by piece, or never committed: both are refused.
+Appending in a transaction of the caller's needs one that is open, and durable once committed:
+outside any, an append would be written piece by piece or never committed, and a commit of SQLite's
+that does not wait for the disk can be undone by a power cut. Either is refused.
 """
 
 from __future__ import annotations
@@ -38,6 +37,21 @@ __all__ = ["Transactions", "append_within", "empty_log"]
 
 
 _PATIENCE_MS = 500  # for readers that use the log which is to be emptied
+
+_LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
+"""Of ``PRAGMA synchronous``, by number."""
+
+_SCHEMA = text(
+    "SELECT nspname FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace "
+    "WHERE pg_class.oid = 'conversations'::regclass"
+)
+_ENTER = """
+    SELECT current_setting('search_path'), set_config('search_path', %s, true),
+        CASE WHEN array_position(levels, current_setting('synchronous_commit'))
+            < array_position(levels, %s) THEN set_config('synchronous_commit', %s, true) END
+    FROM (SELECT ARRAY['off', 'local', 'remote_write', 'on', 'remote_apply'] AS levels) AS known
+"""
+_LEAVE = "SELECT set_config('search_path', %s, true)"
 
 
 class Transactions:
@@ -171,10 +185,6 @@ def empty_log(transactions: Transactions) -> bool:
         return not alone.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
 
 
-_LEVELS = ("OFF", "NORMAL", "FULL", "EXTRA")
-"""Of ``PRAGMA synchronous``, by number."""
-
-
 def append_within(
     store: Transactions, connection: Connection, request: Append, now: datetime
 ) -> Appended:
@@ -194,19 +204,6 @@ def append_within(
             if (own := store.engine.get_execution_options().get(OWNER)) is not None:
                 cursor(connection).execute(own)
         return append(connection, request, now)
-
-
-_SCHEMA = text(
-    "SELECT nspname FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace "
-    "WHERE pg_class.oid = 'conversations'::regclass"
-)
-_ENTER = """
-    SELECT current_setting('search_path'), set_config('search_path', %s, true),
-        CASE WHEN array_position(levels, current_setting('synchronous_commit'))
-            < array_position(levels, %s) THEN set_config('synchronous_commit', %s, true) END
-    FROM (SELECT ARRAY['off', 'local', 'remote_write', 'on', 'remote_apply'] AS levels) AS known
-"""
-_LEAVE = "SELECT set_config('search_path', %s, true)"
 
 
 @contextmanager
