@@ -78,6 +78,7 @@ def import_files(
 
     What is there already is left alone, so a file may be imported again, also one that has grown.
     A bad record is reported with file and line, and the rest goes on; the exit status is then 1.
+    Lines that became no event are counted by their kind.
     """
     for path in files:
         _require_project(path, format_name)
@@ -146,6 +147,13 @@ class _Reading:
 def _tell(report: ImportReport, *, as_json: bool) -> None:
     for failure in report.failures:
         note(str(failure), "red")
+    for what, counts_of in (
+        ("passed over", report.left_out.passed_over),
+        ("not understood", report.left_out.unknown),
+    ):
+        if counts_of:
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts_of.items()))
+            note(f"{what}: {plural(counts_of.total(), 'line')} ({kinds})", "yellow")
     if as_json:
         failures = [
             {"file": each.file, "line": each.line, "reason": each.reason}
@@ -155,6 +163,8 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
             "conversations": report.conversations,
             "events_added": report.events_added,
             "unchanged": report.unchanged,
+            "passed_over": dict(report.left_out.passed_over),
+            "not_understood": dict(report.left_out.unknown),
         }
         print_document({**counts, "failures": failures})
         return
@@ -177,7 +187,7 @@ _PAGE = 500
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice(formats.FORMATS),
+    type=click.Choice(formats.WRITTEN),
     required=True,
     help="What to write.",
 )

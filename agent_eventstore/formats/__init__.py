@@ -10,6 +10,9 @@ Reading is pure, and the same content is the same conversation: so loading a fil
 nothing, and loading one that has grown adds its tail. A record that cannot be read is an
 `ImportFailed` among the transcripts, in its place.
 
+A session file of a coding agent is read while it is loaded, and never held: its transcript has a
+``stream`` in place of events.
+
 Conversations to foreign formats: OpenAI messages, session JSONL, and projects.
 """
 
@@ -22,6 +25,7 @@ from types import ModuleType
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import (
     chat_jsonl,
+    claude_code,
     openai_messages,
     project,
     project_messages,
@@ -38,6 +42,7 @@ from agent_eventstore.formats.transcript import Transcript
 __all__ = [
     "FORMATS",
     "PROJECT",
+    "WRITTEN",
     "ImportReport",
     "ProjectReport",
     "Transcript",
@@ -56,10 +61,19 @@ __all__ = [
 
 _READERS: dict[str, ModuleType] = {
     reader.FORMAT: reader
-    for reader in (session_import, project_messages, openai_messages, chat_jsonl)
+    for reader in (
+        session_import,
+        project_messages,
+        openai_messages,
+        chat_jsonl,
+        claude_code,
+    )
 }
 
-FORMATS = ("openai", "session-jsonl", "messages-json", "messages-jsonl", "project")
+WRITTEN = ("openai", "session-jsonl", "messages-json", "messages-jsonl", "project")
+"""The names of the formats that can be written."""
+
+FORMATS = (*WRITTEN[:-1], "claude-code", WRITTEN[-1])
 """The names of the formats that can be read; a ``project`` is a directory, the others are files."""
 
 
@@ -88,6 +102,8 @@ def detect(path: Path) -> str:
     source = Source(path)
     by_line = source.is_lines() or not source.is_array()
     for value in source.first_values():
+        if claude_code.recognises(value):
+            return claude_code.FORMAT
         if session_import.recognises(value):
             return session_import.FORMAT
         if isinstance(value, list) or openai_messages.holder_of(value) is not None:

@@ -7,15 +7,17 @@ place already is compared by what it says, so that ids and rows need no trace of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from uuid import UUID
 
 from sqlalchemy import Connection
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.transcript import Transcript
-from eventstore import NO_STREAM, EventStore, RecordedEvent
+from agent_eventstore.formats.agent_session import LINES
+from agent_eventstore.formats.transcript import LeftOut, Stream, Transcript
+from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
 from eventstore.errors import (
     ConversationNotFound,
     EventIdConflict,
@@ -46,7 +48,7 @@ class ImportReport:
     """What an import has done so far.
 
     ``conversations`` counts those that got events, ``unchanged`` those that had them all; ``ids``
-    are those of both, in order.
+    are those of both, in order. ``left_out`` counts lines that became no event.
     """
 
     conversations: int = 0
@@ -54,6 +56,7 @@ class ImportReport:
     unchanged: int = 0
     failures: list[ImportFailed] = field(default_factory=list)
     ids: list[UUID] = field(default_factory=list, compare=False)
+    left_out: LeftOut = field(default_factory=LeftOut)
 
 
 def load(
@@ -84,7 +87,10 @@ def load(
         try:
             if isinstance(item, ImportFailed):
                 raise item
-            conversation_id, added = _load(store, item)
+            if item.stream is None:
+                conversation_id, added = _load(store, item)
+            else:
+                conversation_id, added = _load_stream(store, item, item.stream, report, strict)
         except ImportFailed as failure:
             if strict:
                 raise
@@ -115,13 +121,65 @@ def _load(store: EventStore, transcript: Transcript) -> tuple[UUID, int]:
         if known is None:
             with store.writing() as connection:
                 known = claim(connection, source)
-                _append(store, transcript, known, 0, connection)
+                _append(store, transcript, known, 0, events[:BATCH_EVENTS], connection)
             done = BATCH_EVENTS
         for first in range(done, len(events), BATCH_EVENTS):
-            _append(store, transcript, known, first)
+            _append(store, transcript, known, first, events[first : first + BATCH_EVENTS])
         return known, len(missing)
     except _REFUSALS as error:
         raise _failed(transcript, str(error)) from error
+
+
+def _load_stream(
+    store: EventStore, transcript: Transcript, stream: Stream, report: ImportReport, strict: bool
+) -> tuple[UUID, int]:
+    """Append what is missing of a file that is read twice: to compare and check, then to append."""
+    try:
+        _, known = _found(store, transcript)
+        assert known is not None  # noqa: S101 - a stream's origin is a place
+        held, cuts = _held(store, transcript, known)
+        stored, count = store.read(known, limit=held), 0
+        for item in stream.read(cuts):
+            if isinstance(item, ImportFailed):
+                if strict:
+                    raise item
+                report.failures.append(item)
+                continue
+            if count < held:
+                _compare(store, transcript, known, count, next(stored), item.data)
+            else:
+                check([item], store.max_event_bytes, store.redact)
+            count += 1
+        report.left_out += stream.left_out
+        events = (item for item in stream.read(cuts) if isinstance(item, NewEvent))
+        missing = islice(events, held, count)  # the file may have grown meanwhile
+        for first in range(held, count, BATCH_EVENTS):
+            _append(store, transcript, known, first, list(islice(missing, BATCH_EVENTS)))
+        return known, max(count - held, 0)
+    except _REFUSALS as error:
+        raise _failed(transcript, str(error)) from error
+
+
+def _held(
+    store: EventStore, transcript: Transcript, conversation_id: UUID
+) -> tuple[int, dict[int, int]]:
+    """Return how many events an import has left there, and of how many lines its answers are."""
+    held, erased, cuts = 0, 0, dict[int, int]()
+    for place, event in enumerate(store.read(conversation_id)):
+        if event.event_id != derived_id(conversation_id, place):
+            break  # what was recorded since
+        held, erased = held + 1, erased + event.erased
+        if lines := _lines(event):
+            cuts[event.version] = lines
+    if held and erased == held:
+        raise _erased(transcript, conversation_id)
+    return held, cuts
+
+
+def _lines(event: RecordedEvent) -> int:
+    """Return of how many lines an answer was made; 0 of an event that is none."""
+    lines = (event.meta.extra or {}).get(LINES) if event.data is not None else None
+    return lines if isinstance(lines, int) else 0
 
 
 def _found(store: EventStore, transcript: Transcript) -> tuple[str, UUID | None]:
@@ -145,9 +203,9 @@ def _append(
     transcript: Transcript,
     conversation_id: UUID,
     first: int,
+    batch: Sequence[NewEvent],
     connection: Connection | None = None,
 ) -> None:
-    batch = transcript.events[first : first + BATCH_EVENTS]
     store.append(
         conversation_id,
         [
@@ -169,21 +227,29 @@ def _stored(store: EventStore, transcript: Transcript, conversation_id: UUID) ->
         return 0
     stored = list(store.read(conversation_id, limit=len(transcript.events)))
     if all(event.erased for event in stored):
+        raise _erased(transcript, conversation_id)
+    for place, event in enumerate(stored):
+        _compare(store, transcript, conversation_id, place, event, transcript.events[place].data)
+    return len(stored)
+
+
+def _compare(
+    store: EventStore,
+    transcript: Transcript,
+    conversation_id: UUID,
+    place: int,
+    stored: RecordedEvent,
+    data: EventData,
+) -> None:
+    """Raise unless the event at a place is what the transcript says there."""
+    at_its_place = stored.event_id == derived_id(conversation_id, place)
+    # Products rewrite what the first event holds, the conversation's metadata, while it grows.
+    if not at_its_place or (place and not _same(store, stored, data)):
         raise _failed(
             transcript,
-            f"conversation {conversation_id} was erased here, and is not imported again: take it "
-            "out of the file",
+            f"conversation {conversation_id} is in the store with other events: the record's "
+            "beginning has changed since it was imported, or it went on here",
         )
-    for place, event in enumerate(stored):
-        at_its_place = event.event_id == derived_id(conversation_id, place)
-        # Products rewrite what the first event holds, the conversation's metadata, while it grows.
-        if not at_its_place or (place and not _same(store, event, transcript.events[place].data)):
-            raise _failed(
-                transcript,
-                f"conversation {conversation_id} is in the store with other events: the record's "
-                "beginning has changed since it was imported, or it went on here",
-            )
-    return len(stored)
 
 
 def _same(store: EventStore, stored: RecordedEvent, data: EventData) -> bool:
@@ -200,6 +266,14 @@ def _same(store: EventStore, stored: RecordedEvent, data: EventData) -> bool:
         there = there.model_copy(update={"content": content, "blob": None, **_SHORT})
         told = told.model_copy(update=_SHORT)
     return there == told
+
+
+def _erased(transcript: Transcript, conversation_id: UUID) -> ImportFailed:
+    reason = (
+        f"conversation {conversation_id} was erased here, and is not imported again: take it out "
+        "of the file"
+    )
+    return _failed(transcript, reason)
 
 
 def _failed(transcript: Transcript, reason: str) -> ImportFailed:

@@ -13,9 +13,10 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from agent_eventstore.errors import ImportFailed
 
@@ -24,6 +25,9 @@ __all__ = ["Parsed", "Record", "Source", "depth_of"]
 _SPACE = re.compile(r"[ \t\r\n]*")
 _LOOK_AHEAD = 20
 _MOST_DIGITS = 4_000
+
+LONGEST_LINE = 256 * 1024 * 1024
+"""How many bytes of a file are held at once, where it is read by lines."""
 
 DEEPEST = 200
 """How deep a record may nest; what is stored is wrapped a few levels deeper."""
@@ -138,9 +142,12 @@ class Source:
         """Iterate over the values of a JSON Lines file; blank lines are passed over."""
         size, done = max(self.path.stat().st_size, 1), 0
         with self.path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
+            for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE), b""), start=1):
                 done += len(raw)
-                if raw.strip():
+                if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
+                    done += _pass_over(file)
+                    yield self.failed(number, f"the line has more than {LONGEST_LINE:,} bytes")
+                elif raw.strip():
                     yield self._line(raw, number)
                 self._on_read(done / size)
 
@@ -218,6 +225,8 @@ class Source:
             if _skip(text, end) < len(text):
                 return self.failed(number, "there is more than one JSON value on the line")
         except ValueError as error:
+            if not raw.endswith(b"\n") and raw.lstrip().startswith((b"{", b"[")):
+                return self.failed(number, f"{_reason(error)}; the file ends within this line")
             return self.failed(number, _reason(error))
         return Record(value, number)
 
@@ -274,6 +283,14 @@ def depth_of(value: Any) -> int:
                 inner.extend(item)
         level = inner
     return depth
+
+
+def _pass_over(file: BinaryIO) -> int:
+    """Read on to the end of a line; return how many bytes that was."""
+    passed, raw = 0, b""
+    while not raw.endswith(b"\n") and (raw := file.readline(LONGEST_LINE)):
+        passed += len(raw)
+    return passed
 
 
 def _decode(raw: bytes, errors: str = "surrogatepass") -> str:

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, Self
 from uuid import UUID
 
+from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.source import Record
 from eventstore.events import (
     AssistantMessage,
@@ -46,7 +47,9 @@ __all__ = [
     "UNINTERPRETED",
     "Calls",
     "Draft",
+    "LeftOut",
     "Origin",
+    "Stream",
     "Transcript",
     "anchored",
     "canonical",
@@ -135,6 +138,7 @@ UNINTERPRETED = "imported_message"
 _SPOKEN = (UserMessage, AssistantMessage, LlmError, ToolCall, ToolResult)
 _CONVERSATION_KEYS = ("conversationId", "conversation_id", "sessionId", "session_id")
 _MOMENT_KEYS = ("createdAt", "created_at", "timestamp", "ts", "time")
+_LONGEST_KIND, _MOST_KINDS = 80, 100
 _MILLISECONDS_FROM = 100_000_000_000
 
 
@@ -174,17 +178,57 @@ class Origin:
 class Transcript:
     """One conversation to be imported: its events from version 1, and where it was found.
 
-    With a ``conversation_id`` it goes there; otherwise its origin tells where.
+    With a ``conversation_id`` it goes there; otherwise its origin tells where. One with a
+    ``stream`` has no ``events``: its file is read as often as they are asked for.
     """
 
     origin: Origin
-    events: tuple[NewEvent, ...]
+    events: tuple[NewEvent, ...] = ()
     title: str | None = None
     tenant_id: str | None = None
     user_id: str | None = None
     file: str = ""
     line: int | None = None
     conversation_id: UUID | None = None
+    stream: Stream | None = None
+
+
+class Stream(Protocol):
+    """The events of a file that is not held in memory, and what was left out of it."""
+
+    left_out: LeftOut
+
+    def read(self, cuts: Mapping[int, int]) -> Iterator[NewEvent | ImportFailed]:
+        """Give the events from version 1, and reports of bad lines, from the file's beginning.
+
+        Args:
+            cuts: The answers that the store holds, by version, and of how many lines each is.
+        """
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """Lines that became no event, counted by kind.
+
+    Attributes:
+        passed_over: Those that tell nothing of the conversation, such as snapshots of files.
+        unknown: Those of which nobody knows what they tell.
+    """
+
+    passed_over: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+
+    def __iadd__(self, other: LeftOut) -> Self:
+        """Add what another file left out."""
+        self.passed_over += other.passed_over
+        self.unknown += other.unknown
+        return self
+
+    def note(self, kind: Any, *, known: bool) -> None:
+        """Count a line; of a hundred kinds and more, the rest count as one."""
+        counts = self.passed_over if known else self.unknown
+        name = kind[:_LONGEST_KIND] if isinstance(kind, str) else "without a type"
+        counts[name if name in counts or len(counts) < _MOST_KINDS else "of other kinds"] += 1
 
 
 class Draft:

@@ -98,6 +98,7 @@ def _user(draft: Draft, message: UserMessage) -> None:
     text = folding.text_of(message.parts) or folding.sections_text(message.sections)
     told: dict[str, Any] = {"text": text, "name": message.name, **shown_as(message.ui)}
     point(draft, "user", role="user", **told)
+    branches.begin(draft)  # no event begins the turns of transcripts
 
 
 def _conversation_start(draft: Draft, start: ConversationStart) -> None:

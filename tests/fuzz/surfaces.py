@@ -20,6 +20,7 @@ from tests.cli.program import run
 from tests.fuzz.api import OPERATIONS
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.world import World, documents
+from tests.properties.test_fuzz_importers import BY_LINE
 
 __all__ = ["SURFACES", "Broken"]
 
@@ -45,7 +46,7 @@ class Broken(Exception):
 def importers(world: World, mutator: Mutator) -> str:
     """Read a damaged file, and load what could be read of it."""
     name, document = mutator.one_of(documents())
-    path = world.write("mutant", mutator.file(document, by_line="jsonl" in name))
+    path = world.write("mutant", mutator.file(document, by_line=name in BY_LINE))
     format_name = mutator.one_of((None, name, name, mutator.one_of(FORMATS)))
     found = list(read_transcripts(path, format_name))
     if not all(isinstance(item, Transcript | ImportFailed) for item in found):
@@ -142,4 +143,4 @@ def _input(world: World, mutator: Mutator) -> Path | str:
         settings: dict[str, Any] = {"max_tokens": 1_000, "reserve": 10, "strategies": ["facts"]}
         return world.write("settings.json", mutator.file(settings, by_line=False))
     name, document = mutator.one_of(documents())
-    return world.write("mutant", mutator.file(document, by_line="jsonl" in name))
+    return world.write("mutant", mutator.file(document, by_line=name in BY_LINE))

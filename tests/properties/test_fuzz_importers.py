@@ -15,15 +15,17 @@ from hypothesis import strategies as st
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import FORMATS, Transcript, detect, load, read_transcripts
-from eventstore import EventStore
+from eventstore import EventStore, NewEvent
 from eventstore.blobs import THRESHOLD_BYTES
 from eventstore.errors import InvalidEvent
 from eventstore.events.codec import decode, encode
 from eventstore.sql.requests import prepare
 from tests.few import few
+from tests.integration.claude_sessions import example as claude_example
 from tests.properties.hostile import HOSTILE, changed_bytes, changed_json, jsons
 from tests.unit.importers.reading import TAU_BENCH
 
+BY_LINE = ("session-jsonl", "messages-jsonl", "claude-code")
 _FORMATS = st.sampled_from([None, *FORMATS])
 _LINES = [
     {"type": "session_start", "session_id": "s", "ts": "2024-05-10T12:00:00Z", "meta": {}},
@@ -77,7 +79,12 @@ _CHAT = [
 
 
 def _documents() -> dict[str, list[Any]]:
-    found = {"session-jsonl": _LINES, "messages-json": _PROJECT, "messages-jsonl": _CHAT}
+    found: dict[str, list[Any]] = {
+        "session-jsonl": _LINES,
+        "messages-json": _PROJECT,
+        "messages-jsonl": _CHAT,
+    }
+    found["claude-code"] = list[Any](claude_example().lines)
     real = json.loads(TAU_BENCH.read_text("utf-8"))
     shortest = sorted(real, key=lambda each: len(json.dumps(each)))[:2]
     return {**found, "openai": shortest}
@@ -85,7 +92,7 @@ def _documents() -> dict[str, list[Any]]:
 
 DOCUMENTS = _documents()
 _TEXTS = {
-    name: "\n".join(map(json.dumps, document)) if "jsonl" in name else json.dumps(document)
+    name: "\n".join(map(json.dumps, document)) if name in BY_LINE else json.dumps(document)
     for name, document in DOCUMENTS.items()
 }
 
@@ -106,9 +113,12 @@ def _read(path: Path, format_name: str | None) -> list[Transcript]:
     transcripts = [item for item in found if isinstance(item, Transcript)]
     assert all(isinstance(item, Transcript | ImportFailed) for item in found)
     for transcript in transcripts:
+        events = transcript.events
+        if transcript.stream is not None:
+            events = tuple(e for e in transcript.stream.read({}) if isinstance(e, NewEvent))
         with suppress(InvalidEvent):
-            prepare(transcript.events, None, THRESHOLD_BYTES)
-            for event in transcript.events:
+            prepare(events, None, THRESHOLD_BYTES)
+            for event in events:
                 data = event.data
                 assert data == decode(data.type, data.schema_version, encode(data))
     return transcripts
@@ -147,7 +157,7 @@ def test_damaged_values_never_break_a_reader(name: str, data: st.DataObject) -> 
     """Any value of a real transcript may be any other JSON."""
     document = data.draw(changed_json(DOCUMENTS[name]))
     values = document if isinstance(document, list) else [document]
-    text = "\n".join(map(json.dumps, values)) if "jsonl" in name else json.dumps(document)
+    text = "\n".join(map(json.dumps, values)) if name in BY_LINE else json.dumps(document)
     with _written(text.encode()) as path:
         _read(path, name)
 
@@ -178,7 +188,9 @@ def test_loading_never_breaks_the_store(names: list[str], data: st.DataObject) -
     with tempfile.TemporaryDirectory() as directory:
         with EventStore.open(f"sqlite:///{directory}/store.db", synchronous="OFF") as store:
             for name in names:
-                content = json.dumps(data.draw(changed_json(DOCUMENTS[name]))).encode()
+                document = data.draw(changed_json(DOCUMENTS[name]))
+                lines = document if name in BY_LINE and isinstance(document, list) else [document]
+                content = "\n".join(map(json.dumps, lines)).encode()
                 content = data.draw(st.just(content) | changed_bytes(content))
                 with _written(content) as path:
                     first = load(store, read_transcripts(path))

@@ -1,0 +1,228 @@
+"""Events of a coding agent's session, made line by line: answers, results, branches, summaries.
+
+What the files of Claude Code and of Codex have in common. An answer stands on several lines, and
+results of its first calls may stand between them; it becomes one event once a line comes that is
+not of it. So an answer that the file breaks off in is an event too, which the store may hold when
+the file has gone on: `cuts` tells of how many lines such an answer was made, and the lines that
+came later become an answer of their own. Nothing is held but the open answer, ids, and numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from eventstore.events import (
+    AssistantMessage,
+    BranchSwitch,
+    ContentPart,
+    ConversationUpdate,
+    Invocation,
+    Meta,
+    NewEvent,
+    Summary,
+    TextPart,
+    TokenUsage,
+    ToolCallRequest,
+    ToolResult,
+    UserMessage,
+    VersionRange,
+)
+from eventstore.events.records import EventData
+from eventstore.ids import call_id
+
+__all__ = ["LINES", "OpenAnswer", "SessionLog"]
+
+LINES = "lines"
+"""The key in ``meta.extra`` of an answer: of how many lines it was made."""
+
+_KEYS = 512
+
+
+@dataclass(slots=True)
+class OpenAnswer:
+    """An answer of which more may come; ``key`` tells whether a line is of it."""
+
+    key: str
+    meta: dict[str, Any]
+    lines: int = 0
+    parts: list[ContentPart] = field(default_factory=list)
+    calls: list[ToolCallRequest] = field(default_factory=list)
+    usage: TokenUsage | None = None
+    finish_reason: str | None = None
+    invocation: Invocation | None = None
+    waiting: list[tuple[ToolResult, dict[str, Any]]] = field(default_factory=list)
+
+
+class SessionLog:
+    """The events of one session so far, counted; `take` hands out those that are whole."""
+
+    def __init__(self, cuts: Mapping[int, int]) -> None:
+        self.open: OpenAnswer | None = None
+        self._cuts = cuts
+        self._made: list[NewEvent] = []
+        self._version = 0
+        self._turn, self._step = 0, -1
+        self._calls: dict[str, str] = {}
+        self._orphans = 0
+        self._completions: dict[str, int] = {}
+        self._active: list[tuple[int, int]] = []
+        self._prompts: list[tuple[int, int]] = []
+
+    def take(self) -> Iterator[NewEvent]:
+        """Give the events since the last time."""
+        made, self._made = self._made, []
+        return iter(made)
+
+    @property
+    def last(self) -> int:
+        """The version of the newest event, once the open answer and its results are events."""
+        return self._version + (0 if self.open is None else 1 + len(self.open.waiting))
+
+    def add(self, data: EventData, **meta: Any) -> int:
+        """Add an event that belongs to no step; return its version."""
+        self.close()
+        return self._append(data, Meta(turn=self._turn or None, **meta))
+
+    def prompt(self, data: UserMessage, **meta: Any) -> int:
+        """Add what a person said, with which a turn begins; return its version."""
+        self.close()
+        self._turn, self._step = self._turn + 1, -1
+        version = self.add(data, **meta)
+        self._prompts.append((version, self._turn))
+        return version
+
+    def answer(self, key: str, **meta: Any) -> OpenAnswer:
+        """Return the answer that a line is of: the open one, or else a new one."""
+        found = self.open
+        cut = found is not None and self._cuts.get(self._version + 1) == found.lines
+        if found is None or found.key != key or cut:
+            self.close()
+            found = self.open = OpenAnswer(key, meta)
+        found.lines += 1
+        return found
+
+    def result(self, data: ToolResult, **meta: Any) -> int:
+        """Add a result, behind the open answer if there is one; return its version."""
+        if self.open is not None:
+            self.open.waiting.append((data, meta))
+            return self.last
+        return self._result(data, meta)
+
+    def close(self) -> None:
+        """Make events of the open answer, and of the results that wait for it."""
+        found, self.open = self.open, None
+        if found is None:
+            return
+        known = found.key in self._completions
+        meta = self._in_step(found.meta, begins=True)
+        meta["extra"] = {**found.meta.get("extra", {}), LINES: found.lines}
+        if not found.parts and not found.calls:
+            meta["in_context"] = False
+        message = AssistantMessage(
+            llm_call_id=None if known else found.key,
+            parts=tuple(found.parts),
+            tool_calls=tuple(found.calls),
+            usage=self._spent(found),
+            finish_reason=found.finish_reason,
+            invocation=found.invocation,
+            final=not found.calls and any(isinstance(part, TextPart) for part in found.parts),
+            tools_elsewhere=bool(found.calls),
+        )
+        version = self._append(message, Meta(**meta))
+        for index, call in enumerate(found.calls):
+            if call.provider_id is not None:
+                self._calls[call.provider_id] = call_id(version, index)
+        for data, of_result in found.waiting:
+            self._result(data, of_result)
+
+    def withdraw(self, after: int) -> None:
+        """Leave the branch behind a version, if a prompt stands there: another takes its place."""
+        left = next((prompt for prompt in self._prompts if prompt[0] > after), None)
+        if left is None:
+            return
+        self.close()
+        gone = _clipped(self._active, after + 1, self._version)
+        self._active = _clipped(self._active, 1, after)
+        self._prompts = [prompt for prompt in self._prompts if prompt[0] <= after]
+        switch = BranchSwitch(
+            reason="edit",
+            kind="message",
+            after=self._active[-1][1] if self._active else 0,
+            left=left[0],
+            turn=left[1],
+            withdrawn=_ranges(gone),
+        )
+        self._made.append(NewEvent(switch))
+        self._version += 1
+
+    def before(self, prompts: int) -> int:
+        """Return the version before the prompt that was said so many prompts ago."""
+        wanted = self._prompts[-prompts:] if prompts > 0 else []
+        return wanted[0][0] - 1 if wanted else self.last
+
+    def has_prompt(self, after: int) -> bool:
+        """Whether a person has said something behind a version, on the active branch."""
+        return bool(self._prompts) and self._prompts[-1][0] > after
+
+    def summary(self, text: str, strategy: str, kept: Set[int] = frozenset(), **meta: Any) -> int:
+        """Add a summary of all that was said but the versions that are kept."""
+        self.close()
+        covered = _clipped(self._active, 2, self._version)
+        for version in kept:
+            covered = _without(covered, version)
+        data = Summary(text=text, versions=_ranges(covered), strategy=strategy)
+        return self.add(data, **meta)
+
+    def _result(self, data: ToolResult, meta: dict[str, Any]) -> int:
+        known = self._calls.get(data.provider_id or "")
+        if known is None:
+            known, self._orphans = call_id(0, self._orphans), self._orphans + 1
+            self._calls[data.provider_id or ""] = known
+        data = data.model_copy(update={"call_id": known})
+        return self._append(data, Meta(**self._in_step(meta, begins=False)))
+
+    def _in_step(self, meta: Mapping[str, Any], *, begins: bool) -> dict[str, Any]:
+        """Return the metadata of what belongs to a step; that of another agent counts none."""
+        if not meta.get("in_context", True):
+            return {"turn": self._turn or None, **meta}
+        self._step += begins
+        return {"turn": self._turn or None, "step": max(self._step, 0), **meta}
+
+    def _spent(self, found: OpenAnswer) -> TokenUsage | None:
+        """Return the tokens of an answer; of one that goes on, those that are told for more."""
+        usage = found.usage
+        before = self._completions.pop(found.key, None)
+        self._completions[found.key] = max(usage.completion_tokens if usage else 0, before or 0)
+        if len(self._completions) > _KEYS:
+            del self._completions[next(iter(self._completions))]
+        if usage is None or before is None:
+            return usage
+        more = usage.completion_tokens - before
+        return TokenUsage(completion_tokens=more) if more > 0 else None
+
+    def _append(self, data: EventData, meta: Meta) -> int:
+        self._version += 1
+        self._made.append(NewEvent(data, meta=meta))
+        if isinstance(data, ConversationUpdate):  # is of no branch
+            return self._version
+        if self._active and self._active[-1][1] == self._version - 1:
+            self._active[-1] = (self._active[-1][0], self._version)
+        else:
+            self._active.append((self._version, self._version))
+        return self._version
+
+
+def _clipped(ranges: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
+    found = ((max(low, first), min(high, last)) for low, high in ranges)
+    return [(low, high) for low, high in found if low <= high]
+
+
+def _without(ranges: list[tuple[int, int]], version: int) -> list[tuple[int, int]]:
+    below = _clipped(ranges, 1, version - 1)
+    return below + _clipped(ranges, version + 1, ranges[-1][1]) if ranges else []
+
+
+def _ranges(found: list[tuple[int, int]]) -> tuple[VersionRange, ...]:
+    return tuple(VersionRange(first=first, last=last) for first, last in found)

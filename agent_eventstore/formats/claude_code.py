@@ -1,0 +1,279 @@
+"""Session files of Claude Code: ``~/.claude/projects/<directory>/<session>.jsonl``.
+
+A line is a message of a user, of the model (one block of an answer, so that several lines with one
+``message.id`` are one answer), of the program (``system``), or bookkeeping. ``parentUuid`` makes
+the lines a tree: a prompt that follows an earlier line than the newest leaves a branch. Lines of
+subagents (``isSidechain``) are recorded beside the conversation, out of the context; a file that
+begins with one is the subagent's own. The format has no specification: what is read here was seen
+in files of the versions 1.0 to 2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.agent_session import SessionLog
+from agent_eventstore.formats.claude_code_lines import (
+    api_error,
+    begins_turn,
+    block_of,
+    call_of,
+    object_in,
+    parts_of,
+    result_of,
+    retried_error,
+    shown,
+    text_in,
+    usage_of,
+)
+from agent_eventstore.formats.source import Record, Source
+from agent_eventstore.formats.transcript import LeftOut, Transcript, identify, moment_of
+from eventstore.events import (
+    ConversationStart,
+    ConversationUpdate,
+    Invocation,
+    NewEvent,
+    UserMessage,
+)
+
+__all__ = ["FORMAT", "read", "recognises"]
+
+FORMAT = "claude-code"
+
+_BOOKKEEPING = frozenset(
+    "file-history-snapshot queue-operation progress last-prompt permission-mode mode agent-name "
+    "agent-color agent-setting atis-latch pr-link frame-link relocated worktree-state tag "
+    "compact_boundary content-replacement system attachment summary".split()
+)
+_TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
+_LOOK_AHEAD = 200
+_ABOUT = ("cwd", "gitBranch", "version", "sessionId", "agentId", "slug", "entrypoint")
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is a line of such a file."""
+    if not isinstance(value, dict) or not isinstance(kind := value.get("type"), str):
+        return False
+    if "parentUuid" in value and "uuid" in value:
+        return True
+    told = {"summary": "leafUuid", "file-history-snapshot": "snapshot"}.get(kind, "sessionId")
+    return told in value and (kind in _BOOKKEEPING or kind in _TITLES)
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Give the file's session, whose events are read when they are asked for."""
+    first, named = None, None
+    for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
+        value = item.value if isinstance(item, Record) else None
+        if isinstance(value, dict) and isinstance(told := value.get("sessionId"), str) and told:
+            first = first or (told, value, item.line or 1)
+            # A file that goes on from another one may begin with lines of that one's session.
+            named = told if told == source.path.stem else named
+    if first is None:
+        yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines names a session")
+        return
+    session, line, number = first
+    stream = _File(source, own_agent=_agent_of(line) if _is_aside(line) else None)
+    place = named or session
+    if stream.own_agent is not None:
+        place = f"{place}/{stream.own_agent}"
+    yield Transcript(identify(FORMAT, place), file=source.file, line=number, stream=stream)
+
+
+@dataclass(slots=True)
+class _File:
+    """A session's file as a `Stream`; of a subagent's own, ``own_agent`` is the agent."""
+
+    source: Source
+    own_agent: str | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+    def read(self, cuts: Mapping[int, int]) -> Iterator[NewEvent | ImportFailed]:
+        """Give the events, and reports of bad lines."""
+        self.left_out = LeftOut()
+        session = _Session(self.source, SessionLog(cuts), self.left_out, self.own_agent)
+        for item in self.source.lines():
+            failure = item if isinstance(item, ImportFailed) else session.line(item)
+            yield from session.log.take()
+            if failure is not None:
+                yield failure
+        session.log.close()
+        yield from session.log.take()
+
+
+class _Session:
+    """The lines of one session, on their way to events."""
+
+    def __init__(
+        self, source: Source, log: SessionLog, left_out: LeftOut, own_agent: str | None
+    ) -> None:
+        self.log = log
+        self._source, self._left_out, self._own_agent = source, left_out, own_agent
+        self._places: dict[str, int] = {}
+        self._kept: frozenset[int] = frozenset()
+        self._title: str | None = None
+
+    def line(self, record: Record) -> ImportFailed | None:
+        """Take in a line; return why it cannot be used, if so."""
+        line = record.value
+        if not isinstance(line, dict) or not isinstance(line.get("type"), str):
+            return self._source.failed(record.line, "a line must be an object with a type")
+        uuid = line.get("uuid")
+        if isinstance(uuid, str) and uuid in self._places:
+            self._left_out.note(f"{line['type']} that stands twice", known=True)
+            return None
+        self._begin(line)
+        before = self.log.last
+        match line["type"]:
+            case "user" | "assistant" if not isinstance(line.get("message"), dict):
+                return self._source.failed(record.line, "its message is not an object")
+            case "user" | "assistant" if parts_of(line["message"].get("content")) is None:
+                reason = "the content of its message is neither a text nor a list of blocks"
+                return self._source.failed(record.line, reason)
+            case "user":
+                self._user(line)
+            case "assistant":
+                self._assistant(line)
+            case _:
+                self._other(line)
+        if isinstance(uuid, str):
+            moved = self.log.last > before or line["type"] == "assistant"
+            self._places[uuid] = self._place_of(line, moved=moved)
+        return None
+
+    def _begin(self, line: dict[str, Any]) -> None:
+        if self.log.last == 0 and isinstance(line.get("sessionId"), str):
+            about = {key: line[key] for key in _ABOUT if isinstance(line.get(key), str)}
+            known = {key: value for key, value in about.items() if value and len(value) <= 2_000}
+            start = ConversationStart(metadata={"claude_code": known})
+            self.log.add(start, occurred_at=moment_of(line))
+
+    def _place_of(self, line: dict[str, Any], *, moved: bool) -> int:
+        """Return the version behind which a line stands, which those that follow it ask for."""
+        parent = self._places.get(str(line.get("parentUuid")))
+        if parent is None or _is_aside(line):
+            return self.log.last
+        if line["type"] == "user" and line.get("isMeta") is True:
+            return parent if self.log.has_prompt(parent) else self.log.last
+        return self.log.last if moved else parent
+
+    def _meta(self, line: dict[str, Any]) -> dict[str, Any]:
+        told: dict[str, Any] = {"occurred_at": moment_of(line)}
+        ids = {key: line.get(key) for key in ("uuid", "parentUuid", "requestId")}
+        told["extra"] = {k: v for k, v in ids.items() if isinstance(v, str) and len(v) <= 200}
+        if _is_aside(line):
+            told["agent_id"] = _agent_of(line)
+            told["in_context"] = self._own_agent is not None
+        elif line.get("isVisibleInTranscriptOnly") is True:
+            told["in_context"] = line.get("isCompactSummary") is True
+        return told
+
+    def _user(self, line: dict[str, Any]) -> None:
+        content = line["message"].get("content")
+        meta = self._meta(line)
+        if line.get("isCompactSummary") is True:
+            text = text_in(content)
+            self.log.summary(text, FORMAT, self._kept, **meta)
+            self._kept = frozenset()
+            return
+        blocks = content if isinstance(content, list) else []
+        results = [each for each in blocks if block_of(each) == "tool_result"]
+        for block in results:
+            # What a tool's result says besides is of one tool: lines of several have none.
+            beside = line.get("toolUseResult") if len(results) == 1 else None
+            self.log.result(result_of(block, beside), **meta)
+        said = [each for each in blocks if block_of(each) != "tool_result"]
+        if said or isinstance(content, str):
+            self._said(content if isinstance(content, str) else said, line, meta)
+
+    def _said(self, content: Any, line: dict[str, Any], meta: dict[str, Any]) -> None:
+        parts = parts_of(content)
+        data = UserMessage(parts=parts or (), ui=shown(content, line))
+        if _is_aside(line) and self._own_agent is None:
+            self.log.add(data, **meta)
+        elif begins_turn(content, line):
+            self._branch(line)
+            self.log.prompt(data, **meta)
+        else:
+            self.log.add(data, **meta)
+
+    def _branch(self, line: dict[str, Any]) -> None:
+        """Leave the branch, if a prompt follows an earlier line than the newest."""
+        parent = line.get("parentUuid")
+        if isinstance(parent, str) and parent in self._places:
+            self.log.withdraw(self._places[parent])
+        elif parent is None and "parentUuid" in line:
+            self.log.withdraw(1)
+
+    def _assistant(self, line: dict[str, Any]) -> None:
+        message, meta = line["message"], self._meta(line)
+        if line.get("isApiErrorMessage") is True:
+            self.log.add(api_error(line), **meta)
+            return
+        model = message.get("model")
+        if model == "<synthetic>":  # what the program says in the model's place
+            meta["in_context"] = False
+        key = message.get("id") if isinstance(message.get("id"), str) else line.get("uuid")
+        aside = meta.get("agent_id", "")
+        answer = self.log.answer(f"{key}" if not aside else f"{aside}/{key}", **meta)
+        content = message.get("content")
+        for block in content if isinstance(content, list) else [content]:
+            if (call := call_of(block)) is not None:
+                answer.calls.append(call)
+            else:
+                answer.parts.extend(parts_of([block]) or ())
+        answer.usage = usage_of(message.get("usage")) or answer.usage
+        reason = message.get("stop_reason")
+        answer.finish_reason = reason if isinstance(reason, str) else answer.finish_reason
+        answer.invocation = Invocation(
+            provider="anthropic",
+            specification="messages",
+            model=model if isinstance(model, str) else None,
+        )
+
+    def _other(self, line: dict[str, Any]) -> None:
+        kind = line["type"]
+        told = line.get("subtype") if kind == "system" else None
+        attached = object_in(line, "attachment")
+        if kind in _TITLES:
+            self._rename(line.get(_TITLES[kind]), line)
+        elif kind == "summary" and line.get("leafUuid") in self._places:
+            self._rename(line.get("summary"), line)
+        elif told == "api_error":
+            self.log.add(retried_error(line), **self._meta(line))
+        elif kind == "attachment" and attached.get("type") == "queued_command":
+            # What a person typed while the model was at work, handed over within the turn.
+            content = attached.get("prompt")
+            if parts_of(content):
+                self._said(content, {**line, "isMeta": True}, self._meta(line))
+        else:
+            if "compact_boundary" in (kind, told):
+                self._keep(object_in(line, "compactMetadata"))
+            named = told if kind == "system" else attached.get("type")
+            label = f"{kind} {named}" if isinstance(named, str) else kind
+            self._left_out.note(label, known=kind in _BOOKKEEPING)
+
+    def _rename(self, title: Any, line: dict[str, Any]) -> None:
+        if isinstance(title, str) and title and title != self._title and self.log.last:
+            self._title = title
+            self.log.add(ConversationUpdate(title=title), occurred_at=moment_of(line))
+
+    def _keep(self, about: dict[str, Any]) -> None:
+        """Note which messages stay as they are beside the summary that follows."""
+        uuids = object_in(about, "preservedMessages").get("uuids")
+        found = [self._places.get(str(uuid)) for uuid in uuids] if isinstance(uuids, list) else []
+        self._kept = frozenset(version for version in found if version is not None)
+
+
+def _is_aside(line: Mapping[str, Any]) -> bool:
+    """Whether a line is of a subagent."""
+    return line.get("isSidechain") is True
+
+
+def _agent_of(line: Mapping[str, Any]) -> str:
+    agent = line.get("agentId")
+    return agent if isinstance(agent, str) and 0 < len(agent) <= 200 else "subagent"

@@ -1,0 +1,204 @@
+"""What single lines of Claude Code say: content blocks to parts, calls, results, tokens, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent_eventstore.formats.openai_wire import request_of
+from agent_eventstore.providers.usage import anthropic_usage
+from eventstore.events import (
+    ContentPart,
+    FilePart,
+    ImagePart,
+    LlmError,
+    OtherPart,
+    ReasoningPart,
+    TextPart,
+    TokenUsage,
+    ToolCallRequest,
+    ToolResult,
+    Ui,
+)
+from eventstore.events.codec import dumps
+from eventstore.events.values import LlmErrorKind, ToolStatus
+
+__all__ = [
+    "api_error",
+    "begins_turn",
+    "block_of",
+    "call_of",
+    "object_in",
+    "parts_of",
+    "result_of",
+    "retried_error",
+    "shown",
+    "text_in",
+    "usage_of",
+]
+
+BESIDE = "toolUseResult"
+"""The key in a result's ``raw`` of what the program noted of the tool, if that is small."""
+
+_MOST_BESIDE = 8_192
+_INTERRUPTED = "[Request interrupted by user"
+_BY_PROGRAM = (
+    "<local-command-",
+    "<bash-stdout>",
+    "<bash-stderr>",
+    "<command-contents>",
+    "<task-notification>",
+    "<system-reminder>",
+    "<user-prompt-submit-hook>",
+)
+_REFUSED = (
+    "The user doesn't want to proceed with this tool use",
+    "The user doesn't want to take this action right now",
+    "Permission to use ",
+)
+
+
+def object_in(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the object under a key; an empty one if none is there."""
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def block_of(value: Any) -> str | None:
+    """Return the type of a content block, if it is one."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def parts_of(content: Any) -> tuple[ContentPart, ...] | None:
+    """Return the parts of a message's content; None if it is neither a text nor a list."""
+    if isinstance(content, str):
+        return (TextPart(text=content),)
+    if not isinstance(content, list):
+        return None
+    return tuple(_part(block) for block in content)
+
+
+def text_in(content: Any) -> str:
+    """Return the text of a message's content."""
+    found = parts_of(content) or ()
+    return "\n".join(part.text for part in found if isinstance(part, TextPart))
+
+
+def _part(block: Any) -> ContentPart:
+    match block:
+        case str():
+            return TextPart(text=block)
+        case {"type": "text", "text": str(text)}:
+            return TextPart(text=text)
+        case {"type": "thinking", "thinking": str(text)}:
+            return ReasoningPart(text=text, signature=_text(block.get("signature")))
+        case {"type": "redacted_thinking", "data": str()}:
+            return ReasoningPart(text="", raw=dict(block))
+        case {"type": "image" | "document" as kind} if (url := _url(block)) is not None:
+            media_type = _text(object_in(block, "source").get("media_type"))
+            if kind == "image":
+                return ImagePart(url=url, media_type=media_type)
+            return FilePart(name=_text(block.get("title")), url=url, media_type=media_type)
+    return OtherPart(raw=block)
+
+
+def _url(block: Mapping[str, Any]) -> str | None:
+    match block.get("source"):
+        case {"type": "base64", "media_type": str(media_type), "data": str(data)}:
+            return f"data:{media_type};base64,{data}"
+        case {"type": "url", "url": str(url)}:
+            return url
+    return None
+
+
+def call_of(block: Any) -> ToolCallRequest | None:
+    """Return the tool call that a block is; None if it is none, or the provider runs it."""
+    match block:
+        case {"type": "tool_use", "name": str(name), "input": given}:
+            text = given if isinstance(given, str) else dumps(given)
+            return request_of(name, text, _text(block.get("id")))
+    return None
+
+
+def result_of(block: Mapping[str, Any], beside: Any) -> ToolResult:
+    """Return the result that a block is; its call is settled where it is added."""
+    content = block.get("content")
+    said = content if isinstance(content, str) else parts_of(content)
+    if isinstance(said, tuple) and len(said) == 1 and isinstance(said[0], TextPart):
+        said = said[0].text
+    text = said if isinstance(said, str) else text_in(content)
+    status: ToolStatus = "failed" if block.get("is_error") is True else "success"
+    if status == "failed" and text.startswith(_REFUSED):
+        status = "denied"
+    kept = beside is not None and beside != text and len(dumps(beside)) <= _MOST_BESIDE
+    told = beside if isinstance(beside, dict) else {}
+    return ToolResult(
+        call_id="",
+        status=status,
+        content=said or None,
+        provider_id=_text(block.get("tool_use_id")),
+        duration_ms=_whole(told.get("durationMs", told.get("totalDurationMs"))),
+        raw={BESIDE: beside} if kept else None,
+    )
+
+
+def usage_of(raw: Any) -> TokenUsage | None:
+    """Return the tokens that an answer's line tells."""
+    return anthropic_usage(raw) if isinstance(raw, dict) else None
+
+
+def begins_turn(content: Any, line: Mapping[str, Any]) -> bool:
+    """Whether a user's line is what a person asked, and not what the program put in."""
+    text = text_in(content)
+    return line.get("isMeta") is not True and not text.startswith((*_BY_PROGRAM, _INTERRUPTED))
+
+
+def shown(content: Any, line: Mapping[str, Any]) -> Ui | None:
+    """Return how a user's line is shown: what the program put in is folded away."""
+    text = text_in(content)
+    if line.get("isMeta") is True and line.get("type") != "attachment":
+        return Ui(part_type="meta", collapsed=True)
+    return Ui(part_type="command", collapsed=True) if text.startswith(_BY_PROGRAM) else None
+
+
+def api_error(line: Mapping[str, Any]) -> LlmError:
+    """Return the failed call that an assistant's line tells of."""
+    status = _whole(line.get("apiErrorStatus"))
+    text = text_in(line["message"].get("content"))
+    return LlmError(kind=_kind(status, text), message=text, status_code=status)
+
+
+def retried_error(line: Mapping[str, Any]) -> LlmError:
+    """Return the failed call that a line of the program tells of, which makes it again."""
+    error = object_in(line, "error")
+    status = _whole(error.get("status"))
+    told = line.get("content")
+    text = told if isinstance(told, str) else dumps(error)[:2_000]
+    attempt = _whole(line.get("retryAttempt")) or 1
+    return LlmError(
+        kind=_kind(status, text),
+        message=text,
+        retryable=True,
+        attempt=max(attempt, 1),
+        status_code=status,
+    )
+
+
+def _kind(status: int | None, text: str) -> LlmErrorKind:
+    if status in (429, 529) or "rate limit" in text.lower():
+        return "rate_limit"
+    if status is not None and 400 <= status < 500:
+        return "invalid"
+    if "timed out" in text.lower():
+        return "timeout"
+    return "network" if "connection error" in text.lower() else "provider"
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _whole(value: Any) -> int | None:
+    known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+    return value if known else None
