@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -48,7 +49,7 @@ from eventstore.log import get_logger
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-__all__ = ["AsyncJournal", "finish"]
+__all__ = ["AsyncJournal", "finish", "in_thread"]
 
 
 T = TypeVar("T")
@@ -86,6 +87,29 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
     result = task.result()
     await _leave_cancelled_scope()
     return result
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do work in a thread, to its end, and pass on a cancellation of the caller only then.
+
+    Raises:
+        CancelledError: The caller was cancelled meanwhile.
+    """
+    loop = asyncio.get_running_loop()
+    done = loop.run_in_executor(None, copy_context().run, work)
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await finish(_ended(done))
+        raise
+
+
+async def _ended(done: asyncio.Future[Any]) -> None:
+    """Await work whose caller was cancelled."""
+    try:
+        await done
+    except Exception as error:  # the caller hears of its cancellation alone
+        _log.warning("not done for a cancelled task", why=str(error))
 
 
 def _shield() -> AbstractContextManager[object]:

@@ -13,6 +13,7 @@ from agents import SQLiteSession
 from sqlalchemy import make_url
 
 from agent_eventstore.integrations.openai_agents import EventStoreSession
+from agent_eventstore.integrations.openai_cache import forget
 from benchmarks.bench import SQLITE, Bench
 from benchmarks.measure import Amount, in_turns
 from benchmarks.results import Target, Work, work
@@ -24,6 +25,7 @@ _LENGTHS = (100, 1_000, 5_000)
 _ROUNDS = 50
 _NEWEST = 20
 _PEER, _OURS = "SQLiteSession", "EventStoreSession"
+_COLD = f"{_OURS}, nothing read yet"
 _TEXT = "What the user asked, and what the model has answered to it, in a few plain words. " * 3
 _MB = 1e6
 
@@ -53,6 +55,8 @@ def _times(length: int, rounds: int, run: Any, peer: Any, ours: Any) -> Iterator
         (f"load the newest {_NEWEST}", lambda session: session.get_items(_NEWEST)),
     ):
         candidates = {_PEER: _doing(run, done, peer), _OURS: _doing(run, done, ours)}
+        if not name.startswith("add"):
+            candidates[_COLD] = _afresh(run, done, ours)
         yield work(
             f"OpenAI Agents SDK: {name}, {length:,} items",
             in_turns(candidates, rounds),
@@ -63,6 +67,16 @@ def _times(length: int, rounds: int, run: Any, peer: Any, ours: Any) -> Iterator
 
 def _doing(run: Any, done: Any, session: Any) -> Callable[[], object]:
     return lambda: run(done(session))
+
+
+def _afresh(run: Any, done: Any, session: Any) -> Callable[[], object]:
+    """Return what a process does that meets the session for the first time."""
+
+    def load() -> object:
+        forget(session.store, session.id)
+        return run(done(session))
+
+    return load
 
 
 def _sizes(length: int, url: str) -> Work:

@@ -82,7 +82,11 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
     def _read(self) -> _Said:
         """Return what has been said; what is known of it is read no second time."""
         said = self._said
-        if head_of(self.store, self.session_id) != (said.version, said.chain):
+        with self.store._on_driver() as connection:
+            head = head_of(connection, self.store.stream(self.session_id))
+        if head.is_fork:  # what was erased in its parent is not told by an event of its own
+            self._said = said = _Said()
+        if head[:2] != (said.version, said.chain):
             events = self.store.read(self.session_id, after=max(said.version - 1, 0))
             known = next(events, None) if said.version else None
             stands = known is None or (known.version, known.chain) == (said.version, said.chain)

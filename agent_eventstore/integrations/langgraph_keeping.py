@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import select
 
-from agent_eventstore.integrations.conversation_head import head_of
+from agent_eventstore.integrations.conversation_head import NO_HEAD, head_of
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
     GrownList,
@@ -41,15 +41,18 @@ Named = tuple[str, str]
 
 def read_thread(store: EventStore, thread_id: str, thread: Thread) -> Thread:
     """Return a thread as it stands now; what is known of it already is read no second time."""
-    head, stream = head_of(store, thread_id), store.stream(thread_id)
-    if head is None:
-        return Thread()
-    version, chain = head
-    if (thread.version, thread.chain) == head:
-        return thread
+    stream = store.stream(thread_id)
     with store._on_driver() as connection:
-        if thread.version and chain_at(connection, stream, thread.version) != thread.chain:
+        head = head_of(connection, stream)
+        if head is NO_HEAD:
+            return Thread()
+        if head.is_fork:  # what was erased in its parent is not told by an event of its own
             thread = Thread()
+        elif (thread.version, thread.chain) == head[:2]:
+            return thread
+        elif thread.version and chain_at(connection, stream, thread.version) != thread.chain:
+            thread = Thread()
+    version, chain, _ = head
     if not thread.take(_texts(store, stream, thread.version, version)):
         thread = Thread()
         thread.take(_texts(store, stream, 0, version))

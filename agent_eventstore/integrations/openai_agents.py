@@ -6,7 +6,6 @@ events, so that timeline, usage, tool audit, messages[], search and `verify` wor
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,12 +14,12 @@ from typing import Any, TypeVar
 from agents.memory import SessionSettings
 from agents.memory import session as sdk
 
+from agent_eventstore.integrations.openai_cache import forget, newest_items
 from agent_eventstore.integrations.openai_history import (
     CLEARED,
     LiveItem,
     events_after,
     has_changes,
-    history,
     is_of,
     live_items,
     newest_events,
@@ -29,7 +28,7 @@ from agent_eventstore.integrations.openai_history import (
 )
 from agent_eventstore.integrations.openai_items import ItemWriter, OpenAIItems
 from agent_eventstore.integrations.openai_usage import RunUsage
-from agent_eventstore.journal_aio import finish
+from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import ConversationStart, Meta
@@ -145,14 +144,14 @@ class EventStoreSession:
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Do what asks the database in a thread, to its end even if the caller is cancelled."""
-        return await finish(asyncio.to_thread(self._locked, work))
+        return await in_thread(partial(self._locked, work))
 
     def _locked(self, work: Callable[[], T]) -> T:
         with self._lock:
             return work()
 
     def _get(self, limit: int | None) -> list[Any]:
-        items, self._seen = history(self.store, self.id, limit)
+        items, self._seen = newest_items(self.store, self.id, limit)
         return items
 
     def _add(self, items: list[Any], usage: Any) -> None:
@@ -185,6 +184,7 @@ class EventStoreSession:
         if popped and self.erase:
             versions = {each.version for each in popped}
             self.store.erase(self.id, reason="pop_item", versions=versions, **self.owner)
+            forget(self.store, self.id)
         return popped[0].item if popped else None
 
     def _replace_all(self, items: Sequence[Any]) -> None:
@@ -194,6 +194,7 @@ class EventStoreSession:
 
         if self.erase and newest_events(self.store, self.id, 1):
             self.store.erase(self.id, reason="clear_session", **self.owner)
+            forget(self.store, self.id)
             self._writer = None
         self._append(replaced)
 

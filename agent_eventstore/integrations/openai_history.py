@@ -17,7 +17,6 @@ from agent_eventstore.integrations.openai_items import (
     ItemWriter,
     OpenAIItems,
     items_in,
-    items_of,
     told_by,
 )
 from eventstore import EventStore, NewEvent
@@ -31,8 +30,8 @@ __all__ = [
     "LiveItem",
     "events_after",
     "has_changes",
-    "history",
     "is_of",
+    "is_stand_in",
     "live_events",
     "live_items",
     "newest_events",
@@ -74,27 +73,6 @@ def live_items(store: EventStore, stream: UUID, limit: int | None = None) -> lis
         for place, item in reversed(list(enumerate(items_in(event))))
     )
     return list(found if limit is None else islice(found, limit))[::-1]
-
-
-def history(store: EventStore, stream: UUID, limit: int | None) -> tuple[list[Any], int]:
-    """Return the newest live items themselves, in order, and the version that was read up to.
-
-    The JSON of all their events is read at once, and made no events of.
-    """
-    seen: list[int] = []
-    most = None if limit is None else max(limit, 1)
-    events = list(islice(live_events(store, stream, limit, seen), most))
-    values = loads_json(f"[{','.join([event.text or '' for event in events])}]")
-    items = [
-        item
-        for event, value in zip(reversed(events), reversed(values), strict=True)
-        for item in items_of(event, value)
-    ]
-    if limit is not None:
-        if len(items) < limit == len(events):  # some of these stand for none
-            items = [each.item for each in live_items(store, stream, limit)]
-        items = items[-limit:] if limit else []
-    return items, seen[0] if seen else 0
 
 
 def events_after(store: EventStore, stream: UUID, after: int) -> Iterator[EventText]:
@@ -172,7 +150,7 @@ def _ranges_of(items: Iterable[LiveItem]) -> tuple[VersionRange, ...]:
 
 
 def live_events(
-    store: EventStore, stream: UUID, limit: int | None = None, seen: list[int] | None = None
+    store: EventStore, stream: UUID, limit: int | None = None, *, before: int = END
 ) -> Iterator[EventText]:
     """Yield the events that stand for live items, newest first.
 
@@ -180,15 +158,13 @@ def live_events(
         store: Where it is kept.
         stream: The conversation.
         limit: How many will be looked at, as far as that is known.
-        seen: Gets the version that is the newest of all.
+        before: The version after the last one that is looked at.
     """
     size = _PAGE if limit is None else min(limit * 2 + 16, _PAGE)
-    withdrawn, switched, before = _Ranges(), _Ranges(), END
+    withdrawn, switched = _Ranges(), _Ranges()
     while before > 1:
         with store._on_driver() as connection:
             page = read_texts(connection, stream, before=before, backward=True, limit=size)
-        if page and seen == []:
-            seen.append(page[0].version)
         for event in page:
             if event.text is None:
                 continue
@@ -213,13 +189,18 @@ def live_events(
         before, size = withdrawn.below(page[-1].version), _PAGE
 
 
-def _is_settled(store: EventStore, stream: UUID, event: EventText) -> bool:
-    """Whether it is a stand-in of recovery's for a result that came after all."""
+def is_stand_in(event: EventText) -> bool:
+    """Whether it is a result that recovery gave, which one that comes after all replaces."""
     if event.type != ToolResult.type or event.text is None or ITEM in event.text:
         return False
-    told = loads_json(event.text)
-    if told.get("status") not in ("not_started", "outcome_unknown"):
+    return loads_json(event.text).get("status") in ("not_started", "outcome_unknown")
+
+
+def _is_settled(store: EventStore, stream: UUID, event: EventText) -> bool:
+    """Whether it is a stand-in of recovery's for a result that came after all."""
+    if not is_stand_in(event):
         return False
+    told = loads_json(event.text or "")
     later = (each for each in events_after(store, stream, event.version) if each.text)
     results = (loads_json(each.text or "") for each in later if each.type == ToolResult.type)
     return any(each.get("call_id") == told["call_id"] for each in results)

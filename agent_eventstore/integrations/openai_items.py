@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from pydantic_core import from_json
+
 from agent_eventstore.formats.transcript import Calls
 from agent_eventstore.inputs import content_of
 from agent_eventstore.providers.answer import Answer
@@ -31,7 +33,7 @@ from eventstore.events import (
     VersionRange,
     register_event,
 )
-from eventstore.events.codec import decode, loads_json
+from eventstore.events.codec import decode, dumps_json, loads_json
 from eventstore.sql.read import EventText
 from projections.context.formats.item_outputs import output_of
 from projections.context.formats.item_pairs import OUTPUTS
@@ -45,7 +47,7 @@ __all__ = [
     "OpenAIItem",
     "OpenAIItems",
     "items_in",
-    "items_of",
+    "read_items",
     "told_by",
 ]
 
@@ -202,11 +204,7 @@ def items_in(event: EventText) -> list[Any]:
     """
     if event.text is None or event.type not in TELLING:
         return []
-    return items_of(event, loads_json(event.text))
-
-
-def items_of(event: EventText, value: Any) -> list[Any]:
-    """Return what `items_in` does of an event with a payload, whose JSON has been read."""
+    value = loads_json(event.text)
     if event.type in _OWN:
         return value["items"] if "items" in value else [value["item"]]
     raw = value.get("raw")
@@ -215,8 +213,33 @@ def items_of(event: EventText, value: Any) -> list[Any]:
             return [raw[ITEM]]
         if isinstance(output := raw.get("output"), list) and event.type == AssistantMessage.type:
             return output
-    data = decode(event.type, event.schema_version, event.text or "")
+    data = decode(event.type, event.schema_version, event.text)
     return [] if data is None else _made(data)
+
+
+_BEFORE, _BEHIND = f'"raw":{{"{ITEM}":', "}}"
+_BEFORE_OUTPUT, _BEHIND_OUTPUT = '"raw":{"output":[', "]}}"
+
+
+def read_items(event: EventText) -> tuple[list[Any], str]:
+    """Return what `items_in` does, and its JSON without brackets.
+
+    An item that came in stands at the end of its event, and is cut out there: what was understood
+    of it, which is as long, is not read.
+    """
+    text = event.text or ""
+    is_answer = event.type == AssistantMessage.type
+    before, behind = (_BEFORE_OUTPUT, _BEHIND_OUTPUT) if is_answer else (_BEFORE, _BEHIND)
+    begin = text.find(before) + len(before)
+    if begin >= len(before) and event.type in TELLING and text.endswith(behind):
+        cut = text[begin : -len(behind)]
+        try:
+            # What stood deeper, such as in an argument of a call, would leave a bracket open.
+            return from_json(f"[{cut}]", allow_inf_nan=False), cut
+        except ValueError:
+            pass
+    items = items_in(event)
+    return items, dumps_json(items)[1:-1]
 
 
 def told_by(event: EventText) -> tuple[VersionRange, ...]:

@@ -1,0 +1,181 @@
+"""The items of sessions that were read lately, in memory: only what is new is read again.
+
+They are kept as JSON, of which each reader gets values of its own. One row tells whether anything
+has changed, whoever has changed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain, islice
+from threading import Lock
+from typing import Any
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Pool
+
+from agent_eventstore.integrations.conversation_head import Head, head_of
+from agent_eventstore.integrations.openai_history import is_stand_in, live_events
+from agent_eventstore.integrations.openai_items import OpenAIItems, read_items
+from eventstore import EventStore
+from eventstore.events import BranchSwitch, Erasure, Retraction, ToolResult
+from eventstore.events.codec import loads_json
+from eventstore.sql.backend import AnyConnection
+from eventstore.sql.read import EventText, chain_at, read_texts
+
+__all__ = ["forget", "newest_items"]
+
+_MOST_SESSIONS = 64  # of a database
+_MOST_CHARACTERS = 32 * 2**20  # of all their items together
+_FURTHEST = 1_000  # events that are read on; if there are more, all is read again
+
+
+def newest_items(store: EventStore, stream: UUID, limit: int | None) -> tuple[list[Any], int]:
+    """Return the newest live items of a conversation, in order, and the version of its last event.
+
+    Two statements where nothing has changed since they were last read, of which one begins the
+    transaction. What a fork shares may be erased without a change of its own: it is read each time.
+    """
+    cache = _cache_of(store)
+    known = cache.get(stream)
+    with store._on_driver() as connection:
+        head = head_of(connection, stream)
+        known = known and known.caught_up(connection, stream, head)
+    items = None if known is None else known.newest(limit)
+    if known is None or items is None:
+        known, items = _read(store, stream, head, limit)
+    if not head.is_fork:
+        cache.keep(stream, known)
+    return items, head.version
+
+
+def forget(store: EventStore, stream: UUID) -> None:
+    """Keep nothing of a conversation, which was erased."""
+    _cache_of(store).drop(stream)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The live items of a conversation: all of them, or the newest.
+
+    Attributes:
+        head: The last event that was read.
+        texts: The JSON of the items of each event, by version, separated by commas.
+        complete: Whether there are none before them.
+        stand_ins: The versions of results that recovery gave, by their calls.
+    """
+
+    head: Head
+    texts: dict[int, str]
+    complete: bool
+    stand_ins: dict[str, int]
+
+    def newest(self, limit: int | None) -> list[Any] | None:
+        """Return the newest items, in order; None if that many are not known."""
+        if not self.complete and (limit is None or limit > len(self.texts)):
+            return None
+        texts = [*islice(reversed(self.texts.values()), limit)]
+        items: list[Any] = loads_json(f"[{','.join(reversed(texts))}]")
+        return items if limit is None else items[-limit:] if limit else []
+
+    def caught_up(self, connection: AnyConnection, stream: UUID, head: Head) -> _Known | None:
+        """Return the items as of a newer event; None if they are to be read again."""
+        version = self.head.version
+        if head == self.head:
+            return self
+        if head.is_fork or not version < head.version <= version + _FURTHEST:
+            return None
+        if chain_at(connection, stream, version) != self.head.chain:
+            return None
+        page = read_texts(
+            connection, stream, after=version, before=head.version + 1, limit=_FURTHEST
+        )
+        if any(event.type in (Erasure.type, BranchSwitch.type) for event in page):
+            return None
+        return self._followed_by(page, head)
+
+    def _followed_by(self, page: Iterable[EventText], head: Head) -> _Known:
+        texts, stand_ins = self.texts.copy(), self.stand_ins.copy()
+        for event in page:
+            if event.text is None:
+                continue
+            gone: list[dict[str, int]] = []
+            if event.type == Retraction.type:
+                gone = loads_json(event.text)["versions"]
+            elif event.type == OpenAIItems.type:
+                gone = loads_json(event.text).get("told", [])
+            elif event.type == ToolResult.type and stand_ins:
+                texts.pop(stand_ins.pop(loads_json(event.text)["call_id"], 0), None)
+            for version in chain(*(range(each["first"], each["last"] + 1) for each in gone)):
+                texts.pop(version, None)
+            _, text = read_items(event)
+            if text:
+                texts[event.version] = text
+                _note(stand_ins, event)
+        return _Known(head, texts, self.complete, stand_ins)
+
+
+def _read(
+    store: EventStore, stream: UUID, head: Head, limit: int | None
+) -> tuple[_Known, list[Any]]:
+    """Return the live items up to an event, and the newest of them; from the newest on."""
+    texts, stand_ins = dict[int, str](), dict[str, int]()
+    found: list[list[Any]] = []
+    most = max(limit or 1, 1)
+    complete = True
+    for event in live_events(store, stream, limit, before=head.version + 1):
+        if limit is not None and len(found) == most:
+            complete = False
+            break
+        items, text = read_items(event)
+        if items:
+            texts[event.version] = text
+            found.append(items)
+            _note(stand_ins, event)
+    known = _Known(head, dict(reversed(texts.items())), complete, stand_ins)
+    all_items = list(chain.from_iterable(reversed(found)))
+    return known, all_items if limit is None else all_items[-limit:] if limit else []
+
+
+def _note(stand_ins: dict[str, int], event: EventText) -> None:
+    if is_stand_in(event):
+        stand_ins[loads_json(event.text or "")["call_id"]] = event.version
+
+
+class _Cache:
+    """What is known of the sessions of one database that were read last."""
+
+    def __init__(self) -> None:
+        self._known: dict[UUID, tuple[_Known, int]] = {}
+        self._lock = Lock()
+        self._size = 0
+
+    def get(self, stream: UUID) -> _Known | None:
+        found = self._known.get(stream)
+        return None if found is None else found[0]
+
+    def keep(self, stream: UUID, known: _Known) -> None:
+        """Keep what is known of a conversation as the newest, and let go of the oldest."""
+        with self._lock:
+            before = self._known.pop(stream, None)
+            self._size -= 0 if before is None else before[1]
+            same = before is not None and before[0] is known
+            size = before[1] if same and before else sum(map(len, known.texts.values()))
+            self._known[stream] = known, size
+            self._size += size
+            while self._size > _MOST_CHARACTERS or len(self._known) > _MOST_SESSIONS:
+                self._size -= self._known.pop(next(iter(self._known)))[1]
+
+    def drop(self, stream: UUID) -> None:
+        with self._lock:
+            self._size -= self._known.pop(stream, (None, 0))[1]
+
+
+_caches: WeakKeyDictionary[Pool, _Cache] = WeakKeyDictionary()
+
+
+def _cache_of(store: EventStore) -> _Cache:
+    """Return the cache of a store's database, which stores of single owners share."""
+    return _caches.setdefault(store.engine.pool, _Cache())
