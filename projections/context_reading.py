@@ -1,15 +1,13 @@
 """Reading the messages[] view: in one snapshot, from kept rows, with search where a strategy asks.
 
-Reads that search: tried as they are, and once more when the index has been brought up.
+This decides which projections and rows `Views.context` reads, and what is remembered between
+requests. The request itself is put together by `projections.context`, which knows nothing of
+stores.
 
-A read must not write, and an embedding may take seconds: so a read that finds the index behind
-gives up, the index is brought up in short transactions with the embedding between them, and the
-read is made again. What was appended meanwhile, or a database that is busy or read-only, is
-searched without the index, with the same result.
-
-How `Views.context` reads: which projections, which rows, what is remembered between requests.
-
-The request itself is put together by `projections.context`, which knows nothing of stores.
+A read must not write, and an embedding may take seconds. So a read that searches is tried as it is;
+one that finds the index behind gives up, the index is brought up in short transactions with the
+embedding between them, and the read is made again. What was appended meanwhile, or a database that
+is busy or read-only, is searched without the index, with the same result.
 """
 
 from __future__ import annotations

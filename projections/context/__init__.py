@@ -1,9 +1,9 @@
 """The messages[] view: rows that a fold keeps, and requests that a builder makes of them.
 
-``fold`` turns events into rows (``rows``, at every level of ``detail``), ``source`` reads them,
-``past`` groups them, newest first, ``planning`` chooses what fits the ``budget``, ``wire`` writes
-it in a provider's format, ``ledger`` accounts for it, ``system_part`` composes what stands in
-front, ``settings`` has the limits, ``builder`` puts all of that together, and ``requests`` gives
+``fold`` turns events into ``rows``, and ``source`` reads these. ``plans`` groups them, newest
+first, and says what a budget allows; ``planning`` chooses what fits, at which level of ``detail``.
+``formats`` writes it for a provider, ``view`` accounts for it, ``system_part`` composes what stands
+in front, ``settings`` has the limits, ``builder`` puts all of that together, and ``requests`` gives
 back what was sent. Every text that stands for something missing is in ``prompts``.
 """
 

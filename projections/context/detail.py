@@ -1,12 +1,11 @@
 """A row's lower levels of detail, and its tokens for a model.
 
-The tokens of stored rows for a model: the row's own count, or one kept beside the rows.
+Rows carry the count of one encoding. For another one the counts are kept beside the rows, in the
+table ``token_counts``: what is active there (see `projections.tokens.counts`) answers for many rows
+in one query, and what it does not know is counted once.
 
-Rows carry the count of one encoding. For another one the counts are kept in ``token_counts``: what
-is active there (see `projections.tokens.counts`) answers for many rows in one query, and what it
-does not know is counted once.
-
-The columns of a message in the fold; what is made of them later, see `projections.context.levels`.
+The fold writes a message's columns alone; lower levels are made when a request needs them, see
+`projections.context.levels`.
 """
 
 from __future__ import annotations
@@ -43,6 +42,8 @@ __all__ = [
 ]
 
 _TOKENIZER = tokenizer_for(ENCODING)
+
+_PLAIN: dict[str, Any] = dict.fromkeys(("given", "result"))
 
 
 def of(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> list[Count]:
@@ -100,9 +101,6 @@ def ahead(rows: Iterable[ContextRow], tokenizer: Tokenizer, page: int) -> Iterat
         sent = [row.table or row for row in some]
         counts.recall([row.message for row in sent if row.encoding != tokenizer.name], tokenizer)
         yield from some
-
-
-_PLAIN: dict[str, Any] = dict.fromkeys(("given", "result"))
 
 
 def plain(message: dict[str, Any]) -> dict[str, Any]:

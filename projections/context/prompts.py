@@ -1,15 +1,13 @@
-"""The words that stand for what is missing, broken or shortened: all of them, and nothing else.
+"""The words for what is missing, broken or shortened, and the messages that quote an event's text.
 
-They are written for the model that reads them. Changing one changes what folds answer, so whoever
-does raises the version of the projection (`projections.context.rows`); those of Run mode are made
-for each request and stored nowhere.
+All such words stand here. They are written for the model that reads them. Changing one changes what
+folds answer, so whoever does raises the version of the projection (`projections.context.fold`);
+those of Run mode are made for each request and stored nowhere.
 
-The messages of context rows, of which the table keeps no copy where an event has the text.
-
-Most messages are a role and one text, which stands in the message's event. If it is long, the row
-quotes the event (see `projections.engine.quoting`) and says only the role; a message with a name,
-with tool calls or with several parts stands in the row, as does what was put together for the
-model.
+Most messages are a role and one text, which stands in the message's event. If it is long, the table
+keeps no copy: the row quotes the event (see `projections.engine.quoting`) and says only the role. A
+message with a name, with tool calls or with several parts stands in the row, as does what was put
+together for the model.
 """
 
 from __future__ import annotations
@@ -106,6 +104,11 @@ _SAYS_SO = {
 }
 _DENIES = re.compile(r"not|never|didn't", re.IGNORECASE)
 _RUNS = re.compile(r"\b(start|run|ran|execut)", re.IGNORECASE)
+
+_SHORT = 500  # characters; a request holds many short messages, and few long ones
+
+_MADE = "{json_object}('role', {table}.role, 'content', {said})"
+_MESSAGE = "CASE WHEN {table}.text_version IS NULL THEN {table}.message ELSE {made} END"
 
 
 def status(name: str, error: str | None = None, content: str = "") -> str:
@@ -221,12 +224,6 @@ def file_mention(*names: str | None) -> str:
     """Return the text for a file whose bytes are not sent; the first name that is known counts."""
     known = next((name for name in names if name and not name.startswith("data:")), None)
     return f"[file: {known}]" if known else "[file]"
-
-
-_SHORT = 500  # characters; a request holds many short messages, and few long ones
-
-_MADE = "{json_object}('role', {table}.role, 'content', {said})"
-_MESSAGE = "CASE WHEN {table}.text_version IS NULL THEN {table}.message ELSE {made} END"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,8 @@ call. A summary stands at the first version that it covers; its part is minus it
 rows hold no ``tool_call_id``: the request that they go into settles it, see
 `projections.context.formats`.
 
-Rows as a database gives them: a column is decoded when it is first looked at.
-
-A request reads a few hundred rows and sends the JSON of some: of the others it only needs to know
-how large they are.
+A row that comes from a database decodes a column when it is first looked at: a request reads a few
+hundred rows and sends the JSON of some; of the others it only needs to know how large they are.
 """
 
 from __future__ import annotations

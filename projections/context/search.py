@@ -5,11 +5,10 @@ weight of a term are those of `projections.context.compression.search`, over the
 conversation alone. So both databases and the memory give the same scores, and no other
 conversation moves one.
 
-What an embedding made of a conversation's texts: each embedded once ever, and searched here.
-
-Vectors are kept by a fingerprint of their text, so that an intent, which is a message too, need
-not be embedded again. pgvector or sqlite-vec finds the nearest where it can be had; their scores
-are worked out again in plain Python, which also searches alone, so that all give the same.
+Vectors are what an embedding made of the conversation's texts, each embedded once ever. They are
+kept by a fingerprint of their text, so that an intent, which is a message too, need not be embedded
+again. pgvector or sqlite-vec finds the nearest where it can be had; their scores are worked out
+again in plain Python, which also searches alone, so that all give the same.
 """
 
 from __future__ import annotations
@@ -106,6 +105,22 @@ _QUERIES = {
         mean="CAST(:mean AS float8)",
     ).replace("::", "\\:\\:"),
 }
+
+_MORE = 16  # nearest ones beyond the limit: single precision may order neighbours otherwise
+
+_LACKING = text(
+    "SELECT r.version, r.part, r.fingerprint FROM search_rows r WHERE r.conversation_id = :cid "
+    "AND r.piece = 0 AND r.length > 0 AND NOT EXISTS (SELECT 1 FROM search_vectors v "
+    "WHERE v.conversation_id = :cid AND v.embedding = :embedding "
+    "AND v.fingerprint = r.fingerprint) LIMIT :most"
+).bindparams(bindparam("cid", type_=Id))
+
+_HELD = (
+    "FROM search_rows r JOIN search_vectors v ON v.conversation_id = r.conversation_id "
+    "AND v.fingerprint = r.fingerprint WHERE r.conversation_id = :cid AND r.piece = 0 "
+    "AND v.embedding = :embedding AND (r.version, r.part) <= (:version, :part)"
+)
+_ORDER = "r.version DESC, r.part DESC"
 
 
 class SearchBehind(Exception):
@@ -216,23 +231,6 @@ class SearchableRows(SqlRowSource):
         if not search_index.is_current(connection, self._generation, stream):
             return False
         return embedding is None or not lacking(connection, stream, embedding.name, 1)
-
-
-_MORE = 16  # nearest ones beyond the limit: single precision may order neighbours otherwise
-
-_LACKING = text(
-    "SELECT r.version, r.part, r.fingerprint FROM search_rows r WHERE r.conversation_id = :cid "
-    "AND r.piece = 0 AND r.length > 0 AND NOT EXISTS (SELECT 1 FROM search_vectors v "
-    "WHERE v.conversation_id = :cid AND v.embedding = :embedding "
-    "AND v.fingerprint = r.fingerprint) LIMIT :most"
-).bindparams(bindparam("cid", type_=Id))
-
-_HELD = (
-    "FROM search_rows r JOIN search_vectors v ON v.conversation_id = r.conversation_id "
-    "AND v.fingerprint = r.fingerprint WHERE r.conversation_id = :cid AND r.piece = 0 "
-    "AND v.embedding = :embedding AND (r.version, r.part) <= (:version, :part)"
-)
-_ORDER = "r.version DESC, r.part DESC"
 
 
 def lacking(

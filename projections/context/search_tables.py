@@ -1,13 +1,13 @@
 """What of a group of messages is searched, and the tables that keep it.
 
-They are made when a product first retrieves, disposable, and never migrated. The words are those of
-`projections.context.compression.search`, so that a search in the database scores as one in memory
-does: which is what a list of rows gets, and a database that keeps no index.
+The words are those of `projections.context.compression.search`, so that a search in the database
+scores as one in memory does: which is what a list of rows gets, and a database that keeps no index.
 
 ``search_rows`` holds the words of every visible group of messages, ``search_heads`` how far a
-conversation is indexed, ``search_vectors`` what an embedding made of its texts. All are keyed by
-``conversation_id`` first, and so is the index of words itself: each word stands in it behind a
-prefix of the conversation, so that a search touches the conversation's own entries alone.
+conversation is indexed, ``search_vectors`` what an embedding made of its texts. The tables are made
+when a product first retrieves, disposable, and never migrated. All are keyed by ``conversation_id``
+first, and so is the index of words itself: each word stands in it behind a prefix of the
+conversation, so that a search touches the conversation's own entries alone.
 
 On SQLite the index is the FTS5 table ``search_terms``, which triggers keep equal to
 ``search_rows``; its tokens are ``term=count``, so that each stands in a row once. Deleting a head
@@ -55,6 +55,19 @@ __all__ = [
     "search_in_memory",
 ]
 
+TABLES = ("search_rows", "search_vectors", "search_heads")
+"""In the order in which an erasure deletes from them: deleting a head clears what the index may
+still hold of the rows."""
+
+VERSION = 2
+"""Raised when terms change, so that every conversation is indexed anew."""
+
+_LONGEST = 128  # bytes of a term; PostgreSQL refuses those above 2046
+_BEGINNING = 24
+
+# What terms are made of beside letters and digits; see `indexed_terms`.
+_TOKEN_CHARACTERS = "_.:/@+-~="  # noqa: S105 - of a tokenizer
+
 
 def item_to_search(rows: Sequence[ContextRow]) -> Item:
     """Return a group as an item to be searched, not to be sent: its tokens are not counted."""
@@ -85,17 +98,6 @@ def search_in_memory(
     if embedding is not None:
         search = FusedSearch(search, VectorSearch(items, embedding.embed))
     return search.scores(intent, limit)
-
-
-TABLES = ("search_rows", "search_vectors", "search_heads")
-"""In the order in which an erasure deletes from them: deleting a head clears what the index may
-still hold of the rows."""
-
-VERSION = 2
-"""Raised when terms change, so that every conversation is indexed anew."""
-
-_LONGEST = 128  # bytes of a term; PostgreSQL refuses those above 2046
-_BEGINNING = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,6 @@ def indexed_terms(text: str) -> Iterator[str]:
         else:
             digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
             yield f"{term[:_BEGINNING]}~{digest}"
-
-
-# What terms are made of beside letters and digits; see `projections.context.search_tables`.
-_TOKEN_CHARACTERS = "_.:/@+-~="  # noqa: S105 - of a tokenizer
 
 
 def _prefixed(row: str) -> str:

@@ -1,11 +1,8 @@
 """Where the builder gets its rows from: the protocol, lists of rows, and SQL.
 
-Where the builder gets its rows from: a protocol, so that building needs no database.
-
-An implementation over SQL reads the newest rows in pages and single rows by kind; it never reads
-what no window can hold. `ListRowSource` serves the rows of a list.
-
-The rows of one conversation in a generation's table: what the builder reads, and no more.
+`RowSource` is a protocol, so that building needs no database: `ListRowSource` serves the rows of a
+list. `SqlRowSource` reads those of one conversation in a generation's table, the newest in pages
+and single rows by kind, and never what no window can hold.
 """
 
 from __future__ import annotations
@@ -40,6 +37,10 @@ __all__ = [
 
 RENDERED_FIRST = ("system", "notebook")
 """Kinds of rows that stand in front, wherever they were said; a summary does not hide them."""
+
+_SEARCHED = 500  # rows that a search without an index reads at a time
+
+_NUMBERS = [COLUMNS.index(name) for name in ("version", "part", "tokens")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +197,6 @@ class ListRowSource:
         return [row for row in self._rows if row.kind == kind]
 
 
-_SEARCHED = 500  # rows that a search without an index reads at a time
-
-
 class SqlRowSource:
     """A `RowSource` over SQL; every query is a short range of an index."""
 
@@ -317,9 +315,6 @@ class SqlRowSource:
         if not {type(row[place]) for row in rows for place in _NUMBERS} <= {int}:
             raise RowDamaged("no number")
         return [StoredRow(row) for row in rows]
-
-
-_NUMBERS = [COLUMNS.index(name) for name in ("version", "part", "tokens")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,21 @@
 """What the fold of messages[] remembers: open calls, the conversation's mode and tool policy.
 
-What a request takes from its conversation unless it is told otherwise: mode and tool policy.
-
-Kept in the table ``context_active``, one row for each conversation that has either of them, beside
+A request takes mode and tool policy from its conversation unless it is told otherwise. They are
+kept in the table ``context_active``, one row for each conversation that has either of them, beside
 the rows of its messages, so that both are read in one snapshot.
 
-What the fold of the context remembers between events: small JSON values, and their updates.
+The fold's own state is small JSON values. ``messages`` counts them; ``touched`` notes how far back
+later events have changed rows (see `projections.context.plan_cache`). ``calls`` holds the tool
+calls that may still get a result, and those of the latest assistant message, so that a call whose
+result is withdrawn can be answered again. ``failed`` and ``retries`` hold model calls that may
+still be made up for, ``answered`` the last that was answered. ``system`` and ``notebook`` hold the
+versions of the latest texts, newest last, in lists of those that stand together; ``aside`` holds
+those of branches that are not the active one; ``withdrawn`` the ranges that were retracted. Of
+summaries see `projections.context.covering`.
 
-``messages`` counts them; ``touched`` notes how far back later events have changed rows (see
-`projections.context.plan_cache`). ``calls`` holds the tool calls that may still get a result, and
-those of the latest assistant message, so that a call whose result is withdrawn can be answered
-again. ``failed`` and ``retries`` hold model calls that may still be made up for, ``answered`` the
-last that was answered. ``system`` and ``notebook`` hold the versions of the latest texts, newest
-last, in lists of those that stand together; ``aside`` holds those of branches that are not the
-active one; ``withdrawn`` the ranges that were retracted. Of
-summaries see `projections.context.covering`. The functions are given a copy of the state, of which
-they replace entries: what these hold is never altered. Each collection has a ceiling, beyond which
-the oldest entry is forgotten: its placeholder then stays.
+The functions are given a copy of the state, of which they replace entries: what these hold is never
+altered. Each collection has a ceiling, beyond which the oldest entry is forgotten: its placeholder
+then stays.
 """
 
 from __future__ import annotations
@@ -61,6 +60,15 @@ __all__ = [
 
 AskedMode = Mode | None
 """The mode that a request asks for: ``active`` for its conversation's own, None for none."""
+
+Range = tuple[int, int]
+"""Versions from the first to the second, both included."""
+
+MOST_CALLS = 256
+MOST_ENTRIES = 64
+MOST_TEXTS = 8
+MOST_ASIDE = 32
+LONGEST_NAME = 64
 
 CONTEXT_ACTIVE = ReadTable(
     name="context_active",
@@ -125,16 +133,6 @@ def _query(table: Table) -> Statement:
     return Statement(
         f"SELECT mode, tool_policy::text FROM {table.name} WHERE conversation_id = :conversation_id"  # noqa: S608 - names of the table
     )
-
-
-Range = tuple[int, int]
-"""Versions from the first to the second, both included."""
-
-MOST_CALLS = 256
-MOST_ENTRIES = 64
-MOST_TEXTS = 8
-MOST_ASIDE = 32
-LONGEST_NAME = 64
 
 
 def initial() -> State:

@@ -1,16 +1,12 @@
 """What stands in front of the history: composed for one request, and stored nowhere.
 
-What a request is told beside its history: made for one request, and stored nowhere.
+That is (document 000, 4.3) the base rules by mode, the tool policy, the persona, a banner that
+names the mode, and what a run is told. Pure but for the product's files; the same texts and
+arguments give the same messages.
 
-Declarations of tools: what each is called, and which of them a tool policy lets through.
-
-Names stand where OpenAI's chat and Responses formats and Anthropic's have them; a provider's own
-tool without a name is called by its type.
-
-The system part of a request, composed at each call and never stored (document 000, 4.3).
-
-Base rules by mode, the tool policy, the persona, a banner that names the mode, and what a run is
-told. Pure but for the product's files; the same texts and arguments give the same messages.
+A tool policy lets some of the declared tools through. Their names stand where OpenAI's chat and
+Responses formats and Anthropic's have them; a provider's own tool without a name is called by its
+type.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""`ContextView`: the messages of a request, their ledger and account, the digest of what is left.
+"""What a request is built to: `ContextView`, its messages, and all that can be said of them.
 
-The message that holds the facts: what earlier messages named, a line for each.
-
-The account of a request: what became of each message, why, and where the whole of it is.
-
-What a request is built to: its messages, and everything that can be said of them.
+The account tells what became of each message, why, and where the whole of it is. The digest is the
+message that holds the facts: what earlier messages named, a line for each.
 """
 
 from __future__ import annotations

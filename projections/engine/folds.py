@@ -1,21 +1,16 @@
 """A generation's fold of one conversation: events in, merged row changes, statements out.
 
-Patches of many rows in memory: each costs what it matches, not what there is.
-
-A conversation may be retracted or summarised thousands of times. A patch looks at the values of one
-column, so the rows stand by those values; without, every patch would look at every row.
-
-Row changes, collected while folding and written together.
+Folding, converting values and encoding texts hold no lock: all that is written is bound beforehand
+(`bind`), so that the transaction that writes only runs statements.
 
 Changes of the same row are merged first, so that a page of a thousand chunks writes its timeline
 item once. While nothing of the conversation is in the tables, patches are applied in memory.
 Otherwise a patch may concern rows that only the tables hold: then what was merged before it is
-written before it. Values are converted, and texts encoded, before anything is written (`bind`).
+written before it.
 
-A generation's fold of one conversation: events in, and then statements that write its rows.
-
-Folding, converting values and encoding texts hold no lock; what is written is bound beforehand, so
-that the transaction that writes only runs statements.
+A patch in memory costs the rows that it matches, not all that there are, for a conversation may be
+retracted or summarised thousands of times. It looks at the values of one column, so the rows stand
+by those values.
 """
 
 from __future__ import annotations
@@ -53,6 +48,9 @@ __all__ = [
 
 
 Key = tuple[Any, ...]
+
+_FEW = 4  # patches; more are worth reading what they may match
+_Rows = dict[str, dict[Key, dict[str, Any]]]
 
 
 class PatchedRows:
@@ -102,10 +100,6 @@ class PatchedRows:
             for key in [key for key in held if place is None and self.rows[key][column] != value]:
                 del held[key]
             yield from held
-
-
-_FEW = 4  # patches; more are worth reading what they may match
-_Rows = dict[str, dict[Key, dict[str, Any]]]
 
 
 class RowBuffer:

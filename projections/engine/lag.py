@@ -1,9 +1,7 @@
-"""Lag: how much of what is committed a live generation has not folded.
+"""Lag: how far each projection's live generation is behind what is committed.
 
-It is counted from the events themselves, so it cannot read zero while the feed is held back or no
+Lag is counted from the events themselves, so it cannot read zero while the feed is held back or no
 worker runs. Its cost is what has happened since the generation's cursor.
-
-How each projection stands: which generation is live, and how far it is behind.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Pages of a rebuild: many conversations folded anew and written together, in processes.
 
-A page of a rebuild: conversations that were folded anew, written together.
-
 A reader catches up one conversation, row by row; a rebuild has thousands. Their rows and heads are
 bound before the transaction begins, since only one process can write to SQLite, and then go in
-with a statement a table (`row_statements.load`). The result is that of `folds.BoundFolds`.
+with a statement a table (`projections.engine.rows.load`). The result is that of
+`projections.engine.folds.BoundFolds`.
 
-The processes of a rebuild: pages of conversations, folded in several at a time.
-
-They are started for one rebuild and end with it, or with the process that has started them.
+The processes are started for one rebuild and end with it, or with the process that has started
+them.
 """
 
 from __future__ import annotations
@@ -37,6 +35,15 @@ from projections.engine.projection import Projection
 from projections.engine.set_aside import Failure
 
 __all__ = ["AlreadyFolded", "Done", "FoldPage", "FoldedPage", "Pending", "in_processes"]
+
+Pending = tuple[UUID, int]
+"""A conversation that the new generations lack, and its version."""
+
+Done = tuple[int, int, list[Failure]]
+"""Of a page: the conversations, their events, and what was set aside."""
+
+FoldPage = Callable[[EventStore, Sequence[Generation], Sequence[Pending]], Done]
+"""Folds a page into the generations; one that another process can import."""
 
 
 class AlreadyFolded(Exception):
@@ -78,16 +85,6 @@ class FoldedPage:
             raise AlreadyFolded
         for table, rows in self._rows.items():
             row_statements.load(connection, table, rows)
-
-
-Pending = tuple[UUID, int]
-"""A conversation that the new generations lack, and its version."""
-
-Done = tuple[int, int, list[Failure]]
-"""Of a page: the conversations, their events, and what was set aside."""
-
-FoldPage = Callable[[EventStore, Sequence[Generation], Sequence[Pending]], Done]
-"""Folds a page into the generations; one that another process can import."""
 
 
 def in_processes(

@@ -1,14 +1,11 @@
 """The timeline's items: their table, their texts, and those of models and tools.
 
-The texts of timeline items, of which the table keeps no copy where the event itself has one.
+Most items show the text of one event as it stands there. If it is longer than its preview, the
+table keeps no copy: the row quotes the event (see `projections.engine.quoting`). A text that is
+streaming, was put together, or lies in a blob stands in the row.
 
-Most items show the text of one event as it stands there. If it is longer than its preview, the row
-quotes the event (see `projections.engine.quoting`). A text that is streaming, was put together, or
-lies in a blob stands in the row.
-
-An item of the timeline, and the changes that begin, grow and end one.
-
-The timeline's items of what a model answers and of what tools do.
+Here are the changes that begin, grow and end any item, and the items of what a model answers and of
+what tools do; `projections.models.timeline` makes all others.
 """
 
 from __future__ import annotations
@@ -49,8 +46,11 @@ __all__ = [
     "text_columns",
 ]
 
+TABLE = "timeline_items"
 
 _PREVIEW = "coalesce({table}.preview, substr({text}, 1, {limit}))"
+
+_FIRST_TOOL = 2  # part; 0 is the reasoning of an answer, 1 its text
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,6 @@ def text_columns(event: RecordedEvent, text: str | None) -> dict[str, Any]:
     preview = None if text is None else one_line(text)
     place = place_of(event, text, longer_than=PREVIEW_CHARS)
     return {"text": text, "preview": preview, **place}
-
-
-TABLE = "timeline_items"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,9 +198,6 @@ def close_span(
         begin(draft, [event.version, 0], kind, status, values)
     else:
         change(draft, span["at"], {"status": status, **values})
-
-
-_FIRST_TOOL = 2  # part; 0 is the reasoning of an answer, 1 its text
 
 
 def _request(draft: Draft, request: LlmRequest) -> None:

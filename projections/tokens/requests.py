@@ -1,16 +1,13 @@
 """Counting whole requests: messages in a provider's framing, and declarations of tools.
 
-Counting the declarations of tools, which reach the model as TypeScript.
+Messages of OpenAI's chat format are counted as they are billed, by OpenAI's cookbook ("How to count
+tokens with tiktoken", 2024): three tokens a message, the tokens of its fields, one more for a name,
+three for the reply. How tool calls in history are written out for the model is not published; they
+are counted as observed, and inexact.
 
-The constants are those of OpenAI's cookbook ("How to count tokens with tiktoken", 2024). It covers
-flat parameters with a type, a description and perhaps string values to choose from; anything
+Declarations of tools reach the model as TypeScript. Their constants are the cookbook's too, which
+covers flat parameters with a type, a description and perhaps string values to choose from; anything
 beyond that is counted in the same way, level by level, and marked inexact.
-
-Counting messages of OpenAI's chat format as they are billed.
-
-Plain messages follow OpenAI's cookbook ("How to count tokens with tiktoken", 2024): three tokens
-a message, the tokens of its fields, one more for a name, three for the reply. How tool calls in
-history are written out for the model is not published; they are counted as observed, and inexact.
 """
 
 from __future__ import annotations
@@ -33,6 +30,23 @@ _MARGIN_BEYOND_COOKBOOK = 0.15
 _MARGIN_OF_BUILT_IN = 0.5
 _SCHEMAS = ("parameters", "input_schema", "inputSchema")  # OpenAI, Anthropic, MCP
 _DEEPEST = 32  # a schema may be of any depth; below this its JSON is counted as text
+
+_MESSAGE = 3
+_NAME = 1
+_REPLY = 3
+
+_ONE_CALL = 5  # the recipient that stands in the header of a message with a call
+_SLACK_OF_ONE_CALL = 3
+_SLACK_OF_PARALLEL_CALLS = 6
+
+# A part that is not text. For an image: 85 tokens at low detail, otherwise those of 1024 x 1024
+# pixels in the gpt-4o family (85 + 4 tiles of 170; the real span is 1 to 8 tiles). OpenAI's
+# "Images and vision" guide, 2024. The size of the picture is not looked at.
+_IMAGE_LOW = Count(85, exact=False, margin=0.9)
+_IMAGE = Count(765, exact=False, margin=0.9)
+_OTHER_PART = Count(1000, exact=False, margin=1.0)
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 def count_tools(tools: Iterable[Mapping[str, Any]], tokenizer: Tokenizer) -> Count:
@@ -133,24 +147,6 @@ def _inexact(count: Count, margin: float = _MARGIN_BEYOND_COOKBOOK) -> Count:
 
 def _json(value: object) -> str:
     return json.dumps(value, default=str, ensure_ascii=False)
-
-
-_MESSAGE = 3
-_NAME = 1
-_REPLY = 3
-
-_ONE_CALL = 5  # the recipient that stands in the header of a message with a call
-_SLACK_OF_ONE_CALL = 3
-_SLACK_OF_PARALLEL_CALLS = 6
-
-# A part that is not text. For an image: 85 tokens at low detail, otherwise those of 1024 x 1024
-# pixels in the gpt-4o family (85 + 4 tiles of 170; the real span is 1 to 8 tiles). OpenAI's
-# "Images and vision" guide, 2024. The size of the picture is not looked at.
-_IMAGE_LOW = Count(85, exact=False, margin=0.9)
-_IMAGE = Count(765, exact=False, margin=0.9)
-_OTHER_PART = Count(1000, exact=False, margin=1.0)
-
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 def count_messages(messages: Iterable[Mapping[str, Any]], tokenizer: Tokenizer) -> Count:

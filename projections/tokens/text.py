@@ -1,15 +1,12 @@
 """Counting texts for a model: how many tokens, and how far that number may be trusted.
 
-The result of counting: how many tokens, and how far that number may be trusted.
+The model's name leads to an encoding and, where that is a guess, to the error of the count.
 
-From the name of a model to an encoding, and to the error of the count if that is a guess.
-
-Counting the tokens of one text, whatever it holds and however long it is.
-
-tiktoken's pattern overflows on a run of about a million blanks, so long texts are cut: at places
-where both bundled encodings end a token for certain or, in a run without such a place, anywhere,
-which makes the count inexact. Only characters of long standing count as letters here, so that the
-answer does not depend on the Unicode version of the pattern engine.
+A text is counted whatever it holds and however long it is. tiktoken's pattern overflows on a run of
+about a million blanks, so long texts are cut: at places where both bundled encodings end a token
+for certain or, in a run without such a place, anywhere, which makes the count inexact. Only
+characters of long standing count as letters here, so that the answer does not depend on the Unicode
+version of the pattern engine.
 """
 
 from __future__ import annotations
@@ -23,6 +20,34 @@ from tiktoken.model import MODEL_PREFIX_TO_ENCODING, MODEL_TO_ENCODING, encoding
 
 from projections.errors import EncodingNotBundled
 from projections.tokens.ranks import BUNDLED, encoding
+
+ESTIMATING_ENCODING = "o200k_base"
+
+# The harmony encoding has the ranks and the pattern of o200k_base; only its control tokens are
+# more, and those never occur in counted text.
+_SAME_RANKS = {"o200k_harmony": "o200k_base"}
+
+_KNOWN = {*MODEL_TO_ENCODING.values(), *MODEL_PREFIX_TO_ENCODING.values()}
+
+# No offline tokenizer exists for current Claude models. They are reported to take 10 to 30 %
+# more tokens than o200k_base for prose and code, and the newest generation up to a third more
+# than the ones before. The rest stay nearer. Usage that a provider reports narrows both.
+_MARGINS = {"claude": 0.5, "anthropic": 0.5}
+_MARGIN_OF_OTHERS = 0.3
+
+WINDOW = 2_048  # characters; a cut is looked for from here on
+HARD_LIMIT = 4_096  # characters; here a piece ends, wherever that is
+_SLACK_OF_HARD_CUT = 4  # tokens
+_SLACK_OF_SURROGATE = 1  # tokens; what a provider makes of one is not known
+
+_LETTER = r"A-Za-z\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"
+# No apostrophe: o200k_base keeps "'s" with its word. Marks also stay with their letter.
+_AFTER_LETTER = r"\x00-&(-@\[-`{-\x7f\u3001\u3002\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f"
+# No slash after a line end: o200k_base keeps it with the punctuation before.
+_CERTAIN_END = re.compile(rf"[{_LETTER}](?=[{_AFTER_LETTER}])|\S(?= )|\n(?=[^\s/])")
+_LONE_SURROGATE = re.compile(
+    "[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +92,6 @@ class Count:
         return Count(self.tokens, exact=False, margin=min(margin, 1.0))
 
 
-ESTIMATING_ENCODING = "o200k_base"
-
-# The harmony encoding has the ranks and the pattern of o200k_base; only its control tokens are
-# more, and those never occur in counted text.
-_SAME_RANKS = {"o200k_harmony": "o200k_base"}
-
-_KNOWN = {*MODEL_TO_ENCODING.values(), *MODEL_PREFIX_TO_ENCODING.values()}
-
-# No offline tokenizer exists for current Claude models. They are reported to take 10 to 30 %
-# more tokens than o200k_base for prose and code, and the newest generation up to a third more
-# than the ones before. The rest stay nearer. Usage that a provider reports narrows both.
-_MARGINS = {"claude": 0.5, "anthropic": 0.5}
-_MARGIN_OF_OTHERS = 0.3
-
-
 def resolve(model: str) -> tuple[str, float]:
     """Return the encoding of a model and the relative margin of counting with it (0.0: exact).
 
@@ -123,21 +133,6 @@ def names_of(model: str) -> list[str]:
 def _margin(model: str) -> float:
     lowered = model.lower()
     return next((m for part, m in _MARGINS.items() if part in lowered), _MARGIN_OF_OTHERS)
-
-
-WINDOW = 2_048  # characters; a cut is looked for from here on
-HARD_LIMIT = 4_096  # characters; here a piece ends, wherever that is
-_SLACK_OF_HARD_CUT = 4  # tokens
-_SLACK_OF_SURROGATE = 1  # tokens; what a provider makes of one is not known
-
-_LETTER = r"A-Za-z\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"
-# No apostrophe: o200k_base keeps "'s" with its word. Marks also stay with their letter.
-_AFTER_LETTER = r"\x00-&(-@\[-`{-\x7f\u3001\u3002\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f"
-# No slash after a line end: o200k_base keeps it with the punctuation before.
-_CERTAIN_END = re.compile(rf"[{_LETTER}](?=[{_AFTER_LETTER}])|\S(?= )|\n(?=[^\s/])")
-_LONE_SURROGATE = re.compile(
-    "[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]"
-)
 
 
 @dataclass(frozen=True, slots=True)

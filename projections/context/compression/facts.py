@@ -1,15 +1,13 @@
 """Facts that a message states: names, numbers, paths; each found by a plain rule.
 
-Reading messages of OpenAI's chat format that nobody has checked: what is odd in them is skipped.
-
-Tool calls may be of functions, of custom tools, or in the older single form.
-
-What of a text must survive before its prose does: identifiers, names, terms.
-
 A fact is a short literal that a later tool call may need again, letter for letter: an order
-number, a date, a path, a person's name. Numbers that only say how much (prices, counts) are none.
-The rules are plain patterns, so that the same text gives the same facts for ever; whoever changes
-them raises the version of the projection that stores their answers.
+number, a date, a path, a person's name. It must survive before the prose around it does. Numbers
+that only say how much (prices, counts) are none. The rules are plain patterns, so that the same
+text gives the same facts for ever; whoever changes them raises the version of the projection that
+stores their answers.
+
+Messages are in OpenAI's chat format, but nobody has checked them: what is odd in them is skipped.
+Tool calls may be of functions, of custom tools, or in the older single form.
 """
 
 from __future__ import annotations
@@ -31,9 +29,39 @@ __all__ = [
     "texts_of",
 ]
 
+FactKind = Literal["identifier", "name", "phrase", "term"]
+"""``identifier``: an id, date, path, address; ``name``: a proper noun; ``phrase``: a short value
+of several words; ``term``: a word of some fixed vocabulary, such as a status."""
+
+MOST_FACTS = 64
+"""Of one message; beyond, those in front stay."""
 
 _DEEPEST = 100
 _BRACKET = re.compile(r"[\[\]{}]")
+
+_READ = 100_000  # characters of a text that are looked at
+_LONGEST_TERM = 48
+_LONGEST_PHRASE = 64
+_LEAST_DIGITS = 5
+_LEAST_NUMBER = 10**_LEAST_DIGITS
+
+# ASCII on purpose: in a text without blanks between words, an identifier ends where they begin.
+# What stands before, and how long it may be, keep the time linear on runs without an end. Plain
+# words hold no fact, and a literal no blank: the first line passes over most of a prose at once.
+_LITERAL = re.compile(
+    r"(?<!\S)(?:[a-z]+[.,;:!?]?(?:\s+|\Z))+"
+    r"|((?<![\w.+])[A-Za-z0-9][\w.+-]{0,63}@[A-Za-z0-9-]+\.[A-Za-z0-9.-]*[A-Za-z0-9]"
+    r"|https?://[^\s\"'<>()\[\]{}]+[A-Za-z0-9/]"
+    r"|(?<![\w./~@-])[~.@]{0,2}/?(?:[A-Za-z0-9_.-]+/)+[A-Za-z0-9_.-]*[A-Za-z0-9_]"
+    r"|#?[A-Za-z0-9]+(?:[_:.-][A-Za-z0-9]+)*)",
+    re.ASCII,
+)
+_QUOTED = re.compile(r"[「『《“]([^「」『』《》“”\n]{2,40})[」』》”]")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ][\d:.]+)?")
+_MEASURE = re.compile(r"\d[\d.,:]*(?:st|nd|rd|th|am|pm|k|m|s|x|kg|lb|lbs|mb|gb|%)", re.IGNORECASE)
+_SENTENCE_START = re.compile(r"(?:^|[.!?:;\n*•\-\"'(#>\]]\s*|\d[.)]\s+)$")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CJK = re.compile(r"[\u3041-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]")
 
 
 def texts_of(message: Mapping[str, Any]) -> Iterator[str]:
@@ -86,38 +114,6 @@ def _name_and_arguments(call: Mapping[str, Any]) -> tuple[str, str]:
     elif not isinstance(arguments, str):
         arguments = json.dumps(arguments, default=str, ensure_ascii=False)
     return str(call.get("name") or ""), arguments
-
-
-FactKind = Literal["identifier", "name", "phrase", "term"]
-"""``identifier``: an id, date, path, address; ``name``: a proper noun; ``phrase``: a short value
-of several words; ``term``: a word of some fixed vocabulary, such as a status."""
-
-MOST_FACTS = 64
-"""Of one message; beyond, those in front stay."""
-
-_READ = 100_000  # characters of a text that are looked at
-_LONGEST_TERM = 48
-_LONGEST_PHRASE = 64
-_LEAST_DIGITS = 5
-_LEAST_NUMBER = 10**_LEAST_DIGITS
-
-# ASCII on purpose: in a text without blanks between words, an identifier ends where they begin.
-# What stands before, and how long it may be, keep the time linear on runs without an end. Plain
-# words hold no fact, and a literal no blank: the first line passes over most of a prose at once.
-_LITERAL = re.compile(
-    r"(?<!\S)(?:[a-z]+[.,;:!?]?(?:\s+|\Z))+"
-    r"|((?<![\w.+])[A-Za-z0-9][\w.+-]{0,63}@[A-Za-z0-9-]+\.[A-Za-z0-9.-]*[A-Za-z0-9]"
-    r"|https?://[^\s\"'<>()\[\]{}]+[A-Za-z0-9/]"
-    r"|(?<![\w./~@-])[~.@]{0,2}/?(?:[A-Za-z0-9_.-]+/)+[A-Za-z0-9_.-]*[A-Za-z0-9_]"
-    r"|#?[A-Za-z0-9]+(?:[_:.-][A-Za-z0-9]+)*)",
-    re.ASCII,
-)
-_QUOTED = re.compile(r"[「『《“]([^「」『』《》“”\n]{2,40})[」』》”]")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ][\d:.]+)?")
-_MEASURE = re.compile(r"\d[\d.,:]*(?:st|nd|rd|th|am|pm|k|m|s|x|kg|lb|lbs|mb|gb|%)", re.IGNORECASE)
-_SENTENCE_START = re.compile(r"(?:^|[.!?:;\n*•\-\"'(#>\]]\s*|\d[.)]\s+)$")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_CJK = re.compile(r"[\u3041-\u30fa\u4e00-\u9fa5\uac00-\ud7a3]")
 
 
 class Fact(NamedTuple):

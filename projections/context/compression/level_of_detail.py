@@ -1,12 +1,12 @@
 """Strategies by age: what is old loses detail first, or drops out of a window.
 
-What is old loses detail first, then its facts, one by one.
+`LevelOfDetail` lets the history fade: an item of age ``a`` (the newest is 1) is shortened under the
+pressure under which one sixteen times as old becomes its facts, and one sixty-four times as old
+loses its identifiers. Facts go one by one. No single age is a border, and the newest messages are
+the last to be touched.
 
-An item of age ``a`` (the newest is 1) is shortened under the pressure under which one sixteen
-times as old becomes its facts, and one sixty-four times as old loses its identifiers. No single age
-is a border: the history fades, and the newest messages are the last to be touched.
-
-The plainest strategy: the newest groups as they are, nothing of what is older.
+`LiveSummary` leaves the newest input or tool result as it is, and sends summaries of all others.
+`SlidingWindow` is the plainest strategy: the newest groups as they are, nothing of what is older.
 """
 
 from __future__ import annotations

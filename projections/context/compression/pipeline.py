@@ -1,10 +1,7 @@
 """`compress`: a list of messages made smaller by a strategy, without a store.
 
-Putting reduced items together again: what is sent, in the order of the conversation.
-
-Compression on its own: plain messages in, messages that fit out, with an account of each.
-
-No store and no state. Whoever goes on with the compressed messages, instead of compressing the
+Plain messages go in; messages that fit come out, in the order of the conversation, with an account
+of each. No state is kept: whoever goes on with the compressed messages, instead of compressing the
 whole history at each turn, keeps the prefix the same until the trigger is passed again.
 """
 
@@ -23,6 +20,9 @@ from projections.context.compression.strategy import Strategy, strategy_of
 from projections.tokens import Tokenizer, count_messages, count_tools, tokenizer_for
 
 __all__ = ["Compressed", "Entry", "MakeSearch", "Placed", "assemble", "compress"]
+
+MakeSearch = Callable[[Sequence[Item]], Search]
+"""Makes a search over items, such as `MemorySearch` itself."""
 
 
 class Placed(NamedTuple):
@@ -53,10 +53,6 @@ def assemble(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HEADE
             placed.append(Placed(({"role": "system", "content": digest},), None))
             digest = None
     return placed
-
-
-MakeSearch = Callable[[Sequence[Item]], Search]
-"""Makes a search over items, such as `MemorySearch` itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,13 @@
 """Strategies that keep what answers the current intent, however old it is.
 
-Keeps what answers the current intent, however old it is.
+`Retrieval` goes by relevance, which comes from a `Search` through `with_relevance`; without one,
+all groups are alike and the older go first. What matters least loses detail first, as by level of
+detail: shortened, then its facts only, then nothing.
 
-Relevance comes from a `Search`, through `with_relevance`; without one, all groups are alike and
-the older go first. What matters least loses detail first, as by level of detail: shortened,
-then its facts only, then nothing.
-
-Keeps what is key and what is relevant: two rankings in one.
-
-A group's value is the sum of the reciprocals of its two ranks (Cormack, Clarke and Buettcher,
-"Reciprocal Rank Fusion", 2009, with their constant 60): by the score of the key messages, and by
-relevance to the intent. Reciprocals are exact whole numbers of billionths.
+`Hybrid` keeps what is key and what is relevant. A group's value is the sum of the reciprocals of
+its two ranks (Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion", 2009, with their constant
+60): by the score of the key messages, and by relevance to the intent. Reciprocals are exact whole
+numbers of billionths.
 """
 
 from __future__ import annotations
@@ -28,6 +25,9 @@ __all__ = ["Hybrid", "Retrieval", "with_relevance"]
 
 
 _MOST_FOUND = 64
+
+_CONSTANT = 60
+_ONE = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,6 @@ def with_relevance(
     """
     scores = search.scores(intent, limit)
     return [replace(item, relevance=max(scores.get(item.key, 0.0), 0.0)) for item in items]
-
-
-_CONSTANT = 60
-_ONE = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

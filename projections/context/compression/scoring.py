@@ -5,9 +5,8 @@ the same score everywhere and for ever. Whoever changes a rule raises the versio
 that score (`projections.context.compression.key_messages`,
 `projections.context.compression.retrieval`).
 
-A history that fades by rank: as the default strategy fades it by age.
-
-The least valued group stands where the oldest would, the most valued where the newest would.
+`fading` makes a history fade by rank as the default strategy makes it fade by age: the least valued
+group stands where the oldest would, the most valued where the newest would.
 """
 
 from __future__ import annotations
@@ -59,6 +58,8 @@ _PATH = re.compile(
 )
 _CODE_BLOCK = re.compile(r"```|~~~|^(?: {4}|\t)\S", re.MULTILINE)
 _NUMBER = re.compile(r"\d")
+
+_SAID: Mapping[Level, str] = {"shortened": "shortened", "facts": "facts only", "dropped": "dropped"}
 
 
 class Score(NamedTuple):
@@ -151,9 +152,6 @@ def _decimal(points: int) -> str:
     sign = "-" if points < 0 else ""
     whole, hundredths = divmod(abs(points), 100)
     return f"{sign}{whole}.{hundredths:02}"
-
-
-_SAID: Mapping[Level, str] = {"shortened": "shortened", "facts": "facts only", "dropped": "dropped"}
 
 
 def protected(items: Sequence[Item], rounds: int, most: int) -> int:

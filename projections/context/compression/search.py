@@ -1,19 +1,15 @@
 """Finding the items that answer an intent: by words, by vectors, or by both.
 
-Finding the items that answer an intent, among all of a conversation.
-
 A strategy that retrieves is given items whose ``relevance`` is set. Where it comes from is a
-`Search`: in memory over the items themselves, or in the database over the whole conversation
-(`projections.context.search`).
+`Search`: in memory over the items of one conversation, as here, or in the database over the whole
+conversation (`projections.context.search`).
 
-Exact BM25 over the items of one conversation, in memory.
+`MemorySearch` is exact BM25 (k1 = 1.2, b = 0.75). Latin and other words are lower-cased;
+identifiers and paths count whole and by their words; scripts without blanks between words count by
+pairs of characters.
 
-Latin and other words are lower-cased; identifiers and paths count whole and by their words;
-scripts without blanks between words count by pairs of characters. k1 = 1.2, b = 0.75.
-
-Search by meaning, with an embedding callable of the product's, and searches made one.
-
-Nothing here knows a model or a network: the product's callable turns texts into vectors.
+`VectorSearch` goes by meaning. Nothing here knows a model or a network: the product's embedding
+callable turns texts into vectors. `FusedSearch` makes several searches one.
 """
 
 from __future__ import annotations
@@ -49,6 +45,29 @@ __all__ = [
     "without_embedding",
 ]
 
+Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
+"""Returns a vector for each text, in their order, all of one length."""
+
+DECIMALS = 6
+"""Of a score: logarithms differ in their last digits between platforms."""
+
+LONGEST_TEXT = 8_000
+"""Characters of an item that are embedded."""
+
+_K1 = 1.2
+_B = 0.75
+_MOST_WANTED = 256
+
+_ENDINGS = (
+    *(("ings", "", 3), ("ing", "", 3), ("ied", "y", 2), ("ies", "y", 2), ("ed", "", 3)),
+    *(("sses", "ss", 1), ("ss", "ss", 1), ("us", "us", 1), ("is", "is", 1), ("s", "", 3)),
+)
+_CJK = r"\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+_TERM = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+(?:[_.:/@+-]+[^\W_{_CJK}]+)*")
+_WORD = re.compile(r"[^\W_]+")
+
+_CONSTANT = 60  # of reciprocal rank fusion
+
 
 @runtime_checkable
 class Search(Protocol):
@@ -59,21 +78,6 @@ class Search(Protocol):
 
         Deterministic, and of this conversation alone: no other conversation moves a score.
         """
-
-
-_K1 = 1.2
-_B = 0.75
-_MOST_WANTED = 256
-DECIMALS = 6
-"""Of a score: logarithms differ in their last digits between platforms."""
-
-_ENDINGS = (
-    *(("ings", "", 3), ("ing", "", 3), ("ied", "y", 2), ("ies", "y", 2), ("ed", "", 3)),
-    *(("sses", "ss", 1), ("ss", "ss", 1), ("us", "us", 1), ("is", "is", 1), ("s", "", 3)),
-)
-_CJK = r"\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
-_TERM = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+(?:[_.:/@+-]+[^\W_{_CJK}]+)*")
-_WORD = re.compile(r"[^\W_]+")
 
 
 class MemorySearch:
@@ -186,14 +190,6 @@ _FRAMING = frozenset(
     )
 )
 """What only frames a question, as `terms` gives it."""
-
-Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
-"""Returns a vector for each text, in their order, all of one length."""
-
-LONGEST_TEXT = 8_000
-"""Characters of an item that are embedded."""
-
-_CONSTANT = 60
 
 
 class Embedding(NamedTuple):

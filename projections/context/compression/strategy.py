@@ -6,13 +6,12 @@ first moment when all limits hold. So every strategy keeps within the budget, ne
 and a larger budget never keeps less: it stops earlier in the same list. A product registers its
 own under the entry point group ``eventstore.compression``, or gives the object itself.
 
-Where a step fell: the history is trimmed at once and far, then left alone, not at every turn.
-
-Between two steps the messages before stay byte-identical, so that the provider's prompt cache
-hits. A step falls behind the group with which the request passes its trigger; from there the
-history counts as its target, whatever it came to. So the steps follow from sizes alone, and can be
-told from any place where one fell: there is one at every `interval` groups in a history that is
-over the trigger, so nobody has to look further back.
+With steps, the history is trimmed at once and far, then left alone, not at every turn: between two
+steps the messages before stay byte-identical, so that the provider's prompt cache hits. A step
+falls behind the group with which the request passes its trigger; from there the history counts as
+its target, whatever it came to. So the steps follow from sizes alone, and can be told from any
+place where one fell: there is one at every `interval` groups in a history that is over the trigger,
+so nobody has to look further back.
 """
 
 from __future__ import annotations
@@ -52,6 +51,9 @@ _OWN = {
     "hybrid": "retrieval:Hybrid",
     "llm_summary": "llm_summary:LlmSummary",
 }
+
+_LEAST = 64
+_TOKENS = 64
 
 
 class Reduction(NamedTuple):
@@ -170,10 +172,6 @@ def _loaded(entry: EntryPoint) -> Any:
         why = f"{type(error).__name__}: {error}"
         unknown.args = (f"strategy {entry.name!r} cannot be imported from {entry.value}: {why}",)
         raise unknown from error
-
-
-_LEAST = 64
-_TOKENS = 64
 
 
 def interval(max_tokens: int) -> int:

@@ -1,16 +1,8 @@
 """Rows as messages of Anthropic's API: content blocks, and what it demands of their order.
 
-Parts of chat messages as Anthropic's content blocks.
-
-Rules: Anthropic's guides "Vision" and "PDF support", and the API reference "Create a Message" (all
-2025): texts hold more than blanks; images are JPEG, PNG, GIF or WebP, as base64 or behind an
-``https:`` URL; documents are PDF or plain text. A file id is another provider's, and means nothing
-here, so it is told as text; so is whatever else has no block.
-
-Rows as messages of Anthropic's Messages API.
-
-Rules: API reference "Create a Message", guides "Tool use" and "Extended thinking" (all 2025), and
-"What's new in Claude 4.6" (2026), after which no request may end with an assistant's message.
+Rules: API reference "Create a Message", guides "Tool use", "Extended thinking", "Vision" and "PDF
+support" (all 2025), and "What's new in Claude 4.6" (2026), after which no request may end with an
+assistant's message.
 
 - The system part goes apart. What a system message says later (summaries), and what is told of a
   failed call, stands as a note in the user's turn: nobody but the user may speak there.
@@ -18,8 +10,10 @@ Rules: API reference "Create a Message", guides "Tool use" and "Extended thinkin
   of a turn stand first in the user turn right after it, those that are no success as errors.
 - Thinking goes back unmodified with its signature, in its place among the blocks, to whoever made
   it. The reasoning of any other model is left out: it would need a signature that nobody has.
-- Arguments that are not an object go as ``{"_raw": text}``; images by ``https:`` or as base64 of
-  the four media types, PDF and plain text as documents; anything else is named in text.
+- Texts hold more than blanks. Images are JPEG, PNG, GIF or WebP, as base64 or behind an ``https:``
+  URL; documents are PDF or plain text. A file id is another provider's, and means nothing here, so
+  it is told as text; so is whatever else has no block.
+- Arguments that are not an object go as ``{"_raw": text}``.
 """
 
 from __future__ import annotations
@@ -53,6 +47,21 @@ from projections.context.rows import ContextRow
 
 __all__ = ["ADDITIONS", "SPECIFICATION", "blocks_of", "text_block", "wire"]
 
+SPECIFICATION = "anthropic_messages"
+
+_NOTE = base.note("")
+
+# The note of a digest is none of a row's, as it is made of many.
+ADDITIONS = Additions(
+    once=(base.NO_USER, base.CLOSING, _NOTE),
+    notes=frozenset({"summary", "error"}),
+    note=_NOTE,
+)
+
+_NO_ERRORS = frozenset({"success", "withdrawn", "not_shown"})
+
+_ROLES = {"assistant": "assistant"}
+_OWN_WORDS = frozenset({"assistant", "tool", "user"})
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
@@ -130,20 +139,6 @@ def _decoded(data: str) -> str:
         return ""
 
 
-SPECIFICATION = "anthropic_messages"
-
-_NOTE = base.note("")
-
-# The note of a digest is none of a row's, as it is made of many.
-ADDITIONS = Additions(
-    once=(base.NO_USER, base.CLOSING, _NOTE),
-    notes=frozenset({"summary", "error"}),
-    note=_NOTE,
-)
-
-_NO_ERRORS = frozenset({"success", "withdrawn", "not_shown"})
-
-
 def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
     """Return the rows in this format; there is always a message, and the last is the user's."""
     front, rest = split_front(rows)
@@ -165,10 +160,6 @@ def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
     if talk.messages[-1]["role"] == "assistant" and not paused:
         talk.add(base.CLOSING)
     return Wire(SPECIFICATION, tuple(talk.messages), system_text(front), tuple(talk.added))
-
-
-_ROLES = {"assistant": "assistant"}
-_OWN_WORDS = frozenset({"assistant", "tool", "user"})
 
 
 def _blocks_of_row(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> list[Json]:

@@ -1,21 +1,17 @@
 """What the formats share: rows to messages, unique ids of tool calls, words for what has no place.
 
-Ids of tool calls that are unique within a request, as every provider demands.
-
-Providers do not make call ids unique: here each call gets an id of its own, and its result the
-same one. A provider's id is kept where that is possible, so that what was sent once is sent again
-to the byte; any other is replaced by one made of the call's place in the log.
-
-The words that formats add where a provider's rules ask for a message that nobody wrote.
-
-They are written for the model that reads them, and say no more than is true. They are stored
-nowhere; changing one changes the bytes of later requests.
-
-What every format of the messages[] view shares: its answer, and how it looks at rows.
-
 A format is a pure function of the chosen rows, in order: leading system part, then messages, each
 assistant row with calls followed at once by one tool row for each call. The same rows give the
 same bytes: key order is fixed, and nothing here reads a clock or makes a random id.
+
+Every provider demands ids of tool calls that are unique within a request, and none makes them so:
+here each call gets an id of its own, and its result the same one. A provider's id is kept where
+that is possible, so that what was sent once is sent again to the byte; any other is replaced by one
+made of the call's place in the log.
+
+Where a provider's rules ask for a message that nobody wrote, formats add words of their own. They
+are written for the model that reads them, and say no more than is true. They are stored nowhere;
+changing one changes the bytes of later requests.
 """
 
 from __future__ import annotations
@@ -57,6 +53,36 @@ __all__ = [
     "system_text",
     "text_in",
 ]
+
+Json = dict[str, Any]
+
+NOTHING_YET = "<system_note>\nThe conversation has no messages yet.\n</system_note>"
+NO_USER = "<system_note>\nNo user message stands before the assistant's.\n</system_note>"
+CLOSING = "<system_note>\nThe conversation stops here. Continue it.\n</system_note>"
+EMPTY_USER = "[empty message]"
+AUDIO = "[audio]"
+
+OUTCOMES = {
+    "TOOL_FAILED": "failed",
+    "TOOL_DENIED": "denied",
+    "TOOL_SKIPPED": "skipped",
+    "TOOL_NOT_STARTED": "not_started",
+    "TOOL_OUTCOME_UNKNOWN": "outcome_unknown",
+    "TOOL_RESULT_MISSING": "missing",
+    "TOOL_RESULT_WITHDRAWN": "withdrawn",
+    "TOOL_RESULT_NOT_SHOWN": "not_shown",
+}
+"""The first lines of `projections.context.prompts` that stand for results, and their meaning."""
+
+_FIELDS = {
+    "anthropic_messages": ("system", "messages"),
+    "openai_responses": ("instructions", "input"),
+}
+_FRONT = ("system", "notebook")
+# Anthropic, "Extended thinking" (2025): signatures are compatible across these platforms.
+_SELLERS_OF_CLAUDE = frozenset(
+    {"anthropic", "amazon-bedrock", "aws", "azure", "bedrock", "google-vertex", "vertex"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,25 +141,6 @@ def _unused(provider_id: str, version: int, index: int, used: set[str], rule: Id
     return chosen
 
 
-NOTHING_YET = "<system_note>\nThe conversation has no messages yet.\n</system_note>"
-NO_USER = "<system_note>\nNo user message stands before the assistant's.\n</system_note>"
-CLOSING = "<system_note>\nThe conversation stops here. Continue it.\n</system_note>"
-EMPTY_USER = "[empty message]"
-AUDIO = "[audio]"
-
-OUTCOMES = {
-    "TOOL_FAILED": "failed",
-    "TOOL_DENIED": "denied",
-    "TOOL_SKIPPED": "skipped",
-    "TOOL_NOT_STARTED": "not_started",
-    "TOOL_OUTCOME_UNKNOWN": "outcome_unknown",
-    "TOOL_RESULT_MISSING": "missing",
-    "TOOL_RESULT_WITHDRAWN": "withdrawn",
-    "TOOL_RESULT_NOT_SHOWN": "not_shown",
-}
-"""The first lines of `projections.context.prompts` that stand for results, and their meaning."""
-
-
 def note(text: str) -> str:
     """Return a system message as text within a user's turn, told apart from what the user said."""
     return f"<system_note>\n{text.strip()}\n</system_note>"
@@ -142,19 +149,6 @@ def note(text: str) -> str:
 def by(name: str, text: str) -> str:
     """Return a text with who said it, for formats that know no names."""
     return f"{name}: {text}" if text else f"{name}:"
-
-
-Json = dict[str, Any]
-
-_FIELDS = {
-    "anthropic_messages": ("system", "messages"),
-    "openai_responses": ("instructions", "input"),
-}
-_FRONT = ("system", "notebook")
-# Anthropic, "Extended thinking" (2025): signatures are compatible across these platforms.
-_SELLERS_OF_CLAUDE = frozenset(
-    {"anthropic", "amazon-bedrock", "aws", "azure", "bedrock", "google-vertex", "vertex"}
-)
 
 
 @dataclass(frozen=True, slots=True)

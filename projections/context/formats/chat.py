@@ -1,20 +1,18 @@
 """Rows as messages of OpenAI's chat completions, with what providers need back verbatim.
 
-What a provider needs back verbatim, and OpenAI's chat format cannot carry.
+Rules: OpenAI's API reference, "Create chat completion" (2025); many servers speak the same. Rows
+hold messages in this format already; what is settled here is the ids. ``reasoning_content`` goes
+back only to providers that ask for it, with messages of their own: DeepSeek's guide "Thinking Mode"
+(2026) has it sent with every later request once tools were called, and ignores it otherwise;
+Moonshot's guide to Kimi's thinking models (2025) wants it kept in the context. OpenAI knows no such
+field.
 
-Of assistant messages: Anthropic's thinking with its signatures (and the order of all blocks around
-it), OpenAI's reasoning items with what is encrypted in them, ``phase`` of its messages, DeepSeek's
-``reasoning_content``; tagged with who made it. The tool calls in it are places (``{"call": 0}``):
-ids, names and arguments stay with the message, since ids are only settled by a request. Of tool
-results, whoever made them: the status, and images and files as chat parts.
-
-Rows as messages of OpenAI's chat completions, and of the many servers that speak the same.
-
-Rules: OpenAI's API reference, "Create chat completion" (2025). Rows hold messages in this format
-already; what is settled here is the ids. ``reasoning_content`` goes back only to providers that ask
-for it, with messages of their own: DeepSeek's guide "Thinking Mode" (2026) has it sent with every
-later request once tools were called, and ignores it otherwise; Moonshot's guide to Kimi's thinking
-models (2025) wants it kept in the context. OpenAI knows no such field.
+What a provider needs back verbatim and this format cannot carry is kept beside a message, tagged
+with who made it: Anthropic's thinking with its signatures (and the order of all blocks around it),
+OpenAI's reasoning items with what is encrypted in them, ``phase`` of its messages, DeepSeek's
+``reasoning_content``. The tool calls in it are places (``{"call": 0}``): ids, names and arguments
+stay with the message, since ids are only settled by a request. Of tool results, whoever made them,
+it is the status, and images and files as chat parts.
 """
 
 from __future__ import annotations
@@ -48,6 +46,7 @@ __all__ = [
     "wire",
 ]
 
+SPECIFICATION = "openai_chat"
 
 WANT_REASONING_BACK = frozenset({"deepseek", "moonshot", "moonshotai"})
 
@@ -167,9 +166,6 @@ def _placed(
             del kept["id"]
         placed.append({**kept, "call": index})
     return None if free else placed
-
-
-SPECIFICATION = "openai_chat"
 
 
 def openai_chat(rows: Iterable[ContextRow], *, provider: str | None = None) -> tuple[Json, ...]:
