@@ -32,8 +32,8 @@ def rebuild(
         store: The store; an in-memory one is rebuilt by this process alone.
         names: The projections; all of them by default.
         projections: Which there are: with the product's own, if it has any.
-        workers: Processes that fold; 1 folds in this one. A product's own projections are pickled
-            for them: their classes must be importable.
+        workers: Processes that fold, this one among them. A product's own projections are pickled
+            for the others: their classes must be importable.
         skip_broken: Set aside what cannot be folded, and go on; it is in the report, and noted
             until it has been caught up.
         on_progress: Called with the events folded so far and those to be folded in all.

@@ -40,6 +40,7 @@ from projections.engine.rebuild_pages import (
     Done,
     FoldedPage,
     Pending,
+    few_collections,
     in_processes,
 )
 from projections.engine.set_aside import Failure
@@ -54,7 +55,7 @@ T = TypeVar("T")
 _log = get_logger("projections.engine.rebuild")
 _PATIENCE_MS = 60_000
 _PAUSE_S = 0.2
-_PAGE_EVENTS = 5_000
+_PAGE_EVENTS = 2_500
 _PAGE_CONVERSATIONS = 200
 
 
@@ -186,7 +187,7 @@ def _pending_events(store: EventStore, targets: Sequence[Generation]) -> int:
 
 
 def _pages(store: EventStore, targets: Sequence[Generation]) -> Iterator[list[Pending]]:
-    """Yield conversations that the targets lack, in pages of about 5,000 events.
+    """Yield conversations that the targets lack, in pages of about 2,500 events.
 
     Begins anywhere, so that rebuilds of several machines seldom meet. Ends with the highest id at
     the start: a product that goes on opening conversations must not keep a rebuild from its end.
@@ -240,7 +241,8 @@ def _page_done(
 ) -> Done:
     failed: list[Failure] = []
     events = sum(version for _, version in page)
-    with operation("projections", "rebuild_page", conversations=len(page), events=events):
+    told = operation("projections", "rebuild_page", conversations=len(page), events=events)
+    with few_collections(), told:
         try:
             _rebuild_page(store, targets, page)
         except Exception as error:
@@ -261,11 +263,11 @@ def _rebuild_page(
     """Fold a page of conversations and write them.
 
     They are folded before the transaction for writing begins, so that several processes fold at
-    the same time also where only one can write. Long conversations come after the others, by
-    pages of their own.
+    the same time also where only one can write. Conversations longer than two pages come after the
+    others, by pages of their own.
     """
-    short = [pending for pending in page if pending[1] <= _PAGE_EVENTS]
-    alone = [pending for pending in page if pending[1] > _PAGE_EVENTS]
+    short = [pending for pending in page if pending[1] <= 2 * _PAGE_EVENTS]
+    alone = [pending for pending in page if pending[1] > 2 * _PAGE_EVENTS]
     try:
         _fold_together(store, targets, [conversation_id for conversation_id, _ in short])
     except AlreadyFolded:

@@ -5,8 +5,8 @@ bound before the transaction begins, since only one process can write to SQLite,
 with a statement a table (`projections.engine.rows.load`). The result is that of
 `projections.engine.folds.BoundFolds`.
 
-The processes are started for one rebuild and end with it, or with the process that has started
-them.
+The caller's process is one of those that fold, and begins while the others still import what they
+need. These are started for one rebuild and end with it, or with the process that has started them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from uuid import UUID
@@ -34,7 +35,15 @@ from projections.engine.heads import BoundHead, Head
 from projections.engine.projection import Projection
 from projections.engine.set_aside import Failure
 
-__all__ = ["AlreadyFolded", "Done", "FoldPage", "FoldedPage", "Pending", "in_processes"]
+__all__ = [
+    "AlreadyFolded",
+    "Done",
+    "FoldPage",
+    "FoldedPage",
+    "Pending",
+    "few_collections",
+    "in_processes",
+]
 
 Pending = tuple[UUID, int]
 """A conversation that the new generations lack, and its version."""
@@ -94,13 +103,21 @@ def in_processes(
     pages: Iterator[list[Pending]],
     count: int,
 ) -> Iterator[Done]:
-    """Fold pages in processes of their own, at most twice as many at a time as there are."""
+    """Fold pages in this process and in others, of which each has one more waiting.
+
+    Args:
+        store: The store; the other processes open their own.
+        targets: The generations that are built.
+        fold: Folds a page.
+        pages: What to fold.
+        count: Processes, this one among them; two at least.
+    """
     url = store.engine.url.render_as_string(hide_password=False)
     keys = None if store.keys is None else store.keys.provider
     numbers = tuple((target.projection, target.number) for target in targets)
     # Spawned, not forked: a connection must not be shared with a child.
     pool = ProcessPoolExecutor(
-        count,
+        count - 1,
         mp_context=get_context("spawn"),
         initializer=_start,
         initargs=(url, keys, numbers, fold),
@@ -108,10 +125,12 @@ def in_processes(
     running: set[Future[Done]] = set()
     try:
         for page in pages:
-            running.add(pool.submit(_work, page))
-            if len(running) >= 2 * count:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
+            if len(running) < 2 * (count - 1):
+                running.add(pool.submit(_work, page))
+                continue
+            yield fold(store, targets, page)
+            done, running = wait(running, timeout=0)
+            yield from (future.result() for future in done)
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
@@ -136,9 +155,7 @@ def _start(
     # Ctrl-C is for the parent, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    # A fold makes no cycles: looking for them among a page's rows took a tenth of the time.
     gc.freeze()
-    gc.set_threshold(100_000, 20, 20)
     _Worker.store = EventStore(open_engine(url), keys=keys)
     _Worker.targets = [Generation(projection, number, None) for projection, number in numbers]
     _Worker.fold = fold
@@ -154,3 +171,17 @@ def _end_with_parent() -> None:
 
 def _work(page: list[Pending]) -> Done:
     return _Worker.fold(_Worker.store, _Worker.targets, page)
+
+
+@contextmanager
+def few_collections() -> Iterator[None]:
+    """Let Python look for cycles seldom within the block, in the whole process.
+
+    A fold makes none: looking for them among a page's rows took a tenth of the time.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
