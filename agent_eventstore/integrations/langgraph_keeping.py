@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
-
+from agent_eventstore.integrations.conversation_finding import keys_with
 from agent_eventstore.integrations.conversation_head import NO_HEAD, head_of
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
@@ -29,7 +28,6 @@ from eventstore.events import (
 )
 from eventstore.ids import call_id
 from eventstore.sql.read import EventText, chain_at, read_texts
-from eventstore.sql.schema import metadata_for
 
 __all__ = ["copied", "latest_of", "needless", "read_thread", "stored_threads"]
 
@@ -72,22 +70,7 @@ def _texts(store: EventStore, stream: UUID, after: int, upto: int) -> Iterator[E
 
 def stored_threads(store: EventStore) -> Iterator[str]:
     """Iterate over the ids of all threads that the store keeps checkpoints of."""
-    with store.reading() as connection:
-        dialect = connection.dialect.name
-        tables = metadata_for(dialect).tables
-        events, streams = tables["events"].c, tables["conversations"].c
-        query = (
-            select(streams.conversation_id, streams.key)
-            .where(
-                select(events.version)
-                .where(events.conversation_id == streams.conversation_id)
-                .where(events.type == LanggraphCheckpoint.type)
-                .exists()
-            )
-            .order_by(streams.conversation_id)
-        )
-        found = connection.execute(store.owner.limit(query, streams)).all()
-    return (row[1] or str(row[0]) for row in found)
+    return keys_with(store, LanggraphCheckpoint.type)
 
 
 def latest_of(thread: Thread, loads: Callable[[Typed], Any]) -> set[Named]:

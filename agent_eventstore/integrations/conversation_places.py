@@ -1,0 +1,74 @@
+"""Where in a conversation the next event of an adapter will stand: its version, turn and step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agent_eventstore.formats.transcript import Calls
+from eventstore.events import (
+    AssistantMessage,
+    LlmError,
+    Meta,
+    NewEvent,
+    Payload,
+    ToolResult,
+    UserMessage,
+)
+from eventstore.events.codec import decode, loads_json
+from eventstore.sql.read import EventText
+
+__all__ = ["Places"]
+
+_IN_STEP = (AssistantMessage, LlmError, ToolResult)
+
+
+class Places:
+    """Places payloads one behind another: a user's message begins a turn, an answer a step of it.
+
+    Attributes:
+        version: Of the event that was placed last.
+        calls: The tool calls so far, by which a result finds the one that it answers.
+    """
+
+    def __init__(self) -> None:
+        self.version, self.turn, self.step = 0, 0, -1
+        self.calls = Calls()
+
+    @classmethod
+    def after(cls, newest: Sequence[EventText]) -> Places:
+        """Return places that go on behind the newest events, which are given newest first."""
+        places = cls()
+        places.version = newest[0].version if newest else 0
+        for event in newest:
+            meta = loads_json(event.meta)
+            if (turn := meta.get("turn")) is not None:
+                places.turn, step = turn, meta.get("step")
+                if step is not None or event.type == UserMessage.type:
+                    places.step = -1 if step is None else step
+                    break
+        for event in reversed(newest):
+            if event.type == AssistantMessage.type and event.text is not None:
+                data = decode(event.type, event.schema_version, event.text)
+                if isinstance(data, AssistantMessage):
+                    places.calls.note(event.version, data.tool_calls)
+        return places
+
+    def put(self, data: Payload, *, begins: bool = True, **named: Any) -> NewEvent:
+        """Return a payload as the next event.
+
+        Args:
+            data: The payload.
+            begins: Whether it begins a turn, if it is a user's message.
+            named: Further fields of the event, such as its ``event_id``.
+        """
+        self.version += 1
+        if isinstance(data, UserMessage):
+            if begins or not self.turn:
+                self.turn, self.step = self.turn + 1, -1
+        elif isinstance(data, AssistantMessage | LlmError):
+            self.step += 1
+        if isinstance(data, AssistantMessage):
+            self.calls.note(self.version, data.tool_calls)
+        step = self.step if isinstance(data, _IN_STEP) and self.step >= 0 else None
+        return NewEvent(data, meta=Meta(turn=self.turn or None, step=step), **named)
