@@ -10,7 +10,7 @@ LOWEST := $(VENV)/lowest
 # Of each thing that a dependency does for this project, the tests that would notice.
 LOWEST_TESTS := tests/unit tests/migrations tests/contract tests/cli/test_program.py tests/cli/test_reading.py \
   tests/integration/test_clients.py tests/integration/test_recorder.py tests/integration/test_recovery.py \
-  --ignore tests/unit/test_floors.py
+  --ignore tests/unit/test_floors.py --ignore tests/unit/test_benchmarks.py
 # Of the dependencies, as their packages name them. LGPL: psycopg, which is imported as it is.
 LICENCES := MIT;BSD;Apache;ISC;PSF-2.0;MPL-2.0;Mozilla Public License 2.0;LGPL-3.0-only
 TEST_WORKERS ?= 3
