@@ -4,11 +4,9 @@ An alias under ``@state/`` names a call of this conversation and nothing else, s
 be made of it that leaves the directory (document 000: the model asks for the whole of what it saw a
 preview of). One under ``@project/artifacts/`` was chosen by the product, and is only looked up.
 
-The tool ``read_output``: a model reads the whole of an output that it saw a part of.
-
 Results of tools are shown by their beginnings, shortened, or as facts alone, with an alias that
-names the whole (document 000). A product declares this tool, and runs it when the model calls it.
-What it returns is bounded, so that it is never itself shown as a preview.
+names the whole. The tool ``read_output``, which a product declares and runs, lets the model read
+it. What the tool returns is bounded, so that it is never itself shown as a preview.
 """
 
 from __future__ import annotations
@@ -46,12 +44,30 @@ __all__ = [
     "read_alias",
 ]
 
+MOST_CHARACTERS = 8_000
+"""Characters that one call returns at most, unless their JSON is too large even so."""
 
 # With either ending, or without: some are older than the rule for it, and models guess.
 _ALIAS = re.compile(r"@state/logs/tool-results/([0-9]{1,18}\.[0-9]{1,9})(?:\.json|\.txt)?")
 _MESSAGE = re.compile(r"@state/logs/messages/([0-9]{1,18})\.txt")
 _ARTIFACTS = "@project/artifacts/"
 _OWN = re.compile(rf"{_ARTIFACTS}(?!(?:.*/)?\.\.?(?:/|$))[^\s\x00-\x1f\\]{{1,200}}")
+
+_LEFT_FREE = 1_024  # bytes of the payload beside its text
+_DESCRIPTION = (
+    "Read the whole output of an earlier tool call, or an artifact, by its path, which begins with "
+    "@state/ or @project/ and stands where only a part of the output is shown."
+)
+_PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "alias": {"type": "string", "description": "The path, as it stands in the conversation"},
+        "offset": {"type": "integer", "description": "The character to begin at, from 0"},
+        "limit": {"type": "integer", "description": f"How many, at most {MOST_CHARACTERS}"},
+    },
+    "required": ["alias"],
+    "additionalProperties": False,
+}
 
 
 def call_of_alias(alias: str) -> str:
@@ -186,26 +202,6 @@ class ToolOutputs:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-
-
-MOST_CHARACTERS = 8_000
-"""Characters that one call returns at most, unless their JSON is too large even so."""
-
-_LEFT_FREE = 1_024  # bytes of the payload beside its text
-_DESCRIPTION = (
-    "Read the whole output of an earlier tool call, or an artifact, by its path, which begins with "
-    "@state/ or @project/ and stands where only a part of the output is shown."
-)
-_PARAMETERS = {
-    "type": "object",
-    "properties": {
-        "alias": {"type": "string", "description": "The path, as it stands in the conversation"},
-        "offset": {"type": "integer", "description": "The character to begin at, from 0"},
-        "limit": {"type": "integer", "description": f"How many, at most {MOST_CHARACTERS}"},
-    },
-    "required": ["alias"],
-    "additionalProperties": False,
-}
 
 
 class ReadOutput:

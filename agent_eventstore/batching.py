@@ -1,12 +1,8 @@
 """Which deltas go into one event, by time and size, and writing what a stalled stream holds.
 
-Which of a stream's deltas go into one event, decided by time and size.
-
 The first delta is written at once, so that a crash right after it still shows that the model had
 begun; what follows is gathered for 100 ms or 512 characters, whichever comes first. So a kill loses
 at most one batch, and a stream of two thousand chunks does not become two thousand events.
-
-Writing what a stalled stream has left behind, when nothing comes that would trigger it.
 
 A batch that is due is written by the next chunk. When none comes, a thread for the whole process
 writes it instead; it sleeps until the earliest batch is due, and lives only while one is held. A
@@ -38,6 +34,9 @@ BATCH_CHARS = 512
 AGAIN_S = 0.05
 SELDOM_S = 1.0
 """What cannot be written at once is tried again after this long, and then less and less often."""
+
+_THREADS = 8
+_STAYS_S = 1.0
 
 
 class Batcher:
@@ -198,8 +197,6 @@ class _Clock:
 
 
 _clock = _Clock()
-_THREADS = 8
-_STAYS_S = 1.0
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
     os.register_at_fork(after_in_child=_clock.reset)

@@ -1,16 +1,14 @@
 """The turn that is open where a model is called, and the blocks that may be used only while open.
 
-What may be done when: a turn, a model call and a tool call are used within their block.
+A turn, a model call and a tool call are used within their block. What is done outside of it would
+be recorded in the wrong place or not at all, so it is refused, where it is done and before anything
+is sent or executed.
 
-What is done outside of it would be recorded in the wrong place or not at all, so it is refused,
-where it is done and before anything is sent or executed.
-
-The turn that is open where a model is called, so that a product need not hand it around.
-
-Entering a turn makes it the current one of this thread or task, and of the tasks begun within. One
-that is over is never current, whichever context still refers to it; nor is one that was abandoned
-without being left, once nobody has it any more. Where the context is lost, as it is between the
-threads and tasks of a web framework, `OpenTurn.client` names the turn instead.
+Entering a turn makes it the current one of this thread or task, and of the tasks begun within, so
+that a product need not hand it around. One that is over is never current, whichever context still
+refers to it; nor is one that was abandoned without being left, once nobody has it any more. Where
+the context is lost, as it is between the threads and tasks of a web framework, `OpenTurn.client`
+names the turn instead.
 """
 
 from __future__ import annotations
@@ -34,6 +32,12 @@ from projections.context.options import ContextOptions
 from projections.context.system_part import permitted
 
 __all__ = ["Block", "CallBlock", "OpenTurn", "Plan", "current_turn", "is_open", "is_over"]
+
+Plan = Callable[[], Branching]
+"""Reads what a turn takes the place of, once it is entered."""
+
+C = TypeVar("C")
+CallT = TypeVar("CallT", bound=CallFacts)
 
 
 class Block:
@@ -90,14 +94,7 @@ class CallBlock(CallFacts, Block):
             raise BlockNotOpen(f"{what}: this call has its answer already; make another one")
 
 
-C = TypeVar("C")
-CallT = TypeVar("CallT", bound=CallFacts)
-
 _current: ContextVar[weakref.ref[OpenTurn[Any, Any]] | None] = ContextVar("turn", default=None)
-
-
-Plan = Callable[[], Branching]
-"""Reads what a turn takes the place of, once it is entered."""
 
 
 class OpenTurn(Block, Generic[CallT, JournalT]):

@@ -1,12 +1,10 @@
 """The journal for event loops: what it has begun to write is written, whoever is cancelled.
 
-Work that is done to its end though its caller is cancelled, without spinning meanwhile.
+`AsyncJournal` keeps and writes the same facts in the same order as `Journal`.
 
 Cancelling an asyncio task wakes it once. A cancelled scope of anyio, and so of the web frameworks
 built on it, cancels its tasks anew in every round of the event loop until they have left: whoever
 waits for a commit then keeps a processor busy. A shielded scope ends that, for as long as it lasts.
-
-`Journal` for an event loop: the same facts, kept and written in the same order.
 """
 
 from __future__ import annotations

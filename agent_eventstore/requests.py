@@ -1,16 +1,11 @@
-"""A request to a model: messages, versions, digest, results of tools, estimates of its tokens.
-
-A request to a model: the messages that are sent, and what the log keeps of how they came.
-
-The tool calls and tool results that a request's messages hold, in the order in which they stand.
+"""A request to a model: its messages, what the log keeps of how they came, and what it repeats.
 
 A framework that runs tools by itself tells nobody but the model what came of them: its next request
-is where the recorder learns it. Messages of OpenAI's chat completions, of its Responses and of
-Anthropic's Messages are read alike, since no field of one means anything else in another.
+is where the recorder learns it (`sent_in`). Messages of OpenAI's chat completions, of its Responses
+and of Anthropic's Messages are read alike, since no field of one means anything else in another.
 
-Tokens of a model call whose provider told none: counted from what was sent and received.
-
-Long prompts are counted in part and reckoned up, so that an estimate costs milliseconds.
+Where a provider tells no tokens of a call, they are counted from what was sent and received. Long
+prompts are counted in part and reckoned up, so that an estimate costs milliseconds.
 """
 
 from __future__ import annotations
@@ -59,6 +54,22 @@ __all__ = [
     "strategy_for",
     "summary_of",
 ]
+
+Content = str | tuple[ContentPart, ...]
+
+_OUTPUT = "_call_output"
+_TEXTS = frozenset({"text", "input_text", "output_text"})
+_FAILED = frozenset({"failed", "error"})
+
+_COUNTED = 20_000  # characters; the rest of a prompt is reckoned
+
+_A_MESSAGE = 4
+"""Tokens that a message takes beside its text."""
+
+# Fields of a prompt that hold no text for the model.
+_NO_TEXT = frozenset(
+    {"data", "file_data", "file_id", "id", "call_id", "role", "tool_call_id", "type"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +186,6 @@ def ranges(versions: Iterable[int]) -> list[VersionRange]:
         else:
             found.append(VersionRange(first=version, last=version))
     return found
-
-
-Content = str | tuple[ContentPart, ...]
-
-_OUTPUT = "_call_output"
-_TEXTS = frozenset({"text", "input_text", "output_text"})
-_FAILED = frozenset({"failed", "error"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,11 +326,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-_COUNTED = 20_000
-_A_MESSAGE = 4
-"""Tokens that a message takes beside its text."""
-
-
 def estimated_usage(
     model: str | None, prompt: Any, counted: int | None, tools: Sequence[Any], said: Partial
 ) -> TokenUsage:
@@ -369,8 +368,3 @@ def _texts(value: Any) -> Iterator[str]:
     for key, item in value.items() if isinstance(value, dict) else ():
         if key not in _NO_TEXT:
             yield from _texts(item)
-
-
-_NO_TEXT = frozenset(
-    {"data", "file_data", "file_id", "id", "call_id", "role", "tool_call_id", "type"}
-)

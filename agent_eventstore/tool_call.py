@@ -1,7 +1,4 @@
-"""The execution of a tool call, recorded: part of `agent_eventstore.turn`.
-
-A tool call that runs in an event loop, recorded; see `agent_eventstore.tool_call`.
-"""
+"""The execution of a tool call, recorded, for threads and event loops: part of a turn."""
 
 from __future__ import annotations
 

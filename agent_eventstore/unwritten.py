@@ -1,30 +1,22 @@
 """What a journal keeps in memory: facts not written yet, and what it wrote should the log lose it.
 
-How long a journal waits for a server that is away, or for a lock that somebody else holds.
+What has happened is kept, in order, until it is written. A fact is dropped only where the log will
+never take it: it cannot be stored (`InvalidEvent`), or a newer writer has the conversation
+(`WriterFenced`). After any other error, also one that nobody knows, it stays, and is tried again
+ahead of what is written next. While a server is away or somebody else holds a lock, an append is
+repeated for as long as `policy` says.
 
-What a journal remembers of the events that it has written, should the log lose them.
+Facts are made to fit, so that they are never lost for their size: a model may answer with a name of
+a megabyte or a count of 30 digits, a tool may return more than a store takes. An append refuses
+such events (see `eventstore.events.bounds`), so the journal has them fitted and tries again. What
+was cut says so, and is logged. The recorder also takes secrets out by itself where products hand
+things over without looking at them: parameters and declarations of requests, configurations, and
+the errors of providers, which echo keys. What people, models and tools say is left alone: for that
+there is ``EventStore.open(redact=...)``.
 
 A database that is replaced or restored to an older state takes acknowledged events away under a
 living process. The journal notices at its next append; then what it still remembers can be written
 again. The memory is bounded in events and in size.
-
-Facts that are larger than an event may be, made to fit: what has happened must not be lost.
-
-A model may answer with a name of a megabyte or a count of 30 digits, a tool may return more than a
-store takes. An append refuses such events (see `eventstore.events.bounds`), so the journal has them
-fitted and tries again. What was cut says so, and is logged.
-
-What the recorder takes out by itself: secrets in what products hand over without looking at it.
-
-Parameters and declarations of requests, configurations, and the errors of providers, which echo
-keys. What people, models and tools say is left alone: for that there is
-``EventStore.open(redact=...)``.
-
-What has happened in a conversation and could not be written yet: kept, in order, until it is.
-
-A fact is dropped only where the log will never take it: it cannot be stored (`InvalidEvent`), or a
-newer writer has the conversation (`WriterFenced`). After any other error, also one that nobody
-knows, it stays, and is tried again ahead of what is written next.
 """
 
 from __future__ import annotations
@@ -86,12 +78,38 @@ __all__ = [
 
 
 PATIENCE_S = 5.0
-"""A restart takes a second or two."""
+"""How long an append is repeated, in seconds: a restart takes a second or two."""
 
 PASSING = (CannotConnect, DatabaseBusy)
 """Errors that pass by themselves, and are waited for."""
 
+MOST_EVENTS = 256
+"""Events that a journal remembers."""
+
+MOST_SIZE = 4_000_000
+"""How large they are together: characters of JSON, and bytes of blobs."""
+
+Told = Callable[[Appended], None]
+"""Told what the store answered, once the events are durable."""
+
+Entry = tuple[tuple[NewEvent, ...], Told | None]
+
 _log = get_logger("agent_eventstore")
+
+_NOTE_BYTES = 200
+_ERROR_CHARS = 500
+
+# Where secrets are looked for.
+_FIELDS: dict[type, tuple[str, ...]] = {
+    ConversationStart: ("config",),
+    SessionStart: ("config",),
+    LlmRequest: ("parameters", "tools"),
+    LlmError: ("message", "raw"),
+    TurnEnd: ("error", "raw"),
+    RunStart: ("config",),
+    RunStepEnd: ("error",),
+    RunEnd: ("error",),
+}
 
 
 def policy() -> dict[str, Any]:
@@ -112,11 +130,6 @@ def in_vain(error: Exception, started: float) -> bool:
 
 def _warn(state: RetryCallState) -> None:
     _log.warning("append repeated", attempt=state.attempt_number)
-
-
-MOST_EVENTS = 256
-MOST_SIZE = 4_000_000
-"""Characters of JSON, and bytes of blobs."""
 
 
 class Acknowledged:
@@ -179,10 +192,6 @@ class Acknowledged:
         self.add(done, events)
 
 
-_NOTE_BYTES = 200
-_ERROR_CHARS = 500
-
-
 def fit(events: Sequence[NewEvent], most: int) -> list[NewEvent] | None:
     """Return the events within all bounds and of ``most`` bytes each; None if that changes nothing.
 
@@ -233,18 +242,6 @@ def _cut(data: Payload, size: int, most: int) -> Payload:
             return kept
 
 
-_FIELDS: dict[type, tuple[str, ...]] = {
-    ConversationStart: ("config",),
-    SessionStart: ("config",),
-    LlmRequest: ("parameters", "tools"),
-    LlmError: ("message", "raw"),
-    TurnEnd: ("error", "raw"),
-    RunStart: ("config",),
-    RunStepEnd: ("error",),
-    RunEnd: ("error",),
-}
-
-
 def without_secrets(events: Sequence[NewEvent]) -> Sequence[NewEvent]:
     """Return the events with the secrets marked that the recorder looks for."""
     if not any(type(event.data) in _FIELDS for event in events):
@@ -286,12 +283,6 @@ def _fact(event: NewEvent, redact: Redactor) -> NewEvent:
         _log.warning("extra left out: the redactor failed", type=event.data.type, error=cause)
         event = replace(event, meta=event.meta.model_copy(update={"extra": None}))
     return event
-
-
-Told = Callable[[Appended], None]
-"""Told what the store answered, once the events are durable."""
-
-Entry = tuple[tuple[NewEvent, ...], Told | None]
 
 
 @dataclass(frozen=True, slots=True)

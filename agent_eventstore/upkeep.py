@@ -1,12 +1,9 @@
 """Keeping a long conversation quick to open, whoever reads its views or does not.
 
-Keeping a long conversation quick to open, whoever reads its views or does not.
-
 Opening folds what is new since recovery's views were last read. A product whose process lives for
 thousands of events without reading them would pay for all at once, just when it comes back from a
-crash; so the recorder has them caught up now and then, at the end of a turn.
-
-The tool calls of earlier sessions, for whoever learns only now what came of them.
+crash; so the recorder has them caught up now and then, at the end of a turn. The tool calls of
+earlier sessions are read only when somebody learns what came of one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The command ``eventstore``: each group of commands in a thin file of its own.
 
 A command reads its options, calls the library, and hands what came back to `render` or, with
-``--json``, to `documents`. Nothing here decides anything that the library does not.
+``--json``, to `progress.print_document`. Nothing here decides anything that the library does not.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""The two consoles: results go to stdout; logs, progress and notes to stderr.
+"""The two consoles, and how texts, numbers and tables look on them.
 
-Text is never read as markup, whoever wrote it. Consoles are made when they are needed, because
-whoever calls a command from a program may have replaced the streams.
+Results go to stdout; logs, progress and notes to stderr. Text is never read as markup, whoever
+wrote it. Consoles are made when they are needed, because whoever calls a command from a program may
+have replaced the streams.
 
-Other people's text, made harmless for a terminal, and numbers, sizes and times as text.
-
-Control characters could move the cursor, change colours or turn the direction of writing, and
-invisible ones could hide what stands there, so each is shown as its escape. Nothing here knows of
-rich.
-
-How every table looks: one frame, harmless text, colours that tell how something ended.
+Other people's text is made harmless: control characters could move the cursor, change colours or
+turn the direction of writing, and invisible ones could hide what stands there, so each is shown as
+its escape. Every table has one frame, and colours that tell how something ended.
 """
 
 from __future__ import annotations
@@ -48,6 +45,23 @@ __all__ = [
     "wrapped",
 ]
 
+_HARMFUL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+
+# Only the header is underlined; neighbours stand two cells apart.
+_FRAME = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
+
+_STYLES = {
+    **dict.fromkeys(("success", "complete", "completed", "ok", "kept", "full"), "green"),
+    **dict.fromkeys(("failed", "error", "destroyed", "timeout", "network", "provider"), "red"),
+    **dict.fromkeys(("cancelled", "interrupted", "outcome_unknown"), "yellow"),
+    **dict.fromkeys(("aborted", "max_steps"), "yellow"),
+    **dict.fromkeys(("running", "streaming", "pending", "requested", "started", "active"), "cyan"),
+    **dict.fromkeys(("withdrawn", "skipped", "denied", "not_started", "dropped"), "magenta"),
+}
+
 
 class _Console(Console):
     def on_broken_pipe(self) -> NoReturn:
@@ -81,12 +95,6 @@ class StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
         note(f"{record.levelname.lower()} {record.name} {self.format(record)}")
-
-
-_HARMFUL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
-)
 
 
 def shown(text: str) -> str:
@@ -162,19 +170,6 @@ def call(name: str | None, arguments: Any) -> str:
     else:
         inside = "" if arguments is None else str(arguments)
     return f"{name or '?'}({inside})"
-
-
-# Only the header is underlined; neighbours stand two cells apart.
-_FRAME = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
-
-_STYLES = {
-    **dict.fromkeys(("success", "complete", "completed", "ok", "kept", "full"), "green"),
-    **dict.fromkeys(("failed", "error", "destroyed", "timeout", "network", "provider"), "red"),
-    **dict.fromkeys(("cancelled", "interrupted", "outcome_unknown"), "yellow"),
-    **dict.fromkeys(("aborted", "max_steps"), "yellow"),
-    **dict.fromkeys(("running", "streaming", "pending", "requested", "started", "active"), "cyan"),
-    **dict.fromkeys(("withdrawn", "skipped", "denied", "not_started", "dropped"), "magenta"),
-}
 
 
 def grid(*columns: Column) -> Table:

@@ -1,10 +1,7 @@
-"""``eventstore db``, ``doctor`` and ``keys``: the schema, checks of a database, keys for signing.
+"""``eventstore db``, ``doctor`` and ``keys``: the schema, checks of a database, keys for sealing.
 
-``eventstore db``: the schema of the database.
-
-``eventstore doctor``: whether a database is well, what is wrong with it, and what to do.
-
-``eventstore keys``: the keys of a store that seals what it writes.
+``doctor`` says what is wrong with a database, and what to do; ``keys`` looks after the keys of a
+store that seals what it writes.
 """
 
 from __future__ import annotations
@@ -43,6 +40,9 @@ from projections.context import levels, search_tables
 from projections.engine.setup import install_all
 
 __all__ = ["db", "doctor", "examine", "keys"]
+
+_OF_THE_SCHEMA = ("epoch", "row security")
+_STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.group()
@@ -130,10 +130,6 @@ def current(target: Target, as_json: bool) -> None:
     else:
         said = f"{revision or 'no schema'} (the latest is {latest}: run `eventstore db upgrade`)"
         say(said)
-
-
-_OF_THE_SCHEMA = ("epoch", "row security")
-_STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command()

@@ -1,8 +1,6 @@
 """The part of the demo in which the agent's process is killed, and the conversation goes on.
 
-The demo's screen: what an agent does, as it does it, and the headings between.
-
-The part of the demo in which the agent's process is killed, and the conversation goes on.
+`Narrator` is the screen of the whole demo: what an agent does, as it does it, and the headings.
 """
 
 from __future__ import annotations
@@ -30,6 +28,13 @@ from eventstore.events import AssistantMessage, ToolResult, TurnEnd
 from projections import Views
 
 __all__ = ["Narrator", "Scene", "heading", "show_deaths", "waiting_agents"]
+
+_Claim = tuple[str, bool]
+"""What the recovery promises, in words, and whether it was kept."""
+
+_GO_ON = "continue"
+_LAST = 2  # messages: what the model had said, and what became of it
+_SHORT = 260  # characters
 
 
 class Narrator:
@@ -78,14 +83,6 @@ def heading(console: Console, title: str, why: str) -> None:
     """Begin a part of the demo."""
     console.print()
     console.print(Text.assemble((title, "bold underline"), (f"  {why}", "dim")))
-
-
-_Claim = tuple[str, bool]
-"""What the recovery promises, in words, and whether it was kept."""
-
-_GO_ON = "continue"
-_LAST = 2  # messages: what the model had said, and what became of it
-_SHORT = 260  # characters
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """``eventstore verify`` and ``eventstore checkpoint``: nothing was altered, and nothing cut off.
 
-``eventstore checkpoint``: what every chain has come to, signed, to be kept outside.
-
-``eventstore verify``: proof that nothing changed.
+``checkpoint`` writes what every chain has come to, signed, to be kept outside; ``verify`` proves
+that nothing changed, also since a checkpoint.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Options that commands share, and types of arguments that refuse what would fail later.
+"""What commands share: which database, how a conversation is named, and the common options.
 
-Types of arguments that take no value which would end in an error of Python or a driver.
-
-What commands share: which database, how a conversation is named, and the common options.
+The types of arguments take no value which would end in an error of Python or a driver.
 """
 
 from __future__ import annotations
@@ -45,6 +43,16 @@ __all__ = [
     "with_target",
 ]
 
+DEFAULT_URL = "sqlite:///eventstore.db"
+URL_VARIABLE = "EVENTSTORE_URL"
+KEYS_VARIABLE = "EVENTSTORE_KEYS"
+KEY_FILE_VARIABLE = "EVENTSTORE_KEY_FILE"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_KEYS_HINT = f" or {KEYS_VARIABLE}"
+
+_HEX_DIGITS = 32
+_AMBIGUOUS = 3
 
 _MOST = 2**53
 """Neither a version nor a limit is above it, and both databases can count further."""
@@ -106,18 +114,6 @@ class InputFile(click.Path):
         if not path.is_file() and not path.is_dir():
             self.fail(f"{path} is not a file: save what it gives to one", param, ctx)
         return path
-
-
-DEFAULT_URL = "sqlite:///eventstore.db"
-URL_VARIABLE = "EVENTSTORE_URL"
-KEYS_VARIABLE = "EVENTSTORE_KEYS"
-KEY_FILE_VARIABLE = "EVENTSTORE_KEY_FILE"
-_KEYS_HINT = f" or {KEYS_VARIABLE}"
-
-_HEX_DIGITS = 32
-_AMBIGUOUS = 3
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)

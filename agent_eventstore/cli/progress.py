@@ -1,12 +1,10 @@
 """Progress on stderr, and the ``--json`` side of every command: one JSON document on stdout.
 
-The ``--json`` side of every command: one JSON document on stdout, and nothing else.
+Progress bars show rate and time left; where nobody looks, they stay away.
 
-Names are those of the library's own classes. Times are ISO 8601 in UTC, ids whole, digests in hex.
-On a terminal, characters that could steer it or be overlooked are written as JSON's escapes; a file
-or a pipe gets them as they are. Either has the same value.
-
-Progress bars on stderr, with rate and time left; where nobody looks, they stay away.
+In JSON, names are those of the library's own classes. Times are ISO 8601 in UTC, ids whole, digests
+in hex. On a terminal, characters that could steer it or be overlooked are written as JSON's
+escapes; a file or a pipe gets them as they are. Either has the same value.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""``eventstore projections``: rebuild, diff, status and worker, with a product's own projections.
+"""``eventstore projections``: how the read models stand, rebuilding them, keeping them warm.
 
-``--projections``: a product's own projections, for the commands that fold.
-
-``eventstore projections``: how the read models stand, rebuilding them, keeping them warm.
+With ``--projections`` these commands fold a product's own projections too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Events and views as tables for people: one line for any event, its cells, its colours.
+"""The tables of the command line: what the library returns, for people to read.
 
-One line for any event, for the list of a conversation's events.
-
-The tables of the command line: what the library returns, for people to read.
+A list of a conversation's events has one line for any event (`brief`).
 """
 
 from __future__ import annotations
@@ -85,6 +83,10 @@ __all__ = [
     "usage_table",
 ]
 
+_ID_CELLS = 36
+_ROLES = {"user": "bold", "assistant": "cyan", "tool": "dim", "system": "magenta"}
+_KINDS = _ROLES | {"error": "red", "erased": "dim", "tool": "yellow"}
+
 
 def brief(event: RecordedEvent) -> str:
     """Return what an event says, in short; it may have line breaks and be long."""
@@ -153,11 +155,6 @@ def _told(data: EventData) -> str:
             return f"not readable: {data.reason or 'unknown type or version'}"
     plain = encode(data)
     return "" if plain == "{}" else plain
-
-
-_ID_CELLS = 36
-_ROLES = {"user": "bold", "assistant": "cyan", "tool": "dim", "system": "magenta"}
-_KINDS = _ROLES | {"error": "red", "erased": "dim", "tool": "yellow"}
 
 
 def conversations_table(entries: Sequence[ConversationEntry]) -> Table:

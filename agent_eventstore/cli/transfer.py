@@ -1,8 +1,6 @@
-"""``eventstore import`` and ``eventstore export``: foreign files to events, conversations to files.
+"""``eventstore import`` and ``eventstore export``: foreign files to events, and back.
 
-``eventstore import``: foreign files, and whole projects, to events.
-
-``eventstore export``: conversations to foreign files, one or a whole project of them.
+Either takes single files or whole projects.
 """
 
 from __future__ import annotations
@@ -35,6 +33,9 @@ from eventstore import EventStore, redact_secrets
 from eventstore.events.codec import dumps
 
 __all__ = ["export", "import_files"]
+
+_PROJECT = "project"
+_PAGE = 500
 
 
 @click.command("import")
@@ -175,10 +176,6 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
     if report.failures:
         said = f"{said}; {plural(len(report.failures), 'failure')}"
     say(said)
-
-
-_PROJECT = "project"
-_PAGE = 500
 
 
 @click.command()

@@ -1,12 +1,11 @@
-"""What is recorded of a request: from the arguments of an SDK's method, without its messages.
+"""What is recorded of a request, from its arguments, and of a raw response, from its bytes: pure.
 
-The messages are in the log already, as the events they were made of; of them the request keeps a
-digest. Credentials are marked and stay out: what an append-only log has once, it has for good.
+A request is recorded without its messages: these are in the log already, as the events they were
+made of, and of them the request keeps a digest. Credentials are marked and stay out: what an
+append-only log has once, it has for good.
 
-The body of a provider's HTTP response, read along as its bytes pass: pure.
-
-An event stream gives its chunks as they are complete; anything else is one JSON document, which is
-there at its end.
+The body of an HTTP response is read along as its bytes pass. An event stream gives its chunks as
+they are complete; anything else is one JSON document, which is there at its end.
 """
 
 from __future__ import annotations
@@ -26,6 +25,12 @@ __all__ = ["Asked", "Body", "Surface", "asked_of", "seller_at"]
 
 
 _NOT_RECORDED = frozenset({"timeout"})
+
+_LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
+"""The three of the standard; `str.splitlines` knows others, which may stand within a chunk.
+
+After a carriage return that came last, the line feed may still follow.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +107,6 @@ def seller_at(url: str) -> str | None:
 def _is_given(value: Any) -> bool:
     # Both SDKs mark what was left out by objects of these classes.
     return value is not None and type(value).__name__ not in ("NotGiven", "Omit")
-
-
-_LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
-"""The three of the standard; `str.splitlines` knows others, which may stand within a chunk.
-
-After a carriage return that came last, the line feed may still follow.
-"""
 
 
 class Body:

@@ -1,9 +1,4 @@
-"""A recorded call of a client, with ``await`` or without: an answer, a stream, an SDK's helper.
-
-A recorded call of a synchronous client: an answer, a stream, or an SDK's helper for streams.
-
-A recorded call of an asynchronous client; see `agent_eventstore.clients.calls`.
-"""
+"""A recorded call of a client, with ``await`` or without: an answer, a stream, an SDK's helper."""
 
 from __future__ import annotations
 

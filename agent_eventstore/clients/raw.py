@@ -1,10 +1,9 @@
 """A recorded call whose caller asked for the HTTP response itself, as agent SDKs and LangChain do.
 
 Whichever way the response is read (``parse()``, ``iter_lines()``, ``read()``), the SDK takes it
-from ``iter_bytes`` of the HTTP library. A tap there sees all that passes, as it passes: the caller
-has the SDK's own response, and nothing is read that the caller does not read.
-
-A tap on the HTTP responses of an asynchronous client; see `agent_eventstore.clients.raw`.
+from ``iter_bytes`` of the HTTP library, or from ``aiter_bytes`` in an event loop. A tap there sees
+all that passes, as it passes: the caller has the SDK's own response, and nothing is read that the
+caller does not read.
 """
 
 from __future__ import annotations

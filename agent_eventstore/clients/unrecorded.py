@@ -1,10 +1,9 @@
-"""Calls of a recorded client that cannot be recorded: said where they are made, and not in silence.
+"""Which recorded call an answer came from, and a warning for each call that cannot be recorded.
 
 A web framework runs what was one loop in several threads and tasks, and the turn of the first is
-unknown to the others. What is lost then is named once for each place, as a warning of Python's
-(which a test turns into an error) and in the log (which a server's operator reads).
-
-Which recorded call an answer or a stream came from.
+unknown to the others. What is lost then is named once for each place where such a call is made, as
+a warning of Python's (which a test turns into an error) and in the log (which a server's operator
+reads).
 """
 
 from __future__ import annotations
@@ -56,6 +55,8 @@ _log = get_logger("agent_eventstore")
 _told: set[tuple[str, str, str]] = set()
 _telling = threading.Lock()
 
+_calls: dict[int, LlmCall | AsyncLlmCall] = {}
+
 
 class UnrecordedCall(UserWarning):
     """A recorded client was called, or a stream of it read, and nothing is recorded of that."""
@@ -104,9 +105,6 @@ def _caller() -> tuple[int, str]:
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         level, frame = level + 1, frame.f_back
     return level, f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-_calls: dict[int, LlmCall | AsyncLlmCall] = {}
 
 
 def recorded(result: object) -> Any:

@@ -1,12 +1,8 @@
-"""The agent in a process of its own, killed where it is told to stop.
+"""The agent in a process of its own, which stops where it is told to, and is killed there.
 
-The agent in a process of its own, which stops where it is to be killed.
-
-Started by `killing`. Its order comes on stdin, as one line of JSON, so that no password shows in a
-list of processes; what a user would see on the screen goes to stdout, a line of JSON each. It never
+The process's order comes on stdin, as one line of JSON, so that no password shows in a list of
+processes; what a user would see on the screen goes to stdout, a line of JSON each. It never
 outlives whoever started it: where it waits, for the order or to be killed, it waits at stdin.
-
-Runs the agent in a process of its own (`child`), and kills it where it stops.
 
 Nothing depends on timing: the process tells that it has stopped, and is killed then. If it never
 tells, it is killed all the same after a minute; and nothing is left running, whatever goes wrong.
@@ -39,6 +35,9 @@ __all__ = ["STOPPED", "AgentProcess", "Killed", "Order", "main", "read_told"]
 
 STOPPED = "stopped"
 """What is told where the process stops."""
+
+_PATIENCE_S = 60.0
+_PACKAGES = Path(agent_eventstore.__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +116,6 @@ def _stop() -> NoReturn:
     _tell(STOPPED, "")
     sys.stdin.read()
     raise SystemExit("nobody is there any more to kill this process")
-
-
-if __name__ == "__main__":
-    main()
-
-
-_PATIENCE_S = 60.0
-_PACKAGES = Path(agent_eventstore.__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +205,7 @@ def _python_path() -> str:
     """Return where the process finds these packages, installed or not."""
     inherited = os.environ.get("PYTHONPATH")
     return os.pathsep.join((str(_PACKAGES), inherited)) if inherited else str(_PACKAGES)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,8 @@
 """The demo's scripted model, and its tools: real ones, on a folder that they cannot leave.
 
-The demo's tools: real ones, on a folder of their own that they cannot leave.
-
-A stand-in for a model: recorded replies, streamed as OpenAI's chat-completion chunks.
-
-It answers as the chat endpoint does with ``stream`` and ``include_usage``, each chunk as a dict;
-usage is counted from what it is really sent, and from what it says.
+The model replays recorded replies, streamed as OpenAI's chat-completion chunks. It answers as the
+chat endpoint does with ``stream`` and ``include_usage``, each chunk as a dict; usage is counted
+from what it is really sent, and from what it says.
 """
 
 from __future__ import annotations
@@ -41,6 +38,12 @@ Outcome = tuple[Literal["success", "failed"], str]
 """How a tool ended, and what it returned or why it failed."""
 
 _TIMEOUT_S = 60
+
+MODEL = "gpt-4o"
+
+_SNAPSHOT = "gpt-4o-2024-08-06"
+_PIECES = re.compile(r"[\u3000-\u9fff\uff00-\uffef]|\s*[^\s\u3000-\u9fff\uff00-\uffef]+|\s+")
+_ARGUMENT_PIECES = re.compile(r".{1,12}", re.DOTALL)
 
 
 def _definition(name: str, description: str, *required: str) -> JsonObject:
@@ -133,13 +136,6 @@ class Workspace:
     def _local(self, text: str) -> str:
         # Where the folder lies says nothing to the model, and differs from run to run.
         return text.replace(f"{self.folder}/", "").replace(str(self.folder), ".")
-
-
-MODEL = "gpt-4o"
-
-_SNAPSHOT = "gpt-4o-2024-08-06"
-_PIECES = re.compile(r"[\u3000-\u9fff\uff00-\uffef]|\s*[^\s\u3000-\u9fff\uff00-\uffef]+|\s+")
-_ARGUMENT_PIECES = re.compile(r".{1,12}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -1,8 +1,9 @@
 """What is recorded of a turn, a model call and a tool call: pure, without a store.
 
 Each script answers what happens with the events that are to be written before the product's own
-code goes on; `recorder` and `aio` write them, for threads and for event loops, and hand back what
-the store answered. So both record the same, and neither holds a rule of its own.
+code goes on. The recorders for threads (`agent_eventstore.turn`) and for event loops
+(`agent_eventstore.turn_aio`) write them, and hand back what the store answered. So both record the
+same, and neither holds a rule of its own.
 """
 
 from agent_eventstore.machines.answers import Answers, RequestedCall

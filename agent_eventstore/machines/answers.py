@@ -1,14 +1,9 @@
-"""What of a request tells the results of tools, and how a result is recorded.
+"""Which tool calls of a session have a result, and which results a request brings.
 
-Durations in milliseconds.
-
-A tool call that a model asked for, under our own id.
-
-Which tool calls of a session have a result, and which results a request brings.
-
-Calls are paired with what a request holds by their place: providers' ids are not unique, so the
-last call of an id in the request is the last one of that id in the log, and so on backwards. What
-is known reaches back `KEPT` calls; a session that was opened reads the older ones in the log.
+A call that a model asked for goes under our own id. Calls are paired with what a request holds by
+their place: providers' ids are not unique, so the last call of an id in the request is the last one
+of that id in the log, and so on backwards. What is known reaches back `KEPT` calls; a session that
+was opened reads the older ones in the log.
 """
 
 from __future__ import annotations
@@ -26,6 +21,18 @@ from projections.engine.folding import SEALS
 from projections.models.tool_calls import ToolCallRow
 
 __all__ = ["KEPT", "Answer", "Answers", "RequestedCall", "milliseconds"]
+
+KEPT = 2_000
+
+_OURS = frozenset(
+    {
+        *("TOOL_RESULT_MISSING", "TOOL_OUTCOME_UNKNOWN", "TOOL_NOT_STARTED"),
+        *("TOOL_RESULT_WITHDRAWN", "TOOL_RESULT_NOT_SHOWN"),
+    }
+)
+"""First lines of what messages[] itself says in place of a result that nobody has."""
+
+_OPEN = frozenset({"requested", "running", *SEALS})
 
 
 def milliseconds(seconds: float) -> int:
@@ -67,16 +74,6 @@ class RequestedCall:
             asked_in=answer.event_id,
         )
 
-
-KEPT = 2_000
-
-_OURS = frozenset(
-    {
-        *("TOOL_RESULT_MISSING", "TOOL_OUTCOME_UNKNOWN", "TOOL_NOT_STARTED"),
-        *("TOOL_RESULT_WITHDRAWN", "TOOL_RESULT_NOT_SHOWN"),
-    }
-)
-"""First lines of what messages[] itself says in place of a result that nobody has."""
 
 Answer = tuple[RequestedCall, SentResult]
 
@@ -172,9 +169,6 @@ class Answers:
                         found.append((known, result))
         found.sort(key=lambda pair: _place(pair[0].call.call_id))
         return [(known.call, result) for known, result in found]
-
-
-_OPEN = frozenset({"requested", "running", *SEALS})
 
 
 def _keys_of(call: RequestedCall) -> set[str]:

@@ -1,11 +1,9 @@
 """An answer as it grows: text, reasoning, tool calls, and whether their arguments are whole.
 
-Whether the text of a tool call's arguments, which arrives in pieces, is a whole JSON object.
-
-What a model has said so far, and what the last chunk added to it.
-
-Every piece is added to both at once, so the deltas and the message cannot differ. Parts stand in
-the order in which they began; calls too, and their place in that order is their index.
+Every piece is added to what the model has said so far and to the delta of the last chunk at once,
+so the deltas and the message cannot differ. Parts stand in the order in which they began; calls
+too, and their place in that order is their index. The arguments of a call arrive in pieces of text;
+`Wholeness` tells when they are a whole JSON object.
 """
 
 from __future__ import annotations
@@ -32,6 +30,9 @@ from eventstore.events.base import JsonObject
 
 __all__ = ["Answer", "Call", "Kind", "Wholeness"]
 
+Kind = Literal["text", "reasoning", "refusal"]
+
+FREE_TEXT = "a custom tool takes its input as text, so it is not parsed"
 
 _MARKS = re.compile(r'\\.|\\\Z|["{}\[\]]', re.DOTALL)
 
@@ -79,11 +80,6 @@ def _is_object(text: str) -> bool:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         return False
-
-
-Kind = Literal["text", "reasoning", "refusal"]
-
-FREE_TEXT = "a custom tool takes its input as text, so it is not parsed"
 
 
 @dataclass(slots=True)

@@ -1,25 +1,18 @@
 """What every parser stands on: plain values of SDK objects, deltas, merging, who sells a model.
 
-Who sells a model, where its name alone tells.
+A parser is fed the chunks of a stream as they come and keeps everything that was received, so that
+at any moment it can tell the delta of the last chunk, the message so far and what a broken stream
+left. The deltas of a stream, put together, are its message: nothing is in one that is not in the
+other.
+
+Whatever a caller feeds becomes plain JSON that the event store can keep. SDK objects are asked for
+their fields (those which were set, as the provider sent them). What JSON cannot express becomes
+text rather than an error: recording never breaks the product's own loop. Pieces of an object become
+one: texts grow, lists too, by ``index`` where their items have one; numbers, names and ids are
+replaced. A piece costs what it is long, however much there is already.
 
 Prices depend on the seller, and many servers offer the same models, so a name that several of them
 use tells nothing: no seller is better than a wrong one.
-
-Whatever a caller feeds, as plain JSON that the event store can keep.
-
-SDK objects are asked for their fields (those which were set, as the provider sent them). What JSON
-cannot express becomes text rather than an error: recording never breaks the product's own loop.
-
-What a provider's stream is turned into, and what every parser of one promises.
-
-A parser is fed the chunks as they come and keeps everything that was received, so that at any
-moment it can tell the delta of the last chunk, the message so far and what a broken stream left.
-The deltas of a stream, put together, are its message: nothing is in one that is not in the other.
-
-How pieces of a JSON object that a stream brings one by one become one object.
-
-Texts grow, lists too, by ``index`` where their items have one; numbers, names and ids are replaced.
-A piece costs what it is long, however much there is already.
 """
 
 from __future__ import annotations
@@ -60,19 +53,21 @@ _SELLERS = (
 )
 _OPEN_WEIGHTS = "gpt-oss"
 
+_DEEPEST = 100
+"""Levels of nesting that every JSON reader on the way to the database accepts."""
+
+_LONGEST_REPR = 1_000
+_LARGEST_INT_BITS = 1_024
+
+_NAMES = frozenset({"format", "id", "index", "name", "role", "signature", "type"})
+"""Fields whose text is a whole, and no piece of a longer one."""
+
 
 def seller_of(model: str | None) -> str | None:
     """Return the seller whose models alone go by such a name."""
     if model is None or model.startswith(_OPEN_WEIGHTS):
         return None
     return next((seller for seller, name in _SELLERS if name.match(model)), None)
-
-
-_DEEPEST = 100
-"""Levels of nesting that every JSON reader on the way to the database accepts."""
-
-_LONGEST_REPR = 1_000
-_LARGEST_INT_BITS = 1_024
 
 
 def as_chunk(chunk: Any) -> Any:
@@ -258,10 +253,6 @@ class StreamParser(Protocol):
 
     def partial(self) -> Partial:
         """Return what has been received as the remains of a call that failed."""
-
-
-_NAMES = frozenset({"format", "id", "index", "name", "role", "signature", "type"})
-"""Fields whose text is a whole, and no piece of a longer one."""
 
 
 def told(fields: JsonObject, known: frozenset[str]) -> JsonObject:

@@ -3,12 +3,11 @@
 Exceptions of the official SDKs and of the HTTP libraries are told by the names of their classes
 and by what they carry, since none of those packages needs to be installed.
 
-What a provider's error means, by its HTTP status and by the words of its body.
-
-The same words stand in the body of a refused request and in an error in mid-stream. Sources, read
-in November 2026: OpenAI's "Error codes" and the Responses API's list of error codes, Anthropic's
-"Errors", OpenRouter's "Errors and Debugging". Which statuses are worth another try is what the
-official SDKs themselves retry.
+A provider's error is told by its HTTP status and by the words of its body; the same words stand in
+the body of a refused request and in an error in mid-stream. Sources, read in November 2026:
+OpenAI's "Error codes" and the Responses API's list of error codes, Anthropic's "Errors",
+OpenRouter's "Errors and Debugging". Which statuses are worth another try is what the official SDKs
+themselves retry.
 """
 
 from __future__ import annotations
@@ -24,6 +23,8 @@ from eventstore.events.values import LlmErrorKind
 
 __all__ = ["Failure", "Verdict", "by_status", "classify", "stream_error", "verdict_of"]
 
+Verdict = tuple[LlmErrorKind, bool]
+"""The kind of an error, and whether the same request may succeed later."""
 
 _LONGEST_MESSAGE = 4_000
 """Characters; a proxy answers with whole pages."""
@@ -56,6 +57,39 @@ _LOCAL = frozenset(
 """Among the errors of network and system, those that another try cannot mend."""
 
 _SPENT: Verdict = ("rate_limit", False)
+
+_RETRIED = frozenset({408, 409, 425, 429})
+
+_WORDS: tuple[tuple[str, Verdict], ...] = (
+    ("insufficient_quota", ("rate_limit", False)),
+    ("rate_limit", ("rate_limit", True)),
+    ("ratelimit", ("rate_limit", True)),
+    ("too_many_requests", ("rate_limit", True)),
+    ("throttling", ("rate_limit", True)),
+    ("resource_exhausted", ("rate_limit", True)),
+    ("timeout", ("timeout", True)),
+    ("deadline", ("timeout", True)),
+    ("overloaded", ("provider", True)),
+    ("unavailable", ("provider", True)),
+    ("internal", ("provider", True)),
+    ("server_error", ("provider", True)),
+    ("api_error", ("provider", True)),
+    ("invalid", ("invalid", False)),
+    ("authentication", ("invalid", False)),
+    ("unauth", ("invalid", False)),
+    ("permission", ("invalid", False)),
+    ("not_found", ("invalid", False)),
+    ("badrequest", ("invalid", False)),
+    ("bad_request", ("invalid", False)),
+    ("too_large", ("invalid", False)),
+    ("billing", ("invalid", False)),
+    ("content_filter", ("invalid", False)),
+    ("content_policy", ("invalid", False)),
+    ("context_length", ("invalid", False)),
+    ("tool_use_failed", ("invalid", False)),
+    ("cancel", ("cancelled", False)),
+)
+"""Parts of error codes, the more telling first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,43 +192,6 @@ def _message(exception: BaseException) -> str:
     except Exception:
         told = ""
     return (told or type(exception).__name__)[:_LONGEST_MESSAGE]
-
-
-Verdict = tuple[LlmErrorKind, bool]
-"""The kind of an error, and whether the same request may succeed later."""
-
-_RETRIED = frozenset({408, 409, 425, 429})
-
-_WORDS: tuple[tuple[str, Verdict], ...] = (
-    ("insufficient_quota", ("rate_limit", False)),
-    ("rate_limit", ("rate_limit", True)),
-    ("ratelimit", ("rate_limit", True)),
-    ("too_many_requests", ("rate_limit", True)),
-    ("throttling", ("rate_limit", True)),
-    ("resource_exhausted", ("rate_limit", True)),
-    ("timeout", ("timeout", True)),
-    ("deadline", ("timeout", True)),
-    ("overloaded", ("provider", True)),
-    ("unavailable", ("provider", True)),
-    ("internal", ("provider", True)),
-    ("server_error", ("provider", True)),
-    ("api_error", ("provider", True)),
-    ("invalid", ("invalid", False)),
-    ("authentication", ("invalid", False)),
-    ("unauth", ("invalid", False)),
-    ("permission", ("invalid", False)),
-    ("not_found", ("invalid", False)),
-    ("badrequest", ("invalid", False)),
-    ("bad_request", ("invalid", False)),
-    ("too_large", ("invalid", False)),
-    ("billing", ("invalid", False)),
-    ("content_filter", ("invalid", False)),
-    ("content_policy", ("invalid", False)),
-    ("context_length", ("invalid", False)),
-    ("tool_use_failed", ("invalid", False)),
-    ("cancel", ("cancelled", False)),
-)
-"""Parts of error codes, the more telling first."""
 
 
 def verdict_of(body: Any) -> Verdict | None:

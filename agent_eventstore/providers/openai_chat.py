@@ -1,17 +1,14 @@
-"""OpenAI's chat completions: chunks and whole answers, and which call a piece belongs to.
-
-Which tool call a piece of a chat-completion stream belongs to.
-
-OpenAI numbers the calls and says id and name once, in the first piece. Compatible servers leave
-out the number, the id or both, give every call the number 0, repeat id and name with each piece,
-make up a new id for each piece, or send the whole call again at the end.
-
-Chunks of OpenAI's chat completions and of the many servers that speak the same.
+"""OpenAI's chat completions, also of the many servers that speak the same: chunks and answers.
 
 Known peculiarities: DeepSeek, xAI and others stream ``reasoning_content`` or ``reasoning``;
 Mistral sends ``content`` as a list; Groq also puts usage under ``x_groq``; Azure begins with a
 chunk without choices; usage may come last, with every chunk (counting up), or not at all; an error
 may come as ``{"error": ...}``, with or without choices. Only the first choice is the answer.
+
+`ChatCalls` tells which tool call a piece of a stream belongs to. OpenAI numbers the calls and says
+id and name once, in the first piece. Compatible servers leave out the number, the id or both, give
+every call the number 0, repeat id and name with each piece, make up a new id for each piece, or
+send the whole call again at the end.
 """
 
 from __future__ import annotations
@@ -30,6 +27,20 @@ __all__ = ["ChatCalls", "OpenAIChatParser"]
 
 
 _KNOWN = frozenset({"custom", "function", "id", "index", "type"})
+
+_REASONING = ("reasoning_content", "reasoning", "reasoning_text")
+_OF_CHUNK = frozenset(
+    {
+        *("choices", "created", "error", "id", "model", "obfuscation", "object"),
+        *("system_fingerprint", "usage", "x_groq"),
+    }
+)
+_OF_CHOICE = frozenset(
+    {"delta", "error", "finish_reason", "index", "logprobs", "message", "text", "usage"}
+)
+_OF_DELTA = frozenset(
+    {"content", "function_call", "obfuscation", "refusal", "role", "tool_calls", *_REASONING}
+)
 
 
 class ChatCalls:
@@ -143,21 +154,6 @@ def _number(value: Any) -> int | None:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-_REASONING = ("reasoning_content", "reasoning", "reasoning_text")
-_OF_CHUNK = frozenset(
-    {
-        *("choices", "created", "error", "id", "model", "obfuscation", "object"),
-        *("system_fingerprint", "usage", "x_groq"),
-    }
-)
-_OF_CHOICE = frozenset(
-    {"delta", "error", "finish_reason", "index", "logprobs", "message", "text", "usage"}
-)
-_OF_DELTA = frozenset(
-    {"content", "function_call", "obfuscation", "refusal", "role", "tool_calls", *_REASONING}
-)
 
 
 class OpenAIChatParser(ChunkParser):

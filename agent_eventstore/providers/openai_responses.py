@@ -1,16 +1,13 @@
 """OpenAI's Responses: the events of a stream, whole answers, and their output items.
 
-The output items of one Responses stream, and what of each has been streamed.
+Output items begin, grow part by part, and are done. The final event repeats the whole response; it
+is the source of usage and of the output items that the next request sends back, which the message
+keeps under ``raw["output"]``.
 
 A ``done`` event repeats in full what the deltas said piece by piece; what is missing then is added
 as one more piece, so that a stream which skips deltas, or has none, still gives the whole text.
 Where a repetition contradicts the pieces, the repetition wins, and what was streamed is kept in the
 message's ``raw["replaced"]``; one that says nothing at all contradicts nothing.
-
-Events of OpenAI's Responses: output items that begin, grow part by part, and are done.
-
-The final event repeats the whole response; it is the source of usage and of the output items that
-the next request sends back, which the message keeps under ``raw["output"]``.
 """
 
 from __future__ import annotations
@@ -39,6 +36,31 @@ _PARTS_OF_ITEMS: dict[str, tuple[Kind, str]] = {
     "reasoning_text": ("reasoning", "text"),
     "summary_text": ("reasoning", "text"),
 }
+
+_TEXTS: dict[str, tuple[str, Kind, str, str]] = {
+    "response.output_text": ("message", "text", "content", "text"),
+    "response.refusal": ("message", "refusal", "content", "refusal"),
+    "response.reasoning_text": ("reasoning", "reasoning", "content", "text"),
+    "response.reasoning_summary_text": ("reasoning", "reasoning", "summary", "text"),
+}
+"""Item, kind of text, place in the item, and field of the whole text in the ``done`` event."""
+
+_CALLS = {
+    "response.function_call_arguments": "function_call",
+    "response.custom_tool_call_input": "custom_tool_call",
+}
+_PARTS = {
+    "response.content_part": "content",
+    "response.reasoning_summary_part": "summary",
+}
+_STARTS = frozenset({"response.created", "response.queued", "response.in_progress"})
+_ENDS = frozenset(
+    {
+        *("response.completed", "response.done", "response.incomplete"),
+        *("response.failed", "response.cancelled"),
+    }
+)
+_NOTHING = frozenset({"ping", "keepalive", "response.keepalive"})
 
 
 @dataclass(slots=True)
@@ -232,32 +254,6 @@ class Items:
         last = next(reversed(item.texts), ("summary", 0))
         named = {key: body[key] for key in ("type", "id") if isinstance(body.get(key), str)}
         self._answer.sign((item.number, *last), text(body.get("encrypted_content")) or None, named)
-
-
-_TEXTS: dict[str, tuple[str, Kind, str, str]] = {
-    "response.output_text": ("message", "text", "content", "text"),
-    "response.refusal": ("message", "refusal", "content", "refusal"),
-    "response.reasoning_text": ("reasoning", "reasoning", "content", "text"),
-    "response.reasoning_summary_text": ("reasoning", "reasoning", "summary", "text"),
-}
-"""Item, kind of text, place in the item, and field of the whole text in the ``done`` event."""
-
-_CALLS = {
-    "response.function_call_arguments": "function_call",
-    "response.custom_tool_call_input": "custom_tool_call",
-}
-_PARTS = {
-    "response.content_part": "content",
-    "response.reasoning_summary_part": "summary",
-}
-_STARTS = frozenset({"response.created", "response.queued", "response.in_progress"})
-_ENDS = frozenset(
-    {
-        *("response.completed", "response.done", "response.incomplete"),
-        *("response.failed", "response.cancelled"),
-    }
-)
-_NOTHING = frozenset({"ping", "keepalive", "response.keepalive"})
 
 
 class OpenAIResponsesParser(ChunkParser):

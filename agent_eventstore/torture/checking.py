@@ -1,9 +1,8 @@
-"""What a run has found: pure comparisons of notes, log and deliveries, and their sum.
+"""What a run has found: everything is read back, and compared with notes and deliveries.
 
-The check at the end of a run: reads everything back, and compares.
-
-It can be run again on the same notes, which the tests do after they have tampered with something.
-Its parts need nothing of each other, so that several processes share them.
+The check at the end of a run can be run again on the same notes, which the tests do after they have
+tampered with something. Its parts need nothing of each other, so that several processes share them.
+The comparisons themselves are pure.
 """
 
 from __future__ import annotations
@@ -45,6 +44,8 @@ COUNTS = {
     "begun_anew": "times that a reader was told InvalidCursor, and began anew",
 }
 """What a report counts that is not a finding; a run has those that can happen in its scenario."""
+
+_PARTS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +148,6 @@ def audit_deliveries(delivered: Iterable[Delivered], heads: Mapping[UUID, int]) 
     missed = sum(versions[1:].count(0) for versions in seen.values())
     return Findings(missed=missed, duplicated=duplicated, out_of_order=out_of_order)
 
-
-_PARTS = 6
 
 _Part = Callable[[Plan, EventStore], Findings]
 

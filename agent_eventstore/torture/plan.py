@@ -1,14 +1,11 @@
 """What one run is to do, as every process is told, and the notes in which each keeps what it did.
 
-What one run of the torture kit is to do, as every process of it is told.
-
 The conversations of a run belong to a user of the run's own, and their events name the run, so that
 readers and the final check can tell them from all others.
 
-What the processes write down of their work, outside the database, before and after each append.
-
-A line is written whole by one call of the operating system, and so it outlives the process that
-wrote it, however that ends. What was acknowledged stands here; the check compares it with the log.
+Notes stand outside the database, before and after each append. A line is written whole by one call
+of the operating system, and so it outlives the process that wrote it, however that ends. What was
+acknowledged stands here; the check compares it with the log.
 """
 
 from __future__ import annotations
@@ -56,6 +53,11 @@ _ERA = 500
 _PAGE = 1_000
 _STOP = "stop"
 _SETTLED = "settled"
+
+Delivered = tuple[UUID, int]
+"""An event that a reader was handed: conversation and version."""
+
+_DELIVERY = struct.Struct(">16sQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +148,6 @@ class Plan:
     def settled(self) -> bool:
         """Whether nothing is written any more."""
         return (self.directory / _SETTLED).exists()
-
-
-_DELIVERY = struct.Struct(">16sQ")
-
-Delivered = tuple[UUID, int]
-"""An event that a reader was handed: conversation and version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,7 @@
-"""A run of the torture kit: its scenarios, who is started, what befalls them, and for how long.
+"""A run of the torture kit, from scenario to report: who is started, killed and cut, and when.
 
-What can be done to a database and to those that use it: the scenarios, by name.
-
-A scenario says who takes part and what befalls them; `agent_eventstore.torture.run` runs it. Those
+A scenario says who takes part and what can be done to a database and to those that use it. Those
 that put a database back to an older state make one of their own, on whose loss nothing hangs.
-
-A run from its beginning to its report: who is killed and cut when, and when it is enough.
 """
 
 from __future__ import annotations
@@ -57,6 +53,20 @@ __all__ = [
 
 
 Blow = Literal["kill", "cut", "stop", "setback"]
+
+_TICK_S = 0.02
+_PAGE = 1_000
+_NAME_LENGTH = 12
+_LOOK_S = 1.0
+_LONGEST_STOP_S = 3.0
+
+# Sessions of this run alone, told by the name that its processes connect with.
+_CUT = """
+    SELECT count(pg_terminate_backend(pid)) FROM (
+        SELECT pid FROM pg_stat_activity
+        WHERE application_name = :name AND datname = current_database()
+        AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) AS victim
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +131,6 @@ def roles(plan: Plan, cursor: str | None) -> list[Role]:
     if scenario.holds:
         found.append(("holder", hold, ()))
     return found + [(WRITER, scenario.writer, (index,)) for index in range(plan.writers)]
-
-
-_TICK_S = 0.02
-_PAGE = 1_000
-_NAME_LENGTH = 12
-_LOOK_S = 1.0
-_LONGEST_STOP_S = 3.0
-
-# Sessions of this run alone, told by the name that its processes connect with.
-_CUT = """
-    SELECT count(pg_terminate_backend(pid)) FROM (
-        SELECT pid FROM pg_stat_activity
-        WHERE application_name = :name AND datname = current_database()
-        AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) AS victim
-"""
 
 
 @dataclass(frozen=True, slots=True)

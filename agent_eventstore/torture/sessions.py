@@ -1,15 +1,13 @@
 """Writers that are recorders, and writers that fork, while the database goes back or goes on.
 
-Writers that are recorders: each goes on in its conversations while the database goes back.
+Those that are recorders each go on in their conversations while the database goes back. Where a
+journal says that what it has written is lost, its writer notes what, and either has it written
+again or opens the conversation anew without it, as a product would. So the notes tell which
+acknowledged events the log may lack: exactly those.
 
-Where a journal says that what it has written is lost, its writer notes what, and either has it
-written again or opens the conversation anew without it, as a product would. So the notes tell
-which acknowledged events the log may lack: exactly those.
-
-Writers that fork: threads and children that append through one store, which the parent opened.
-
-A process opens the store and uses it in two threads; all the while it forks children, which go on
-with the same store object, and now and then fork children of their own.
+Those that fork append through one store, which the parent opened. A process uses it in two threads;
+all the while it forks children, which go on with the same store object, and now and then fork
+children of their own.
 """
 
 from __future__ import annotations
@@ -45,6 +43,15 @@ __all__ = ["converse", "fork_writers"]
 _CONVERSATIONS = 3
 _LARGEST = 20
 _PAUSE_S = 0.05
+
+_THREADS = 2
+_CHILDREN = 3
+_BATCHES = 15
+_MEAN = _BATCHES // 2
+_ALONE = 3
+_OF_THEIR_OWN = 5
+
+_FORK_PAUSE_S = 0.005
 
 
 def converse(plan: Plan, index: int) -> None:
@@ -193,16 +200,6 @@ def _misnamed(error: LogWentBack, lost: list[Ack]) -> int:
 def _name(event: NewEvent) -> str:
     mark = event.meta.causation_id if event.meta is not None else None
     return str(mark).rsplit(".", 2)[0]
-
-
-_THREADS = 2
-_CHILDREN = 3
-_BATCHES = 15
-_MEAN = _BATCHES // 2
-_ALONE = 3
-_OF_THEIR_OWN = 5
-
-_FORK_PAUSE_S = 0.005
 
 
 def fork_writers(plan: Plan, index: int) -> None:

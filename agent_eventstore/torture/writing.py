@@ -1,15 +1,13 @@
 """The processes of a run: writers, tailing readers, projection workers, and rebuilds.
 
-The processes that follow the writers: tailing readers, projection workers, and rebuilds.
+Writers are killed at random; a holder keeps transactions open. Each notes a batch before it appends
+it and again once it is acknowledged. One that was killed in between appends the same batch again
+when it is restarted, as a product would: the event ids are the same, so that the store has to tell
+whether the first attempt was committed.
 
-A cut connection is no end for any of them: each goes on where it was, as a product's would. A
-reader remembers its cursor only; what it was handed stands in its notes, in that order.
-
-The processes that append: writers that are killed at random, and a holder of transactions.
-
-Each notes a batch before it appends it and again once it is acknowledged. One that was killed in
-between appends the same batch again when it is restarted, as a product would: the event ids are the
-same, so that the store has to tell whether the first attempt was committed.
+The others follow the writers. A cut connection is no end for any of them: each goes on where it
+was, as a product's would. A reader remembers its cursor only; what it was handed stands in its
+notes, in that order.
 """
 
 from __future__ import annotations
@@ -54,6 +52,10 @@ __all__ = ["append", "fold", "hold", "make", "open_store", "rebuild_again", "tai
 _PAUSE_S = 0.02
 
 _PAGE = 500
+
+_LARGEST = 20
+_CLOCK_OFF_S = 86_400.0
+_HOLD_S = {"sqlite": 0.05, "postgresql": 0.8}
 
 
 def tail(plan: Plan, index: int, cursor: str | None) -> None:
@@ -124,11 +126,6 @@ def rebuild_again(plan: Plan) -> None:
             until = 2 * time.monotonic() - started
             while time.monotonic() < until and not plan.stopped():
                 time.sleep(_PAUSE_S)
-
-
-_LARGEST = 20
-_CLOCK_OFF_S = 86_400.0
-_HOLD_S = {"sqlite": 0.05, "postgresql": 0.8}
 
 
 class _GivenUp(Exception):

@@ -160,13 +160,13 @@ class ContextRow(_Noting):
     @classmethod
     def of(cls, values: Mapping[Any, Any]) -> ContextRow:
         """Make a row of its columns; those that it does not know are ignored."""
-        return cls(**{name: values[name] for name in _FIELDS if name in values})
+        return cls(**{name: values[name] for name in COLUMNS if name in values})
 
     def __eq__(self, other: object) -> bool:
         """Whether all columns are equal, however the rows were made."""
         if not isinstance(other, ContextRow):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
+        return all(getattr(self, name) == getattr(other, name) for name in COLUMNS)
 
     def __hash__(self) -> int:
         """Return the hash of the place."""
@@ -174,7 +174,7 @@ class ContextRow(_Noting):
 
     def with_(self, **changes: Any) -> ContextRow:
         """Return the row with other values in some columns."""
-        return ContextRow(**{name: getattr(self, name) for name in _FIELDS} | changes)
+        return ContextRow(**{name: getattr(self, name) for name in COLUMNS} | changes)
 
     @property
     def key(self) -> tuple[int, int]:
@@ -190,9 +190,6 @@ class ContextRow(_Noting):
     def count(self) -> Count:
         """The stored tokens, as a count of the encoding."""
         return Count(self.tokens, exact=self.tokens_exact, margin=self.tokens_margin)
-
-
-_FIELDS = tuple(field.name for field in fields(ContextRow))
 
 
 COLUMNS = tuple(field.name for field in fields(ContextRow))
