@@ -9,7 +9,7 @@ rows themselves by the same rule.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -51,10 +51,18 @@ class KeptPlan:
 
 
 class Recent(Generic[V]):
-    """What a process remembers, by key; safe to share between threads."""
+    """What a process remembers, by key; safe to share between threads.
 
-    def __init__(self) -> None:
+    Args:
+        most: The most that is remembered, as ``weigh`` measures it.
+        weigh: Says how much a value is; each is 1 by default.
+    """
+
+    def __init__(self, most: int = _MOST, weigh: Callable[[V], int] = lambda _: 1) -> None:
         self._values: OrderedDict[Hashable, V] = OrderedDict()
+        self._most = most
+        self._weigh = weigh
+        self._weight = 0
         self._unlock()
         in_child(self._unlock)
 
@@ -72,10 +80,11 @@ class Recent(Generic[V]):
     def put(self, key: Hashable, value: V) -> None:
         """Remember a value, and forget what was not asked for longest."""
         with self._lock:
+            before = self._values.pop(key, None)
             self._values[key] = value
-            self._values.move_to_end(key)
-            while len(self._values) > _MOST:
-                self._values.popitem(last=False)
+            self._weight += self._weigh(value) - (0 if before is None else self._weigh(before))
+            while self._weight > self._most:
+                self._weight -= self._weigh(self._values.popitem(last=False)[1])
 
 
 @dataclass(frozen=True, slots=True)

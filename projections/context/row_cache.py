@@ -24,7 +24,10 @@ from projections.engine.generations import Generation
 
 __all__ = ["KeptRows", "Memory", "RecentRows"]
 
-_MOST = 256  # rows that are kept, and that are read at once to bring them up
+_MOST_NEW = 256  # rows that are read at once to bring kept ones up
+_LEAST_KEPT = 256  # rows of a conversation, however large
+_MOST_TOKENS = 400_000  # of one conversation's rows beyond these: what the largest windows hold
+_MOST_KEPT = 16_384  # rows of all conversations
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +125,8 @@ class RecentRows:
     def keep(self) -> None:
         """Remember what was read."""
         start = self._start
-        newest, all_read = tuple(self._newest[:_MOST]), self._all_read
-        if len(newest) < len(self._newest):
-            all_read = False
+        newest = tuple(self._newest[: _as_many_as_fit(self._newest)])
+        all_read = self._all_read and len(newest) == len(self._newest)
         self._memory.put(
             self._owner,
             replace(start, newest=newest, all_read=all_read),
@@ -148,7 +150,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._plans: Recent[KeptPlan] = Recent()
-        self._rows: Recent[KeptRows] = Recent()
+        self._rows: Recent[KeptRows] = Recent(_MOST_KEPT, lambda kept: 1 + len(kept.newest))
         self._seen: Recent[_Seen] = Recent()
         self._lock = Lock()
 
@@ -213,8 +215,8 @@ def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> 
     older = kept.newest[bisect_left(kept.newest, -until, key=lambda row: -row.version) :]
     if not (older or kept.all_read):
         return None
-    rows = source.shown_since(until, _MOST)
-    if len(rows) == _MOST:
+    rows = source.shown_since(until, _MOST_NEW)
+    if len(rows) == _MOST_NEW:
         return None
     users = [row for row in rows if row.kind == "user"]
     first, error = _up_to(until, kept.first_user), _up_to(until, kept.error)
@@ -236,6 +238,16 @@ def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> 
         (*visible, *older),
         kept.all_read,
     )
+
+
+def _as_many_as_fit(rows: Sequence[ContextRow]) -> int:
+    """Return how many of the newest rows of a conversation are kept."""
+    tokens = 0
+    for place, row in enumerate(rows[: _MOST_KEPT // 2]):
+        tokens += row.tokens
+        if tokens > _MOST_TOKENS and place >= _LEAST_KEPT:
+            return place
+    return min(len(rows), _MOST_KEPT // 2)
 
 
 def _up_to(version: int, row: ContextRow | None) -> ContextRow | None:

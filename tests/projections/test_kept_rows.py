@@ -14,8 +14,9 @@ from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.events import NewEvent
 from projections import Views
-from projections.context import CONTEXT
+from projections.context import CONTEXT, row_cache
 from projections.context.formats import FORMATS
+from projections.context.plan_cache import Recent
 from projections.context.row_cache import Memory, RecentRows
 from projections.context.rows import ContextRow
 from projections.context.source import SqlRowSource
@@ -78,12 +79,17 @@ def test_a_task_that_is_sent_in_its_shorter_form(
     assert "messages" in expected
 
 
+@pytest.mark.parametrize(("turns", "max_tokens"), [(40, 300), (150, 200_000)])
 def test_a_turn_fetches_what_is_new(
-    store: EventStore, views: Views, monkeypatch: pytest.MonkeyPatch
+    store: EventStore,
+    views: Views,
+    monkeypatch: pytest.MonkeyPatch,
+    turns: int,
+    max_tokens: int,
 ) -> None:
-    """What a read before it has fetched is not asked for again."""
-    cid = converse(store, 40)
-    views.context(cid, max_tokens=300)
+    """What a read before it has fetched is not asked for again, however large the budget."""
+    cid = converse(store, turns)
+    views.context(cid, max_tokens=max_tokens)
     fetched: list[ContextRow] = []
     rows = SqlRowSource._rows
 
@@ -94,18 +100,32 @@ def test_a_turn_fetches_what_is_new(
 
     monkeypatch.setattr(SqlRowSource, "_rows", counted)
     store.append(cid, [e.UserMessage.text("and now?")])
-    answer = views.context(cid, max_tokens=300)
+    answer = views.context(cid, max_tokens=max_tokens)
     assert ["and now?"] == [row.message["content"] for row in fetched]
-    assert answer.document == told_anew(Views(store), cid, max_tokens=300)
+    assert answer.document == told_anew(Views(store), cid, max_tokens=max_tokens)
 
 
-def test_more_rows_than_are_kept(store: EventStore, views: Views) -> None:
+def test_more_rows_than_are_kept(
+    store: EventStore, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A long history is kept in part, and what was appended at once is read in pages."""
+    monkeypatch.setattr(row_cache, "_LEAST_KEPT", 50)
+    monkeypatch.setattr(row_cache, "_MOST_TOKENS", 500)
     cid = converse(store, 150)
     for _ in range(3):
         assert told_anew(Views(store), cid) == told(views, cid)
         store.append(cid, [e.UserMessage.text(f"question {number}") for number in range(300)])
     assert told_anew(Views(store), cid) == told(views, cid)
+
+
+def test_what_is_remembered_is_bounded_by_its_weight() -> None:
+    """What was not asked for longest is forgotten, until the rest is light enough."""
+    remembered: Recent[str] = Recent(10, len)
+    for key, value in [("a", "aaaa"), ("b", "bbbb"), ("a", "aaaaa"), ("c", "ccccc")]:
+        remembered.put(key, value)
+    assert ["aaaaa", None, "ccccc"] == [remembered.get(key) for key in "abc"]
+    remembered.put("d", "d" * 11)
+    assert [None] * 4 == [remembered.get(key) for key in "abcd"]
 
 
 def test_an_erasure_forgets(store: EventStore, views: Views, cid: UUID) -> None:
