@@ -12,16 +12,19 @@ import gc
 import os
 import shutil
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from hypothesis import settings
 from sqlalchemy import make_url
 
 from eventstore import EventStore
+from projections import Views
+from tests.emptied import EmptiedDatabase
 from tests.postgres import (
     OTHERWISE,
     URL_VARIABLE,
@@ -44,6 +47,9 @@ settings.register_profile(
 )
 settings.register_profile("search", deadline=None, max_examples=2_000, print_blob=True)
 settings.load_profile("default")
+
+Beginning = Literal["nothing", "upgraded", "installed"]
+"""Whether a database has the schema of events, and also the tables of all projections."""
 
 SERVER = pytest.StashKey[PostgresServer]()
 WORKERS = pytest.StashKey[list[PostgresServer]]()
@@ -114,10 +120,10 @@ def postgres_server_url(pytestconfig: pytest.Config) -> str:
     return server.url()
 
 
-@pytest.fixture(scope="session")
-def begin_upgraded() -> bool:
-    """Whether databases begin with the schema: copying it is quicker than making it each time."""
-    return False
+@pytest.fixture
+def beginning() -> Beginning:
+    """What databases begin with: copying that is quicker than making it each time."""
+    return "nothing"
 
 
 @pytest.fixture(scope="session")
@@ -137,6 +143,40 @@ def upgraded_database(postgres_server_url: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def installed_file(tmp_path_factory: pytest.TempPathFactory, upgraded_file: Path) -> Path:
+    """Path of a SQLite file with the tables of all projections, to be copied."""
+    path = tmp_path_factory.mktemp("installed") / "store.db"
+    shutil.copy(upgraded_file, path)
+    with EventStore.open(f"sqlite:///{path}") as store:
+        Views(store)
+    return path
+
+
+@pytest.fixture(scope="session")
+def installed_database(postgres_server_url: str, upgraded_database: str) -> Iterator[str]:
+    """Name of a PostgreSQL database with the tables of all projections, to be copied."""
+    with fresh_database(postgres_server_url, template=upgraded_database) as url:
+        with EventStore.open(url) as store:
+            Views(store)
+        yield str(make_url(url).database)
+
+
+@pytest.fixture(scope="session")
+def emptied(
+    postgres_server_url: str, request: pytest.FixtureRequest
+) -> Iterator[Callable[[Beginning], EmptiedDatabase]]:
+    """Give PostgreSQL databases that tests have for themselves, one after the other."""
+    with ExitStack() as stack:
+
+        @cache
+        def find(beginning: Beginning) -> EmptiedDatabase:
+            template = request.getfixturevalue(f"{beginning}_database")
+            return stack.enter_context(closing(EmptiedDatabase(postgres_server_url, template)))
+
+        yield find
+
+
+@pytest.fixture(scope="session")
 def programs() -> Iterator[Programs]:
     """Give a server that runs programs with the product imported already."""
     with serving() as found:
@@ -144,15 +184,23 @@ def programs() -> Iterator[Programs]:
 
 
 @pytest.fixture
-def postgres_template(begin_upgraded: bool, request: pytest.FixtureRequest) -> str:
-    """Name of the database that a test's own is a copy of."""
-    return str(request.getfixturevalue("upgraded_database")) if begin_upgraded else "template0"
+def postgres_url(
+    postgres_server_url: str, beginning: Beginning, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """URL of a PostgreSQL database with what every test begins with, that belongs to this test."""
+    if beginning == "nothing":
+        with fresh_database(postgres_server_url) as url:
+            yield url
+        return
+    database = request.getfixturevalue("emptied")(beginning)
+    yield database.url()
+    database.empty()
 
 
 @pytest.fixture
-def postgres_url(postgres_server_url: str, postgres_template: str) -> Iterator[str]:
-    """URL of an empty PostgreSQL database that belongs to this test."""
-    with fresh_database(postgres_server_url, template=postgres_template) as url:
+def fresh_postgres_url(postgres_server_url: str, upgraded_database: str) -> Iterator[str]:
+    """URL of a PostgreSQL database with the schema, to which nobody else is connected."""
+    with fresh_database(postgres_server_url, template=upgraded_database) as url:
         yield url
 
 
@@ -164,16 +212,10 @@ def private_postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def sqlite_template(begin_upgraded: bool, request: pytest.FixtureRequest) -> Path | None:
-    """Path of the file that a test's own is a copy of, if of any."""
-    return Path(request.getfixturevalue("upgraded_file")) if begin_upgraded else None
-
-
-@pytest.fixture
-def sqlite_url(tmp_path: Path, sqlite_template: Path | None) -> str:
+def sqlite_url(tmp_path: Path, beginning: Beginning, request: pytest.FixtureRequest) -> str:
     """URL of a SQLite file that does not exist yet, or that holds what every test begins with."""
-    if sqlite_template is not None:
-        shutil.copy(sqlite_template, tmp_path / "store.db")
+    if beginning != "nothing":
+        shutil.copy(request.getfixturevalue(f"{beginning}_file"), tmp_path / "store.db")
     return f"sqlite:///{tmp_path / 'store.db'}"
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from eventstore import EventStore
+from tests.conftest import Beginning
 
 
-@pytest.fixture(scope="session")
-def begin_upgraded() -> bool:
-    """Let databases begin with the schema: nothing here is about how it comes about."""
-    return True
+@pytest.fixture
+def beginning() -> Beginning:
+    """Have databases begin with the tables of all projections, which no test here asks about."""
+    return "installed"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from agent_eventstore import Conversation
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from tests.cli.program import run
+from tests.conftest import Beginning
 
 REQUESTS = tuple(
     e.ToolCallRequest(name=name, arguments_text="{}", arguments={"place": "Oslo"})
@@ -26,10 +27,10 @@ CRASHED: tuple[e.Payload, ...] = (
 )
 
 
-@pytest.fixture(scope="session")
-def begin_upgraded() -> bool:
-    """Have databases begin with the schema, which the tests here do not ask about."""
-    return True
+@pytest.fixture
+def beginning() -> Beginning:
+    """Have databases begin with the tables of all projections, which no test here asks about."""
+    return "installed"
 
 
 def write(url: str, *payloads: e.Payload) -> UUID:

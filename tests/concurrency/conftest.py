@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conftest import Beginning
 
-@pytest.fixture(scope="session")
-def begin_upgraded() -> bool:
+
+@pytest.fixture
+def beginning() -> Beginning:
     """Have databases begin with the schema, which the tests here do not ask about."""
-    return True
+    return "upgraded"
+
+
+@pytest.fixture
+def postgres_url(fresh_postgres_url: str) -> str:
+    """URL of a PostgreSQL database whose sessions are those of the test."""
+    return fresh_postgres_url

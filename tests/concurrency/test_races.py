@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from typing import Any
 from uuid import UUID
 
@@ -14,8 +13,9 @@ from sqlalchemy import text
 
 from eventstore import NO_STREAM, EventStore, NewEvent, new_id
 from eventstore.errors import EventIdConflict, WrongExpectedVersion
-from tests.contract.emptied import EmptiedDatabase
+from tests.conftest import Beginning
 from tests.contract.facade import say, texts
+from tests.emptied import EmptiedDatabase
 
 WAITING = """
     SELECT count(*) FROM pg_stat_activity
@@ -23,19 +23,13 @@ WAITING = """
     """
 
 
-@pytest.fixture(scope="module")
-def emptied(postgres_server_url: str, upgraded_database: str) -> Iterator[EmptiedDatabase]:
-    """Give the database that these tests have for themselves, one after the other."""
-    with closing(EmptiedDatabase(postgres_server_url, upgraded_database)) as found:
-        yield found
-
-
 @pytest.fixture
-def store(emptied: EmptiedDatabase) -> Iterator[EventStore]:
+def store(emptied: Callable[[Beginning], EmptiedDatabase]) -> Iterator[EventStore]:
     """Give a store on PostgreSQL, where writers of different streams run side by side."""
-    with EventStore.open(emptied.url(), migrate=False) as store:
+    database = emptied("upgraded")
+    with EventStore.open(database.url(), migrate=False) as store:
         yield store
-    emptied.empty()
+    database.empty()
 
 
 @pytest.fixture

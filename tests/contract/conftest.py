@@ -10,7 +10,7 @@ their own (`store`). What concerns the whole store, or does harm, gets a databas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import make_url
 
 from eventstore import DirectoryKeys, EventStore, new_id
-from tests.contract.emptied import EmptiedDatabase
+from tests.conftest import Beginning
 from tests.contract.facade import Access, opened
 from tests.contract.plain import PlainClient
 from tests.postgres import fresh_database
@@ -42,24 +42,10 @@ def shared_postgres_url(postgres_server_url: str) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
-def begin_upgraded() -> bool:
-    """Have databases begin with the schema, which the tests here do not ask about."""
-    return True
-
-
-@pytest.fixture(scope="session")
-def emptied(postgres_server_url: str, upgraded_database: str) -> Iterator[EmptiedDatabase]:
-    """Give the PostgreSQL database that tests have for themselves, one after the other."""
-    with closing(EmptiedDatabase(postgres_server_url, upgraded_database)) as found:
-        yield found
-
-
 @pytest.fixture
-def postgres_url(emptied: EmptiedDatabase) -> Iterator[str]:
-    """URL of an empty PostgreSQL database that belongs to this test."""
-    yield emptied.url()
-    emptied.empty()
+def beginning() -> Beginning:
+    """Have databases begin with the schema, which the tests here do not ask about."""
+    return "upgraded"
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,22 +11,15 @@ import pytest
 
 from eventstore import EventStore
 from eventstore.leases import Keeper
-from tests.contract.emptied import EmptiedDatabase
+from tests.conftest import Beginning
+from tests.emptied import EmptiedDatabase
 from tests.failures.injected import Faults
 
 
-@pytest.fixture(scope="session")
-def emptied(postgres_server_url: str, upgraded_database: str) -> Iterator[EmptiedDatabase]:
-    """Give the PostgreSQL database that tests have for themselves, one after the other."""
-    with closing(EmptiedDatabase(postgres_server_url, upgraded_database)) as found:
-        yield found
-
-
 @pytest.fixture
-def postgres_url(emptied: EmptiedDatabase) -> Iterator[str]:
-    """URL of a PostgreSQL database with the schema alone that belongs to this test."""
-    yield emptied.url()
-    emptied.empty()
+def beginning() -> Beginning:
+    """Have databases begin with the tables of all projections, unless a test is about these."""
+    return "installed"
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -40,9 +32,9 @@ def struck_url(
         shutil.copy(upgraded_file, path)
         yield f"sqlite:///{path}"
         return
-    emptied: EmptiedDatabase = request.getfixturevalue("emptied")
-    yield emptied.url()
-    emptied.empty()
+    database: EmptiedDatabase = request.getfixturevalue("emptied")("upgraded")
+    yield database.url()
+    database.empty()
 
 
 @pytest.fixture(scope="module")

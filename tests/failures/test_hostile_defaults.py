@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import psycopg
 import pytest
 from psycopg import sql
@@ -41,13 +39,10 @@ SAFE = {
 
 
 @pytest.fixture
-def postgres_url(postgres_template: str, postgres_server_url: str) -> Iterator[str]:
+def postgres_url(fresh_postgres_url: str) -> str:
     """URL of a database of its own, whose defaults are hostile."""
-    from tests.postgres import fresh_database
-
-    with fresh_database(postgres_server_url, template=postgres_template) as url:
-        change(url, HOSTILE)
-        yield url
+    change(fresh_postgres_url, HOSTILE)
+    return fresh_postgres_url
 
 
 def change(url: str, defaults: dict[str, str]) -> None:

@@ -31,22 +31,15 @@ from projections.upkeep import compare, rebuild
 from tests.contract.facade import say, texts
 from tests.going_back import Backup
 from tests.integration.recording import ask, ask_for_tool
-from tests.postgres import PostgresServer, fresh_database
+from tests.postgres import PostgresServer
 from tests.projections.support import converse
 from tests.settling import settled
 
 
-@pytest.fixture(scope="session")
-def begin_upgraded() -> bool:
-    """Have databases begin with the schema."""
-    return True
-
-
 @pytest.fixture
-def postgres_url(postgres_server_url: str, upgraded_database: str) -> Iterator[str]:
+def postgres_url(fresh_postgres_url: str) -> str:
     """URL of a PostgreSQL database that belongs to this test, and may be dropped."""
-    with fresh_database(postgres_server_url, template=upgraded_database) as url:
-        yield url
+    return fresh_postgres_url
 
 
 @pytest.fixture

@@ -8,20 +8,17 @@ views.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
 
 import httpx2
 import pytest
 from openai import OpenAI
-from sqlalchemy import make_url
 
 from agent_eventstore.clients import record, unrecorded
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
-from projections import Views
-from tests.contract.emptied import EmptiedDatabase
+from tests.conftest import Beginning
 from tests.integration.products import TLS
 from tests.integration.recording import Access, Recorder, recorder
 from tests.integration.replay_server import ReplayServer
@@ -110,31 +107,10 @@ def alone(database_url: str) -> Iterator[EventStore]:
         yield opened
 
 
-@pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Path of a SQLite file with the tables of all views and nothing in them, to be copied."""
-    path = tmp_path_factory.mktemp("installed") / "store.db"
-    with EventStore.open(f"sqlite:///{path}") as opened:
-        Views(opened)
-    return path
-
-
-@pytest.fixture(scope="session")
-def emptied(postgres_server_url: str) -> Iterator[EmptiedDatabase]:
-    """Give the PostgreSQL database that tests have for themselves, one after the other."""
-    with fresh_database(postgres_server_url) as url:
-        with EventStore.open(url) as opened:
-            Views(opened)
-        name = str(make_url(url).database)
-        with closing(EmptiedDatabase(postgres_server_url, name)) as found:
-            yield found
-
-
 @pytest.fixture
-def postgres_url(emptied: EmptiedDatabase) -> Iterator[str]:
-    """URL of an empty PostgreSQL database that belongs to this test."""
-    yield emptied.url()
-    emptied.empty()
+def beginning() -> Beginning:
+    """Have databases begin with the tables of all views, which no test here asks about."""
+    return "installed"
 
 
 @pytest.fixture

@@ -7,15 +7,13 @@ other with the schema alone. Both are copied, which is quicker than making them 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from uuid import UUID
 
 import pytest
-from sqlalchemy import make_url
 
 from eventstore import EventStore, new_id
 from projections import Views
-from tests.postgres import fresh_database
+from tests.conftest import Beginning
 
 
 @pytest.fixture
@@ -43,32 +41,6 @@ def cid() -> UUID:
 
 
 @pytest.fixture
-def sqlite_template(request: pytest.FixtureRequest) -> Path:
-    """Path of the file that a test's own is a copy of."""
-    wanted = "installed_file" if "installed" in request.fixturenames else "upgraded_file"
-    return Path(request.getfixturevalue(wanted))
-
-
-@pytest.fixture
-def postgres_template(request: pytest.FixtureRequest) -> str:
-    """Name of the database that a test's own is a copy of."""
-    wanted = "installed_database" if "installed" in request.fixturenames else "upgraded_database"
-    return str(request.getfixturevalue(wanted))
-
-
-@pytest.fixture(scope="session")
-def installed_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Path of a SQLite file with the tables of all projections, to be copied."""
-    path = tmp_path_factory.mktemp("installed") / "store.db"
-    with EventStore.open(f"sqlite:///{path}") as store:
-        Views(store)
-    return path
-
-
-@pytest.fixture(scope="session")
-def installed_database(postgres_server_url: str) -> Iterator[str]:
-    """Name of a PostgreSQL database with the tables of all projections, to be copied."""
-    with fresh_database(postgres_server_url) as url:
-        with EventStore.open(url) as store:
-            Views(store)
-        yield str(make_url(url).database)
+def beginning(request: pytest.FixtureRequest) -> Beginning:
+    """Have a database begin with what the test asks for."""
+    return "installed" if "installed" in request.fixturenames else "upgraded"

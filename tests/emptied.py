@@ -1,7 +1,7 @@
 """One PostgreSQL database for many tests, emptied after each: making one costs a tenth of a second.
 
-A test may do with it what it likes. If its schema is not what it was, or somebody still holds its
-tables, it is thrown away, and the next test gets a new one.
+A test may do with it what it likes. If its schema, its rights or its settings are not what they
+were, or somebody still holds its tables, it is thrown away, and the next test gets a new one.
 """
 
 from __future__ import annotations
@@ -28,6 +28,13 @@ _SCHEMA = """
     FROM pg_trigger
     UNION ALL SELECT 'function', proname, md5(prosrc), '', 0, true
     FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+    UNION ALL SELECT 'rights', relname, relacl::text, array_to_string(reloptions, ' '), 0, true
+    FROM pg_class WHERE relnamespace = 'public'::regnamespace
+    UNION ALL SELECT 'schema', nspname, nspacl::text, '', 0, true
+    FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'
+    UNION ALL SELECT 'settings', datname, array_to_string(setconfig, ' '), '', 0, true
+    FROM pg_database LEFT JOIN pg_db_role_setting ON setdatabase = pg_database.oid
+    WHERE datname = current_database()
     ORDER BY 1, 2, 3
 """
 _TABLES = """
