@@ -40,16 +40,17 @@ def serve(live: Callable[..., object], warm_up: Callable[[str], object]) -> None
 
     Args:
         live: What the process does; given the order.
-        warm_up: Lives once unkilled, for each new URL of a database, so that no child pays for what
-            a process does only once.
+        warm_up: Lives once unkilled on each kind of database, so that no child pays for what a
+            process does only once.
     """
     warm: set[str] = set()
     for line in sys.stdin:
         order = json.loads(line)
-        if order[0] not in warm:
+        kind = order[0].partition(":")[0]
+        if kind not in warm:
             warm_up(order[0])
             _rest()
-            warm.add(order[0])
+            warm.add(kind)
         child = os.fork()
         if child == 0:
             try:

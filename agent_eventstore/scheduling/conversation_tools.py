@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -211,10 +212,14 @@ def _tool(each: _Declared, run: Callable[[str, Any], JsonObject]) -> FunctionToo
     def function(**arguments: Any) -> str:
         return payload(run(each.name, each.takes.of(arguments)))
 
-    schema = each.takes.model_json_schema()
-    return FunctionTool(
-        each.name, each.description, _plain(schema, schema.pop("$defs", {})), function
-    )
+    return FunctionTool(each.name, each.description, json.loads(_schema(each.takes)), function)
+
+
+# Pydantic takes milliseconds for each, and every session declares all.
+@cache
+def _schema(takes: type[_Given]) -> str:
+    schema = takes.model_json_schema()
+    return json.dumps(_plain(schema, schema.pop("$defs", {})))
 
 
 def _plain(schema: Any, named: JsonObject) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 from agent_eventstore import ChatSession, ModelRequest, Participant
-from projections.tokens.estimates import estimated_tokens
 from tests.crash.world import Kill, MortalStore, World
 from tests.mortals import serve
 
@@ -40,7 +41,8 @@ def _live(url: str, conversation_id: str, folder: str, mode: str, after: int) ->
 
 
 def _warm_up(url: str) -> None:
-    estimated_tokens(["to be counted"], "gpt-4o")
+    with TemporaryDirectory() as folder:
+        _live(url, str(uuid4()), folder, "workflow", 0)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 from agent_eventstore import ModelRequest, Scheduler, TaskPlan
 from agent_eventstore.agents.agent_session import CONTINUE
 from agent_eventstore.scheduling.plans import TaskResult
-from projections.tokens import tokenizer_for
 from tests.crash.world import Kill, MortalStore, World
 from tests.mortals import serve
 
@@ -68,7 +69,8 @@ def _live(url: str, root: str, folder: str, after: int) -> None:
 
 
 def _warm_up(url: str) -> None:
-    tokenizer_for("gpt-4o").count("Reading the ranks takes a while.")
+    with TemporaryDirectory() as folder:
+        _live(url, str(uuid4()), folder, 0)
 
 
 if __name__ == "__main__":
