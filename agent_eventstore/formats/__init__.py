@@ -26,6 +26,7 @@ from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import (
     chat_jsonl,
     claude_code,
+    codex,
     openai_messages,
     project,
     project_messages,
@@ -67,13 +68,14 @@ _READERS: dict[str, ModuleType] = {
         openai_messages,
         chat_jsonl,
         claude_code,
+        codex,
     )
 }
 
 WRITTEN = ("openai", "session-jsonl", "messages-json", "messages-jsonl", "project")
 """The names of the formats that can be written."""
 
-FORMATS = (*WRITTEN[:-1], "claude-code", WRITTEN[-1])
+FORMATS = (*WRITTEN[:-1], "claude-code", "codex", WRITTEN[-1])
 """The names of the formats that can be read; a ``project`` is a directory, the others are files."""
 
 
@@ -104,6 +106,8 @@ def detect(path: Path) -> str:
     for value in source.first_values():
         if claude_code.recognises(value):
             return claude_code.FORMAT
+        if codex.recognises(value):
+            return codex.FORMAT
         if session_import.recognises(value):
             return session_import.FORMAT
         if isinstance(value, list) or openai_messages.holder_of(value) is not None:

@@ -32,7 +32,7 @@ from eventstore.events import (
 from eventstore.events.records import EventData
 from eventstore.ids import call_id
 
-__all__ = ["LINES", "OpenAnswer", "SessionLog"]
+__all__ = ["LINES", "OpenAnswer", "SessionLog", "object_in", "text_at", "whole_at"]
 
 LINES = "lines"
 """The key in ``meta.extra`` of an answer: of how many lines it was made."""
@@ -66,7 +66,7 @@ class SessionLog:
         self._turn, self._step = 0, -1
         self._calls: dict[str, str] = {}
         self._orphans = 0
-        self._completions: dict[str, int] = {}
+        self._completions: dict[str, int | None] = {}
         self._active: list[tuple[int, int]] = []
         self._prompts: list[tuple[int, int]] = []
 
@@ -192,12 +192,13 @@ class SessionLog:
 
     def _spent(self, found: OpenAnswer) -> TokenUsage | None:
         """Return the tokens of an answer; of one that goes on, those that are told for more."""
-        usage = found.usage
+        usage, known = found.usage, found.key in self._completions
         before = self._completions.pop(found.key, None)
-        self._completions[found.key] = max(usage.completion_tokens if usage else 0, before or 0)
+        told = None if usage is None else usage.completion_tokens
+        self._completions[found.key] = max(filter(None, (told, before)), default=told)
         if len(self._completions) > _KEYS:
             del self._completions[next(iter(self._completions))]
-        if usage is None or before is None:
+        if usage is None or not known or before is None:
             return usage
         more = usage.completion_tokens - before
         return TokenUsage(completion_tokens=more) if more > 0 else None
@@ -212,6 +213,25 @@ class SessionLog:
         else:
             self._active.append((self._version, self._version))
         return self._version
+
+
+def object_in(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the object under a key; an empty one if none is there."""
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def text_at(value: Any, key: str) -> str | None:
+    """Return the text under a key of an object, if one is there."""
+    found = value.get(key) if isinstance(value, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
+def whole_at(value: Mapping[str, Any], key: str) -> int | None:
+    """Return the count under a key, if one is there."""
+    found = value.get(key)
+    known = isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 2**31
+    return found if known else None
 
 
 def _clipped(ranges: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:

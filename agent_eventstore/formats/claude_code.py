@@ -16,13 +16,12 @@ from itertools import islice
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import SessionLog
+from agent_eventstore.formats.agent_session import SessionLog, object_in
 from agent_eventstore.formats.claude_code_lines import (
     api_error,
     begins_turn,
     block_of,
     call_of,
-    object_in,
     parts_of,
     result_of,
     retried_error,

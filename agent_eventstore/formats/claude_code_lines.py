@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from agent_eventstore.formats.agent_session import object_in, text_at, whole_at
 from agent_eventstore.formats.openai_wire import request_of
-from agent_eventstore.providers.usage import anthropic_usage
 from eventstore.events import (
     ContentPart,
     FilePart,
@@ -28,7 +28,6 @@ __all__ = [
     "begins_turn",
     "block_of",
     "call_of",
-    "object_in",
     "parts_of",
     "result_of",
     "retried_error",
@@ -56,12 +55,6 @@ _REFUSED = (
     "The user doesn't want to take this action right now",
     "Permission to use ",
 )
-
-
-def object_in(value: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return the object under a key; an empty one if none is there."""
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}
 
 
 def block_of(value: Any) -> str | None:
@@ -92,14 +85,14 @@ def _part(block: Any) -> ContentPart:
         case {"type": "text", "text": str(text)}:
             return TextPart(text=text)
         case {"type": "thinking", "thinking": str(text)}:
-            return ReasoningPart(text=text, signature=_text(block.get("signature")))
+            return ReasoningPart(text=text, signature=text_at(block, "signature"))
         case {"type": "redacted_thinking", "data": str()}:
             return ReasoningPart(text="", raw=dict(block))
         case {"type": "image" | "document" as kind} if (url := _url(block)) is not None:
-            media_type = _text(object_in(block, "source").get("media_type"))
+            media_type = text_at(object_in(block, "source"), "media_type")
             if kind == "image":
                 return ImagePart(url=url, media_type=media_type)
-            return FilePart(name=_text(block.get("title")), url=url, media_type=media_type)
+            return FilePart(name=text_at(block, "title"), url=url, media_type=media_type)
     return OtherPart(raw=block)
 
 
@@ -117,7 +110,7 @@ def call_of(block: Any) -> ToolCallRequest | None:
     match block:
         case {"type": "tool_use", "name": str(name), "input": given}:
             text = given if isinstance(given, str) else dumps(given)
-            return request_of(name, text, _text(block.get("id")))
+            return request_of(name, text, text_at(block, "id"))
     return None
 
 
@@ -137,15 +130,28 @@ def result_of(block: Mapping[str, Any], beside: Any) -> ToolResult:
         call_id="",
         status=status,
         content=said or None,
-        provider_id=_text(block.get("tool_use_id")),
-        duration_ms=_whole(told.get("durationMs", told.get("totalDurationMs"))),
+        provider_id=text_at(block, "tool_use_id"),
+        duration_ms=whole_at(told, "durationMs" if "durationMs" in told else "totalDurationMs"),
         raw={BESIDE: beside} if kept else None,
     )
 
 
 def usage_of(raw: Any) -> TokenUsage | None:
     """Return the tokens that an answer's line tells."""
-    return anthropic_usage(raw) if isinstance(raw, dict) else None
+    if not isinstance(raw, dict):
+        return None
+    prompt, completion = whole_at(raw, "input_tokens"), whole_at(raw, "output_tokens")
+    if prompt is None and completion is None:
+        return None
+    read = whole_at(raw, "cache_read_input_tokens")
+    written = whole_at(raw, "cache_creation_input_tokens")
+    return TokenUsage(
+        prompt_tokens=(prompt or 0) + (read or 0) + (written or 0),
+        completion_tokens=completion or 0,
+        cached_prompt_tokens=read,
+        cache_write_tokens=written,
+        raw=raw,
+    )
 
 
 def begins_turn(content: Any, line: Mapping[str, Any]) -> bool:
@@ -164,7 +170,7 @@ def shown(content: Any, line: Mapping[str, Any]) -> Ui | None:
 
 def api_error(line: Mapping[str, Any]) -> LlmError:
     """Return the failed call that an assistant's line tells of."""
-    status = _whole(line.get("apiErrorStatus"))
+    status = whole_at(line, "apiErrorStatus")
     text = text_in(line["message"].get("content"))
     return LlmError(kind=_kind(status, text), message=text, status_code=status)
 
@@ -172,10 +178,10 @@ def api_error(line: Mapping[str, Any]) -> LlmError:
 def retried_error(line: Mapping[str, Any]) -> LlmError:
     """Return the failed call that a line of the program tells of, which makes it again."""
     error = object_in(line, "error")
-    status = _whole(error.get("status"))
+    status = whole_at(error, "status")
     told = line.get("content")
     text = told if isinstance(told, str) else dumps(error)[:2_000]
-    attempt = _whole(line.get("retryAttempt")) or 1
+    attempt = whole_at(line, "retryAttempt") or 1
     return LlmError(
         kind=_kind(status, text),
         message=text,
@@ -193,12 +199,3 @@ def _kind(status: int | None, text: str) -> LlmErrorKind:
     if "timed out" in text.lower():
         return "timeout"
     return "network" if "connection error" in text.lower() else "provider"
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _whole(value: Any) -> int | None:
-    known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
-    return value if known else None

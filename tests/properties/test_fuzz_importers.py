@@ -22,10 +22,11 @@ from eventstore.events.codec import decode, encode
 from eventstore.sql.requests import prepare
 from tests.few import few
 from tests.integration.claude_sessions import example as claude_example
+from tests.integration.codex_sessions import rollout
 from tests.properties.hostile import HOSTILE, changed_bytes, changed_json, jsons
 from tests.unit.importers.reading import TAU_BENCH
 
-BY_LINE = ("session-jsonl", "messages-jsonl", "claude-code")
+BY_LINE = ("session-jsonl", "messages-jsonl", "claude-code", "codex")
 _FORMATS = st.sampled_from([None, *FORMATS])
 _LINES = [
     {"type": "session_start", "session_id": "s", "ts": "2024-05-10T12:00:00Z", "meta": {}},
@@ -85,6 +86,7 @@ def _documents() -> dict[str, list[Any]]:
         "messages-jsonl": _CHAT,
     }
     found["claude-code"] = list[Any](claude_example().lines)
+    found["codex"] = rollout().lines
     real = json.loads(TAU_BENCH.read_text("utf-8"))
     shortest = sorted(real, key=lambda each: len(json.dumps(each)))[:2]
     return {**found, "openai": shortest}

@@ -1,0 +1,281 @@
+"""Session files of Codex: ``~/.codex/sessions/<year>/<month>/<day>/rollout-*.jsonl``.
+
+A line is ``session_meta``, ``turn_context``, a ``response_item`` (what the model was sent and what
+it said, as items of OpenAI's Responses), an ``event_msg`` (what the program showed) or
+``compacted``. Items of one answer are one event; the ``token_count`` behind them tells its tokens.
+Files of 2025 that have items alone, without an envelope, are read too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice
+from typing import Any
+
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.agent_session import SessionLog, object_in
+from agent_eventstore.formats.codex_items import (
+    OUTPUTS,
+    error_of,
+    is_of_program,
+    parts_of,
+    result_of,
+    said_by,
+    tokens_of,
+)
+from agent_eventstore.formats.source import Record, Source
+from agent_eventstore.formats.transcript import LeftOut, Transcript, identify, moment_of
+from eventstore.events import (
+    ConversationStart,
+    ConversationUpdate,
+    Invocation,
+    NewEvent,
+    SystemInstruction,
+    TextPart,
+    Ui,
+    UserMessage,
+)
+
+__all__ = ["FORMAT", "read", "recognises"]
+
+FORMAT = "codex"
+
+_TYPES = frozenset(
+    "session_meta session_state turn_context response_item event_msg compacted".split()
+)
+_MODEL_ITEMS = frozenset(
+    "message reasoning function_call custom_tool_call local_shell_call web_search_call "
+    "tool_search_call image_generation_call mcp_call code_interpreter_call".split()
+)
+_PASSED_OVER = frozenset({"ghost_snapshot", "other", "compaction", "compaction_summary"})
+_ERRORS = {"error": False, "stream_error": True}
+_TURN_ENDS = frozenset(
+    "task_started turn_started task_complete turn_complete turn_aborted shutdown_complete".split()
+)
+_LOOK_AHEAD = 200
+_ABOUT = ("cwd", "originator", "cli_version", "source", "model_provider", "git", "forked_from_id")
+_LONGEST_ABOUT = 2_000
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is a line of such a file."""
+    if not isinstance(value, dict):
+        return False
+    return _is_enveloped(value) or {"id", "timestamp", "instructions"} <= value.keys()
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Give the file's session, whose events are read when they are asked for."""
+    for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
+        if isinstance(item, Record) and (about := _about(item.value)) is not None:
+            origin = identify(FORMAT, str(about["id"]))
+            yield Transcript(origin, file=source.file, line=item.line, stream=_File(source))
+            return
+    yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines names a session")
+
+
+def _is_enveloped(line: Mapping[str, Any]) -> bool:
+    kind = line.get("type")
+    return isinstance(kind, str) and kind in _TYPES and isinstance(line.get("payload"), dict)
+
+
+def _about(line: Any) -> dict[str, Any] | None:
+    """Return what a line tells of the session, if it does."""
+    if not isinstance(line, dict):
+        return None
+    told = object_in(line, "payload") if line.get("type") == "session_meta" else line
+    named = isinstance(told.get("id"), str) and told["id"] != "" and "timestamp" in told
+    return told if named and (told is not line or "type" not in line) else None
+
+
+@dataclass(slots=True)
+class _File:
+    """A session's file as a `Stream`."""
+
+    source: Source
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+    def read(self, cuts: Mapping[int, int]) -> Iterator[NewEvent | ImportFailed]:
+        """Give the events, and reports of bad lines."""
+        self.left_out = LeftOut()
+        session = _Session(self.source, SessionLog(cuts), self.left_out)
+        for item in self.source.lines():
+            failure = item if isinstance(item, ImportFailed) else session.line(item)
+            yield from session.log.take()
+            if failure is not None:
+                yield failure
+        session.log.close()
+        yield from session.log.take()
+
+
+class _Session:
+    """The lines of one session, on their way to events."""
+
+    def __init__(self, source: Source, log: SessionLog, left_out: LeftOut) -> None:
+        self.log = log
+        self._source, self._left_out = source, left_out
+        self._model: str | None = None
+        self._turn_id: str | None = None
+        self._total: Any = None
+        self._answers = 0
+        self._instructed = self._asked = False
+        self._prompts: dict[bytes, int] = {}
+
+    def line(self, record: Record) -> ImportFailed | None:
+        """Take in a line; return why it cannot be used, if so."""
+        line = record.value
+        if not isinstance(line, dict):
+            return self._source.failed(record.line, "a line must be an object")
+        about = _about(line)
+        if about is not None and self.log.last == 0:
+            self._begin(about, line)
+        elif about is not None:
+            self._left_out.note("session_meta of another session", known=True)
+        elif isinstance(line.get("type"), str) and "payload" not in line:
+            self._item(line, line)
+        elif not isinstance(line.get("type"), str):
+            if "record_type" not in line:
+                return self._source.failed(record.line, "a line must be an object with a type")
+            self._left_out.note("record_type", known=True)
+        elif not isinstance(line.get("payload"), dict):
+            return self._source.failed(record.line, "its payload is not an object")
+        else:
+            self._enveloped(line["type"], line["payload"], line)
+        return None
+
+    def _begin(self, about: dict[str, Any], line: dict[str, Any]) -> None:
+        known = {key: about[key] for key in _ABOUT if about.get(key)}
+        kept = {k: v for k, v in known.items() if len(str(v)) <= _LONGEST_ABOUT}
+        told = object_in(about, "base_instructions").get("text", about.get("instructions"))
+        start = ConversationStart(
+            metadata={"codex": {"id": str(about["id"])[:_LONGEST_ABOUT], **kept}},
+            base_instructions=told if isinstance(told, str) and told else None,
+        )
+        self.log.add(start, occurred_at=moment_of(line))
+
+    def _enveloped(self, kind: str, payload: dict[str, Any], line: dict[str, Any]) -> None:
+        match kind:
+            case "response_item":
+                self._item(payload, line)
+            case "event_msg":
+                self._event(payload, line)
+            case "turn_context":
+                self._close()
+                model, turn = payload.get("model"), payload.get("turn_id")
+                self._model = model if isinstance(model, str) else self._model
+                self._turn_id = turn if isinstance(turn, str) and len(turn) <= 200 else None
+            case "compacted":
+                self._compacted(payload, line)
+            case _:
+                self._left_out.note(kind, known=kind in _TYPES)
+
+    def _meta(self, line: dict[str, Any]) -> dict[str, Any]:
+        return {"occurred_at": moment_of(line), "correlation_id": self._turn_id}
+
+    def _item(self, item: dict[str, Any], line: dict[str, Any]) -> None:
+        kind = item.get("type")
+        if kind == "message" and item.get("role") != "assistant":
+            self._said(item, line)
+        elif isinstance(kind, str) and kind in OUTPUTS:
+            self.log.result(result_of(item), **self._meta(line))
+        elif isinstance(kind, str) and kind in _MODEL_ITEMS:
+            self._answered(item, line)
+        else:
+            known = isinstance(kind, str) and kind in _PASSED_OVER
+            self._left_out.note(f"response_item {kind}", known=known)
+
+    def _said(self, item: dict[str, Any], line: dict[str, Any]) -> None:
+        parts, role = parts_of(item.get("content")), item.get("role")
+        text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
+        self._close()
+        if role in ("system", "developer"):
+            # Later ones are history: a request has its instructions at its beginning.
+            aside = {"in_context": False} if self._asked else {}
+            data = SystemInstruction(
+                text=text,
+                role="developer" if role == "developer" else "system",
+                continues=self._instructed and not self._asked,
+            )
+            self._instructed = self._instructed or not self._asked
+            self.log.add(data, **aside, **self._meta(line))
+        elif role != "user":
+            self._left_out.note(f"message of role {role}", known=False)
+        elif is_of_program(text):
+            ui = Ui(part_type="meta", collapsed=True)
+            self.log.add(UserMessage(parts=parts, ui=ui), **self._meta(line))
+        else:
+            self._asked = True
+            version = self.log.prompt(UserMessage(parts=parts), **self._meta(line))
+            self._prompts[_digest(text)] = version
+
+    def _answered(self, item: dict[str, Any], line: dict[str, Any]) -> None:
+        if self.log.open is not None and self.log.open.waiting:
+            self._close()  # the model has seen results: this is its next answer
+        answer = self.log.answer(f"codex-{self._answers}", **self._meta(line))
+        parts, call = said_by(item)
+        answer.parts += parts
+        answer.calls += [] if call is None else [call]
+        answer.invocation = self._invocation()
+
+    def _invocation(self) -> Invocation:
+        return Invocation(provider="openai", specification="responses", model=self._model)
+
+    def _close(self) -> None:
+        if self.log.open is not None:
+            self.log.close()
+            self._answers += 1
+
+    def _event(self, event: dict[str, Any], line: dict[str, Any]) -> None:
+        kind = event.get("type")
+        if kind == "token_count":
+            self._count(object_in(event, "info"), line)
+        elif isinstance(kind, str) and kind in _ERRORS:
+            self._close()
+            self.log.add(error_of(event, retryable=_ERRORS[kind]), **self._meta(line))
+        elif kind == "thread_rolled_back":
+            back = event.get("num_turns")
+            self._close()
+            self.log.withdraw(self.log.before(back if isinstance(back, int) else 0))
+        elif kind == "thread_name_updated" and isinstance(event.get("thread_name"), str):
+            self.log.add(ConversationUpdate(title=event["thread_name"]), **self._meta(line))
+        else:
+            if isinstance(kind, str) and kind in _TURN_ENDS:
+                self._close()
+            self._left_out.note(f"event_msg {kind}", known=isinstance(kind, str))
+
+    def _count(self, info: dict[str, Any], line: dict[str, Any]) -> None:
+        """Give the open answer its tokens; the same totals again are of the answer before."""
+        total, spent = info.get("total_token_usage"), tokens_of(info.get("last_token_usage"))
+        if spent is None or (total is not None and total == self._total):
+            return
+        self._total = total
+        if self.log.open is None:
+            self._left_out.note("token_count without an answer", known=False)
+            return
+        answer = self.log.answer(self.log.open.key, **self._meta(line))
+        answer.usage, answer.invocation = spent, self._invocation()
+        self._close()
+
+    def _compacted(self, payload: dict[str, Any], line: dict[str, Any]) -> None:
+        self._close()
+        text = payload.get("message")
+        if not isinstance(text, str) or not text:
+            self._left_out.note("compacted without a text", known=False)
+            return
+        history = payload.get("replacement_history")
+        kept = frozenset(self._prompts.values())
+        if isinstance(history, list):
+            said = (_digest(_text_in(item)) for item in history if isinstance(item, dict))
+            kept = frozenset(self._prompts[each] for each in said if each in self._prompts)
+        self.log.summary(text, FORMAT, kept, **self._meta(line))
+
+
+def _text_in(item: Mapping[str, Any]) -> str:
+    parts = parts_of(item.get("content"))
+    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -1,0 +1,186 @@
+"""What single items of Codex say: parts, calls, results with their outcome, tokens, errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agent_eventstore.formats.agent_session import text_at, whole_at
+from agent_eventstore.formats.openai_wire import request_of
+from eventstore.events import (
+    ContentPart,
+    FilePart,
+    ImagePart,
+    LlmError,
+    OtherPart,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    TokenUsage,
+    ToolCallRequest,
+    ToolResult,
+)
+from eventstore.events.values import ToolStatus
+
+__all__ = [
+    "OUTPUTS",
+    "error_of",
+    "is_of_program",
+    "parts_of",
+    "result_of",
+    "said_by",
+    "tokens_of",
+]
+
+OUTPUTS = frozenset(
+    f"{kind}_output"
+    for kind in ("function_call", "custom_tool_call", "local_shell_call", "tool_search")
+)
+"""The types of items that bring a call's result."""
+
+_OF_PROGRAM = (
+    "<environment_context>",
+    "<user_instructions>",
+    "<permissions instructions>",
+    "<turn_aborted>",
+    "<subagent_notification>",
+    "<skill>",
+    "<INSTRUCTIONS>",
+    "# AGENTS.md instructions",
+)
+_EXIT = re.compile(r"^(?:Process exited with code|Exit code:?) (-?\d+)\s*$", re.MULTILINE)
+_WALL = re.compile(r"^Wall time: (\d+(?:\.\d+)?) seconds\s*$", re.MULTILINE)
+_REFUSED = ("exec command rejected by user", "patch rejected by user", "rejected by user")
+_HEAD = 1_000
+
+
+def parts_of(content: Any) -> tuple[ContentPart, ...]:
+    """Return what was said as parts; what has no name here is kept as it came."""
+    if isinstance(content, str):
+        return (TextPart(text=content),)
+    if not isinstance(content, list):
+        return () if content is None else (OtherPart(raw=content),)
+    return tuple(_part(each) for each in content)
+
+
+def _part(item: Any) -> ContentPart:
+    match item:
+        case {"type": "refusal", "refusal": str(text)}:
+            return RefusalPart(text=text)
+        case {"text": str(text)}:
+            return TextPart(text=text)
+        case {"type": "input_image", "image_url": str(url)}:
+            return ImagePart(url=url, detail=text_at(item, "detail"))
+        case {"type": "input_file"}:
+            data = text_at(item, "file_data") or text_at(item, "file_url")
+            name, file_id = text_at(item, "filename"), text_at(item, "file_id")
+            return FilePart(name=name, file_id=file_id, url=data)
+    return OtherPart(raw=item)
+
+
+def said_by(item: Mapping[str, Any]) -> tuple[tuple[ContentPart, ...], ToolCallRequest | None]:
+    """Return the parts, or the call, that an item of the model's is, as the recorder has them."""
+    name, call = text_at(item, "name") or "", text_at(item, "call_id")
+    match item.get("type"):
+        case "message":
+            return parts_of(item.get("content")), None
+        case "reasoning":
+            return _thoughts(item), None
+        case "function_call" if isinstance(item.get("arguments"), str):
+            return (), request_of(name, item["arguments"], call)
+        case "custom_tool_call" if isinstance(item.get("input"), str):
+            error = "a custom tool takes its input as text, so it is not parsed"
+            raw = {"type": "custom_tool_call"}
+            return (), ToolCallRequest(
+                name=name,
+                arguments_text=item["input"],
+                parse_error=error,
+                provider_id=call,
+                raw=raw,
+            )
+        case "local_shell_call" if isinstance(item.get("action"), dict):
+            found = request_of("local_shell", json.dumps(item["action"], ensure_ascii=False), call)
+            return (), found.model_copy(update={"raw": {"type": "local_shell_call"}})
+    return (OtherPart(raw=dict(item)),), None
+
+
+def _thoughts(item: Mapping[str, Any]) -> tuple[ContentPart, ...]:
+    """Return what was thought; the last part has what the provider wants back."""
+    lists = (item.get(key) for key in ("summary", "content"))
+    blocks = [block for each in lists if isinstance(each, list) for block in each]
+    texts = [text for block in blocks if (text := text_at(block, "text"))] or [""]
+    signature, named = text_at(item, "encrypted_content"), text_at(item, "id")
+    raw = {"type": "reasoning", **({"id": named} if named else {})}
+    last = ReasoningPart(text=texts[-1], signature=signature, raw=raw)
+    return (*(ReasoningPart(text=text) for text in texts[:-1]), last)
+
+
+def is_of_program(text: str) -> bool:
+    """Whether a user's message is what the program put in, and no person said."""
+    return text.lstrip().startswith(_OF_PROGRAM)
+
+
+def result_of(item: Mapping[str, Any]) -> ToolResult:
+    """Return the result that an item brings; its call is settled where it is added."""
+    output = item.get("output", item.get("tools"))
+    told = output if isinstance(output, dict) else {}
+    content = told.get("content", output) if told else output
+    said = content if isinstance(content, str) else parts_of(content) or None
+    text = said if isinstance(said, str) else ""
+    status, duration = _outcome(text)
+    if told.get("success") is False and status == "success":
+        status = "failed"
+    return ToolResult(
+        call_id="",
+        status=status,
+        content=said,
+        duration_ms=duration,
+        provider_id=text_at(item, "call_id"),
+    )
+
+
+def _outcome(text: str) -> tuple[ToolStatus, int | None]:
+    """Return what the text of a result tells of how it ended, and of its time in milliseconds."""
+    if text.startswith(_REFUSED):
+        return "denied", None
+    if text.startswith("{"):
+        try:
+            about = json.loads(text)["metadata"]
+            code, seconds = about.get("exit_code"), about.get("duration_seconds")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return "success", None
+    else:
+        exit_code, wall = _EXIT.search(text[:_HEAD]), _WALL.search(text[:_HEAD])
+        code = int(exit_code[1][:9]) if exit_code else 0
+        seconds = float(wall[1][:15]) if wall else None
+    known = isinstance(seconds, int | float) and 0 <= seconds < 10**8
+    failed = isinstance(code, int) and code != 0
+    return "failed" if failed else "success", round(seconds * 1000) if known else None
+
+
+def tokens_of(raw: Any) -> TokenUsage | None:
+    """Return the tokens of one model call."""
+    if not isinstance(raw, dict):
+        return None
+    prompt, completion = whole_at(raw, "input_tokens"), whole_at(raw, "output_tokens")
+    if prompt is None and completion is None:
+        return None
+    return TokenUsage(
+        prompt_tokens=prompt or 0,
+        completion_tokens=completion or 0,
+        total_tokens=whole_at(raw, "total_tokens"),
+        cached_prompt_tokens=whole_at(raw, "cached_input_tokens"),
+        reasoning_tokens=whole_at(raw, "reasoning_output_tokens"),
+        raw=raw,
+    )
+
+
+def error_of(event: Mapping[str, Any], *, retryable: bool) -> LlmError:
+    """Return the failed call that the program tells of."""
+    message = event.get("message")
+    text = message if isinstance(message, str) else "the program told no reason"
+    limited = "rate limit" in text.lower() or "usage limit" in text.lower()
+    kind = "rate_limit" if limited else "network" if retryable else "provider"
+    return LlmError.model_validate({"kind": kind, "message": text, "retryable": retryable})
