@@ -278,6 +278,8 @@ def _exported(store: EventStore, conversation_id: UUID, format_name: str) -> str
             lines = formats.export_session_jsonl(store, conversation_id)
         case "messages-jsonl":
             lines = formats.export_messages_jsonl(store, conversation_id)
+        case "ui-messages":
+            return json_text(formats.export_ui_messages(store, conversation_id))
         case "messages-json":
             return json_text(formats.export_messages_json(store, conversation_id))
         case _:

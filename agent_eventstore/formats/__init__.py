@@ -31,6 +31,7 @@ from agent_eventstore.formats import (
     project,
     project_messages,
     session_import,
+    ui_messages,
 )
 from agent_eventstore.formats.loader import ImportReport, load
 from agent_eventstore.formats.openai_messages import export_openai
@@ -39,6 +40,7 @@ from agent_eventstore.formats.project_messages import export_messages_json, expo
 from agent_eventstore.formats.session_export import export_session_jsonl
 from agent_eventstore.formats.source import Source
 from agent_eventstore.formats.transcript import Transcript
+from agent_eventstore.formats.ui_messages import export_ui_messages
 
 __all__ = [
     "FORMATS",
@@ -53,6 +55,7 @@ __all__ = [
     "export_openai",
     "export_project",
     "export_session_jsonl",
+    "export_ui_messages",
     "is_project",
     "load",
     "read_transcripts",
@@ -69,10 +72,18 @@ _READERS: dict[str, ModuleType] = {
         chat_jsonl,
         claude_code,
         codex,
+        ui_messages,
     )
 }
 
-WRITTEN = ("openai", "session-jsonl", "messages-json", "messages-jsonl", "project")
+WRITTEN = (
+    "openai",
+    "session-jsonl",
+    "messages-json",
+    "messages-jsonl",
+    "ui-messages",
+    "project",
+)
 """The names of the formats that can be written."""
 
 FORMATS = (*WRITTEN[:-1], "claude-code", "codex", WRITTEN[-1])
@@ -108,6 +119,8 @@ def detect(path: Path) -> str:
             return claude_code.FORMAT
         if codex.recognises(value):
             return codex.FORMAT
+        if ui_messages.recognises(value):
+            return ui_messages.FORMAT
         if session_import.recognises(value):
             return session_import.FORMAT
         if isinstance(value, list) or openai_messages.holder_of(value) is not None:

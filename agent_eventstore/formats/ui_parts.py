@@ -1,0 +1,221 @@
+"""Parts of the AI SDK's messages to ours and back, and the tools among them with their states."""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent_eventstore.formats.openai_wire import request_of
+from eventstore.events import (
+    AssistantMessage,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    LlmError,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolCallRequest,
+    ToolResult,
+)
+from eventstore.events.codec import dumps
+from eventstore.events.records import EventData
+from eventstore.ids import call_id
+
+__all__ = [
+    "answers_of",
+    "assistant_parts",
+    "is_call",
+    "parts_of",
+    "result_of",
+    "text_in",
+    "ui_calls",
+    "ui_parts",
+]
+
+_UNKNOWN_TYPE = "application/octet-stream"
+
+
+def answers_of(parts: Sequence[Any]) -> list[list[Any]]:
+    """Return an assistant's parts by answer: a ``step-start`` begins one."""
+    steps: list[list[Any]] = [[]]
+    for part in parts:
+        if isinstance(part, dict) and part.get("type") == "step-start":
+            steps.append([])
+        else:
+            steps[-1].append(part)
+    return [step for step in steps if step] or [[]]
+
+
+def is_call(part: Any) -> bool:
+    """Whether a part is a tool's call, whose input is there."""
+    return _tool_of(part) is not None and part.get("state") != "input-streaming"
+
+
+def _tool_of(part: Any) -> str | None:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str):
+        return None
+    if kind == "dynamic-tool":
+        name = part.get("toolName")
+        return name if isinstance(name, str) else None
+    return kind.removeprefix("tool-") if kind.startswith("tool-") and kind != "tool-" else None
+
+
+def parts_of(parts: Sequence[Any]) -> tuple[ContentPart, ...]:
+    """Return what models are told of a message: text, reasoning and files."""
+    found = (_part(part) for part in parts if isinstance(part, dict))
+    return tuple(part for part in found if part is not None)
+
+
+def _part(part: Mapping[str, Any]) -> ContentPart | None:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return TextPart(text=text)
+        case {"type": "reasoning", "text": str(text)}:
+            return ReasoningPart(text=text, signature=_signature(part))
+        case {"type": "file", "mediaType": str(media_type), "url": str(url)}:
+            if media_type.startswith("image/") and "filename" not in part:
+                return ImagePart(url=url, media_type=media_type)
+            name = part.get("filename")
+            return FilePart(
+                name=name if isinstance(name, str) else None, url=url, media_type=media_type
+            )
+    return None
+
+
+def _signature(part: Mapping[str, Any]) -> str | None:
+    match part.get("providerMetadata"):
+        case {"anthropic": {"signature": str(signature)}}:
+            return signature
+    return None
+
+
+def text_in(parts: Sequence[Any]) -> str:
+    """Return the text of a message's parts."""
+    return "\n".join(part.text for part in parts_of(parts) if isinstance(part, TextPart))
+
+
+def ui_calls(parts: Sequence[Mapping[str, Any]]) -> tuple[ToolCallRequest, ...]:
+    """Return the calls that tool parts are."""
+    return tuple(_call(part) for part in parts)
+
+
+def _call(part: Mapping[str, Any]) -> ToolCallRequest:
+    given, named = part.get("input", part.get("rawInput")), part.get("toolCallId")
+    text = given if isinstance(given, str) else dumps({} if given is None else given)
+    return request_of(_tool_of(part) or "", text, named if isinstance(named, str) else None)
+
+
+def result_of(part: Mapping[str, Any], own_id: str) -> ToolResult | None:
+    """Return the result that a tool part has; None if it has none yet."""
+    named, output, error = part.get("toolCallId"), part.get("output"), part.get("errorText")
+    provider_id = named if isinstance(named, str) else None
+    told: dict[str, Any] = {"call_id": own_id, "provider_id": provider_id}
+    match part.get("state"):
+        case "output-available":
+            content = output if isinstance(output, str) else dumps(output)
+            return ToolResult(content=content, **told)
+        case "output-error":
+            text = error if isinstance(error, str) else "the tool failed"
+            return ToolResult(status="failed", content=text, error=text, **told)
+        case "output-denied":
+            return ToolResult(status="denied", content="the user denied it", **told)
+    return None
+
+
+def ui_parts(parts: Sequence[ContentPart], *, of_model: bool) -> list[dict[str, Any]]:
+    """Return parts as the AI SDK has them; those of the model say that they are done."""
+    done = {"state": "done"} if of_model else {}
+    return [_ui_part(part, done) for part in parts]
+
+
+def _ui_part(part: ContentPart, done: Mapping[str, str]) -> dict[str, Any]:
+    match part:
+        case TextPart() | RefusalPart():
+            return {"type": "text", "text": part.text, **done}
+        case ReasoningPart():
+            found = {"type": "reasoning", "text": part.text, **done}
+            if part.signature is None:
+                return found
+            return {**found, "providerMetadata": {"anthropic": {"signature": part.signature}}}
+        case ImagePart():
+            return {"type": "file", "mediaType": _media_type(part, "image/*"), "url": part.url}
+        case FilePart(url=str(url)):
+            media_type = _media_type(part, _UNKNOWN_TYPE)
+            file = {"type": "file", "mediaType": media_type, "url": url}
+            return file if part.name is None else {**file, "filename": part.name}
+        case FilePart():
+            told = {"filename": part.name, "path": part.path, "fileId": part.file_id}
+            return {"type": "data-file", "data": {k: v for k, v in told.items() if v is not None}}
+    return {"type": "data-part", "data": part.raw}
+
+
+def _media_type(part: ImagePart | FilePart, otherwise: str) -> str:
+    url = part.url or ""
+    if part.media_type is not None:
+        return part.media_type
+    if url.startswith("data:"):
+        return url[5:].partition(",")[0].partition(";")[0] or otherwise
+    return mimetypes.guess_type(url)[0] or otherwise
+
+
+def assistant_parts(events: Sequence[tuple[int, EventData]]) -> list[dict[str, Any]]:
+    """Return the parts of what was said in answer: answers, tools with results, an error at last.
+
+    ``events`` are the payloads with their versions.
+    """
+    parts: list[dict[str, Any]] = []
+    tools: dict[str, dict[str, Any]] = {}
+    used: set[str] = set()
+    for place, (version, data) in enumerate(events):
+        if isinstance(data, AssistantMessage):
+            parts += [{"type": "step-start"}, *ui_parts(data.parts, of_model=True)]
+            for index, call in enumerate(data.tool_calls):
+                own = call_id(version, index)
+                tools[own] = _tool_part(call, own, used)
+                parts.append(tools[own])
+        elif isinstance(data, ToolResult) and data.call_id in tools:
+            tools[data.call_id] |= _ended(data)
+        elif isinstance(data, LlmError):
+            if data.partial_text:
+                parts.append({"type": "text", "text": data.partial_text, "state": "done"})
+            if place == len(events) - 1:
+                told = {"kind": data.kind, "message": data.message}
+                parts.append({"type": "data-error", "data": told})
+    return parts
+
+
+def _tool_part(call: ToolCallRequest, own_id: str, used: set[str]) -> dict[str, Any]:
+    # Ids of providers are not unique, which they must be in a message.
+    named = own_id if call.provider_id is None or call.provider_id in used else call.provider_id
+    used.add(named)
+    given = call.arguments if call.arguments is not None else call.arguments_text
+    return {
+        "type": f"tool-{call.name}",
+        "toolCallId": named,
+        "state": "input-available",
+        "input": given,
+    }
+
+
+def _ended(result: ToolResult) -> dict[str, Any]:
+    text = result.content
+    if isinstance(text, tuple):
+        text = dumps(ui_parts(text, of_model=False))
+    if result.status == "success":
+        return {"state": "output-available", "output": _value(text)}
+    said = result.error or text or result.status.replace("_", " ")
+    return {"state": "output-error", "errorText": said}
+
+
+def _value(text: str | None) -> Any:
+    """Return what a tool gave: the JSON that its text is, or the text."""
+    if text is None or not text.startswith(("{", "[")):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
