@@ -56,32 +56,6 @@ WAIT_S = 60.0
 AGAIN_S = 0.25
 """How long it is until a waiting opening looks again, in seconds."""
 
-
-def claimed(
-    store: EventStore, stream: UUID, session_id: str, if_busy: IfBusy, lease_s: float, wait_s: float
-) -> int:
-    """Make a session the writer of a conversation, and return its epoch; wait if that is wanted.
-
-    Raises:
-        ConversationInUse: Another session has it open.
-        ConversationNotFound: No conversation has this id.
-        ValueError: ``if_busy`` is not one of `IfBusy`, or a lease of this length cannot be.
-    """
-    if if_busy not in get_args(IfBusy):
-        raise ValueError(f"if_busy is {if_busy!r}: choose from {get_args(IfBusy)}")
-    if not 0 < lease_s < math.inf:
-        raise ValueError(f"lease_s is {lease_s!r}: a lease stands for a number of seconds above 0")
-    until = time.monotonic() + (wait_s if if_busy == "wait" else 0)
-    taking = partial(claim, store, stream, session_id=session_id, lease_s=lease_s)
-    while True:
-        try:
-            return taking(take_over=if_busy == "take_over")
-        except ConversationInUse:
-            if time.monotonic() >= until:
-                raise
-        time.sleep(AGAIN_S)
-
-
 ACTOR = "recovery"
 """Who the sealing events say wrote them, in ``meta.actor``."""
 
@@ -106,6 +80,31 @@ _OUTCOME_UNKNOWN = (
     "The process ended while this tool was running. It may or may not have taken effect: check "
     "before you repeat it."
 )
+
+
+def claimed(
+    store: EventStore, stream: UUID, session_id: str, if_busy: IfBusy, lease_s: float, wait_s: float
+) -> int:
+    """Make a session the writer of a conversation, and return its epoch; wait if that is wanted.
+
+    Raises:
+        ConversationInUse: Another session has it open.
+        ConversationNotFound: No conversation has this id.
+        ValueError: ``if_busy`` is not one of `IfBusy`, or a lease of this length cannot be.
+    """
+    if if_busy not in get_args(IfBusy):
+        raise ValueError(f"if_busy is {if_busy!r}: choose from {get_args(IfBusy)}")
+    if not 0 < lease_s < math.inf:
+        raise ValueError(f"lease_s is {lease_s!r}: a lease stands for a number of seconds above 0")
+    until = time.monotonic() + (wait_s if if_busy == "wait" else 0)
+    taking = partial(claim, store, stream, session_id=session_id, lease_s=lease_s)
+    while True:
+        try:
+            return taking(take_over=if_busy == "take_over")
+        except ConversationInUse:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(AGAIN_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,8 +166,8 @@ class ContextReading:
 
     Attributes:
         memory: What this process remembers of the conversations that it reads.
-        policy: Which tools the request may declare, besides what the conversation says.
         mode: The mode that the system part is composed for; ``active`` for the conversation's.
+        policy: Which tools the request may declare, besides what the conversation says.
         run: Of which run the request is told; True for the active one, None as the mode asks for.
         at: The version to go back to; None for the present.
         options: What else goes to `build`: model, limits, tools, format, provider.

@@ -46,6 +46,12 @@ _TOOL = re.compile(r"""\b(?:tool|name)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/]+))
 _ENDS_ITSELF = frozenset({"thought", "observation"})
 """What the next element ends, whether it was closed or not."""
 
+_FENCE = "```"
+_MARK = re.compile("[<`]")
+_TAG = re.compile(rf"<(?P<slash>/)?(?P<name>{_NAMES})\b[^<>]{{0,200}}>", re.I)
+_INLINE = re.compile(r"`[^`\n]+`")
+_LONGEST_TAG = 240
+
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
@@ -229,13 +235,6 @@ class ReactStream:
             if kind is not None:
                 told.append((kind, self._text[self._at : until]))
             self._at = until
-
-
-_FENCE = "```"
-_MARK = re.compile("[<`]")
-_TAG = re.compile(rf"<(?P<slash>/)?(?P<name>{_NAMES})\b[^<>]{{0,200}}>", re.I)
-_INLINE = re.compile(r"`[^`\n]+`")
-_LONGEST_TAG = 240
 
 
 def react_instructions(tools: Iterable[FunctionTool]) -> str:

@@ -24,6 +24,10 @@ __all__ = ["History", "HistorySink", "JsonlHistorySink", "LegacyXmlSink"]
 
 _log = get_logger("agent_eventstore")
 
+_START = '<?xml version="1.0" encoding="UTF-8"?>\n<history session={}>\n'
+_END = b"</history>\n"
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
 
 @runtime_checkable
 class HistorySink(Protocol):
@@ -93,11 +97,6 @@ class JsonlHistorySink(_Files):
         if whole < len(content):
             os.truncate(path, whole)
         return content.count(b"\n")
-
-
-_START = '<?xml version="1.0" encoding="UTF-8"?>\n<history session={}>\n'
-_END = b"</history>\n"
-_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class LegacyXmlSink(_Files):

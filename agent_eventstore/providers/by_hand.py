@@ -19,6 +19,10 @@ from eventstore.events.base import JsonObject
 
 __all__ = ["ByHand"]
 
+_WRAPPERS = ("function", "custom", "functionCall", "function_call", "toolUse")
+_IDS = ("call_id", "id", "tool_call_id", "toolUseId", "provider_id")
+_ARGUMENTS = ("arguments_text", "arguments", "args", "input")
+
 
 class ByHand(ChunkParser):
     """Takes an answer in words."""
@@ -109,8 +113,3 @@ def _call(given: Any) -> dict[str, Any]:
         arguments = json.dumps(arguments, ensure_ascii=False)
     found = next((each for each in ids if isinstance(each, str) and each), None)
     return {"name": name, "id": found, "arguments": arguments}
-
-
-_WRAPPERS = ("function", "custom", "functionCall", "function_call", "toolUse")
-_IDS = ("call_id", "id", "tool_call_id", "toolUseId", "provider_id")
-_ARGUMENTS = ("arguments_text", "arguments", "args", "input")

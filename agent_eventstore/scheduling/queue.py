@@ -1,4 +1,4 @@
-"""The queue of tasks: events in the root conversation's log, read through the projection ``tasks``.
+"""The queue of tasks: events of the root conversation, read through the projection ``tasks``.
 
 Nothing of it is held in memory, so whoever opens the root again has the queue as it was left. One
 that others have enqueued from within their run comes ahead of those that were there before, so that

@@ -1,4 +1,4 @@
-"""The torture kit: writers that are killed, connections that are cut, and a count of what was lost.
+"""The torture kit: writers are killed, connections are cut, and what was lost is counted.
 
 ``eventstore torture`` runs it; `docs/torture.md` tells what it does and what its report means.
 """

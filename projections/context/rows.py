@@ -102,21 +102,21 @@ class ContextRow(_Noting):
     """One row of ``context_messages``.
 
     Attributes:
+        kind: What it was made of; ``aside`` is a system message that is not an instruction.
         message: In OpenAI's chat format, with the provider's own ids in ``tool_calls``.
         tokens: Of the message in a request, counted once with ``encoding``; off by at most
             the fraction ``tokens_margin``, which is 0.0 when ``tokens_exact``.
-        kind: What it was made of; ``aside`` is a system message that is not an instruction.
+        source_versions: The events that the row was made of.
         sealed: A placeholder stands for a result that is missing or unknown.
         hidden: None, or why no request may show it: withdrawn, inactive, excluded, superseded.
         summarised_by: Version of the summary that stands for it, or of the first of those that
             replaced each other there; a request that must hold the row (system part, first and
             latest user message) shows it all the same.
-        source_versions: The events that the row was made of.
         result_version: Of a tool row, the version of the result.
         summary_version: Of a summary row, the version of the summary event.
         full_alias: The path under which a model may ask for the whole output.
-        ordinal: The how-manieth message of the conversation it is; None for results and for what
-            is rendered apart (system part, notebook, summaries).
+        ordinal: 1-based index of the message in the conversation; None for results and for what is
+            rendered apart (system part, notebook, summaries).
         given: What was given for lower levels of detail, which are otherwise made when a request
             needs them: contents under ``shortened`` and ``facts``; see
             `projections.context.levels`.

@@ -204,8 +204,8 @@ class ContextView:
             give the same bytes again.
         format: The provider's format.
         tools: The tool declarations to be sent along: those that the tool policy lets through.
-        notes: What did not go as it was asked, such as an embedding that failed.
         due: With the strategy ``llm_summary``, the summary that the dropped part should get.
+        notes: What did not go as it was asked, such as an embedding that failed.
     """
 
     messages: tuple[dict[str, Any], ...]

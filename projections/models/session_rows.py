@@ -41,9 +41,9 @@ class SessionRow(Row):
 
     Attributes:
         status: ``open``, ``closed``, or ``interrupted`` where its process died.
+        model: The model that it was set up with, if that was told.
         turns: Turns begun.
         reason: Why it ended, if that was told.
-        model: The model that it was set up with, if that was told.
         version: Version of its start.
         day: Day of its start in UTC, ``YYYY-MM-DD``.
     """
