@@ -49,7 +49,6 @@ from eventstore.events import (
     UserMessage,
 )
 from projections.context import content, covering, prompts
-from projections.context import state as active
 from projections.context import state as memory
 from projections.context.compression.facts import texts_of
 from projections.context.compression.lasting import lasting_of
@@ -81,11 +80,11 @@ class ContextProjection:
 
     name = "context"
     version = 11
-    tables = (CONTEXT_MESSAGES, active.CONTEXT_ACTIVE)
+    tables = (CONTEXT_MESSAGES, memory.CONTEXT_ACTIVE)
 
     def initial(self) -> State:
         """Return the state before the first event."""
-        return memory.initial() | covering.initial() | active.none_active()
+        return memory.initial() | covering.initial() | memory.none_active()
 
     def fold(self, state: State, event: RecordedEvent) -> tuple[State, Sequence[Change]]:
         """Return the state after the event, and the rows that it adds, completes or hides."""
@@ -100,18 +99,14 @@ class ContextProjection:
             oldest = 1 if event.type == Erasure.type else event.version
         if oldest < event.version:
             state = {**state, "touched": touch(state["touched"], event.version, oldest)}
-        state, told = active.changed(state, event)
+        state, told = memory.changed(state, event)
         return state, [*changes, *told] if told else changes
 
 
 def _oldest(changes: list[Change], version: int) -> int:
     """Return the place of the oldest row that the changes of an event reach."""
-    oldest = version
-    for change in changes:
-        place = change.key[0] if isinstance(change, Put) else 1
-        if place < oldest:
-            oldest = place
-    return oldest
+    places = [change.key[0] if isinstance(change, Put) else 1 for change in changes]
+    return min([version, *places])
 
 
 def _user(state: State, event: RecordedEvent, data: UserMessage) -> list[Change]:
@@ -147,12 +142,8 @@ def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> li
 def _only_shown(data: AssistantMessage) -> bool:
     """Whether a message is an event of the user interface, folded away, and nothing more."""
     ui = data.ui
-    return (
-        ui is not None
-        and ui.collapsed is True
-        and ui.part_type not in _SAID
-        and not data.tool_calls
-    )
+    folded = ui is not None and ui.collapsed is True and ui.part_type not in _SAID
+    return folded and not data.tool_calls
 
 
 def _request(state: State, event: RecordedEvent, data: LlmRequest) -> list[Change]:
@@ -292,8 +283,11 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
     # What was withdrawn before stays so: thousands of retractions of everything are cheap.
     new, state["withdrawn"] = not_yet_within(ranges, state["withdrawn"])
     for first, last in new:
-        changes += _patches(("version", "summary_version"), first, last, withdrawn)
-        changes += _patches(("result_version",), first, last, unanswered)
+        changes += [
+            Patch(_TABLE, "version", first, last, withdrawn),
+            Patch(_TABLE, "summary_version", first, last, withdrawn),
+            Patch(_TABLE, "result_version", first, last, unanswered),
+        ]
     # A summary stands at a place that it covers, which may be withdrawn without the summary.
     for version, place in covering.placed(state, ranges):
         changes.append(Put(_TABLE, (place, -version), {"hidden": None}))
@@ -312,7 +306,7 @@ def _switch(state: State, event: RecordedEvent, data: BranchSwitch) -> list[Chan
     back = memory.known(data.restored, event.version - 1)
     changes: list[Change] = []
     for first, last in gone:
-        changes += _patches(("summary_version",), first, last, {"hidden": "withdrawn"})
+        changes.append(Patch(_TABLE, "summary_version", first, last, {"hidden": "withdrawn"}))
         changes.append(_where(first, last, None, "inactive"))
     for version, place in covering.placed(state, gone):
         changes.append(Put(_TABLE, (place, -version), {"hidden": None}))
@@ -383,10 +377,6 @@ def _hide(version: int, reason: str | None) -> Put:
 def _where(first: int, last: int, was: str | None, hidden: str | None) -> Patch:
     """Return the change of the rows in a range that were hidden for a reason, or for none."""
     return Patch(_TABLE, "version", first, last, {"hidden": hidden}, only=("hidden", was))
-
-
-def _patches(columns: Sequence[str], first: int, last: int, values: dict[str, Any]) -> list[Change]:
-    return [Patch(_TABLE, column, first, last, values) for column in columns]
 
 
 # Each is given a copy of the state, whose entries it replaces.

@@ -21,7 +21,7 @@ and not what was said. Where facts contradict each other:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import NoneType
@@ -55,8 +55,9 @@ from projections.engine.folding import CLOSED_LIMIT, SEALS, Draft
 from projections.engine.projection import Change, Column, Put, ReadTable, State
 from projections.models.open_marks import TASK_HANDLERS, begun, belongs
 
-__all__ = ["HANDLERS", "OPEN_WORK", "OpenWorkProjection", "begun", "belongs", "end_model_call"]
+__all__ = ["OPEN_WORK", "OpenWorkProjection"]
 
+_TABLE = "open_work"
 
 _WITHDRAWN = "withdrawn"
 _UNANSWERED = (None, *SEALS)
@@ -144,7 +145,7 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
     known = draft.get("models", message.llm_call_id) is not None
     if event.meta.step is None and not known:
         _count_step(draft)
-    end_model_call(draft, message.llm_call_id, "ok", message.usage)
+    _end_model_call(draft, message.llm_call_id, "ok", message.usage)
 
 
 def _asked(draft: Draft, request: ToolCallRequest | ToolCall) -> dict[str, Any]:
@@ -164,10 +165,10 @@ def _open_call(draft: Draft, own_id: str, values: dict[str, Any]) -> None:
 
 
 def _error(draft: Draft, error: LlmError) -> None:
-    end_model_call(draft, error.llm_call_id, "error", error.usage)
+    _end_model_call(draft, error.llm_call_id, "error", error.usage)
 
 
-def end_model_call(
+def _end_model_call(
     draft: Draft, own_id: str | None, outcome: str, usage: TokenUsage | None
 ) -> None:
     """Close a model call, if it is open, and add its tokens to those of turn and session."""
@@ -226,20 +227,6 @@ def _retraction(draft: Draft, retraction: Retraction) -> None:
                 draft.keep(closed, own_id, _WITHDRAWN, CLOSED_LIMIT)
 
 
-HANDLERS: dict[type, folding.Handler] = {
-    LlmRequest: _request,
-    AssistantChunk: _chunk,
-    AssistantMessage: _message,
-    LlmError: _error,
-    ToolCall: _execution,
-    ToolResult: _result,
-    Retraction: _retraction,
-}
-
-
-_TABLE = "open_work"
-
-
 @dataclass(frozen=True, slots=True)
 class OpenWorkProjection:
     """Folds a conversation's events into its row of ``open_work``."""
@@ -268,8 +255,8 @@ class OpenWorkProjection:
 
     def initial(self) -> State:
         """Return the state of an empty conversation: nothing is open."""
-        marks = {"turn": None, "session": None, "run_step": None, "row": False}
-        marks["destroyed"] = False
+        marks: State = {"turn": None, "session": None, "run_step": None}
+        marks |= {"row": False, "destroyed": False}
         calls: State = {"calls": {}, "awaited": {}, "answered": {}}
         return {**marks, **calls, "models": {}, "ended": {}, "tasks": {}}
 
@@ -377,20 +364,24 @@ def _erased(draft: Draft, _: None) -> None:
         case "run_step_end" | "run_end" if draft.state["run_step"] is not None:
             draft.set(run_step=None)
         case "assistant_message" | "llm_error":
-            end_model_call(draft, next(reversed(draft.state["models"]), None), "ok", None)
-        case "tool_result" if own_id := next(_calls(draft.state), None):
+            _end_model_call(draft, next(reversed(draft.state["models"]), None), "ok", None)
+        case "tool_result" if own_id := next(
+            chain(draft.state["calls"], draft.state["awaited"]), None
+        ):
             draft.drop("calls", own_id)
             draft.drop("awaited", own_id)
             draft.keep("answered", own_id, "success", CLOSED_LIMIT)
 
 
-def _calls(state: State) -> Iterator[str]:
-    return chain(state["calls"], state["awaited"])
-
-
 _HANDLERS: dict[type, folding.Handler] = {
-    **HANDLERS,
     **TASK_HANDLERS,
+    LlmRequest: _request,
+    AssistantChunk: _chunk,
+    AssistantMessage: _message,
+    LlmError: _error,
+    ToolCall: _execution,
+    ToolResult: _result,
+    Retraction: _retraction,
     TurnStart: _turn_start,
     TurnEnd: _turn_end,
     SessionStart: _session_start,

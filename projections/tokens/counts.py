@@ -327,7 +327,9 @@ def canonical(content: Any) -> bytes:
     Below a message's own keys the order counts: a parser and the database keep it.
     """
     try:
-        return to_json(sorted(content.items()) if isinstance(content, dict) else content)
+        if not isinstance(content, dict):
+            return to_json(content)
+        return to_json([(key, content[key]) for key in sorted(content)])
     except PydanticSerializationError:  # lone surrogates, or something that is not JSON
         return _sorted(content).encode("ascii")
 

@@ -20,6 +20,7 @@ _LONGEST_RULE = 240
 _MOST_RULES = 4  # of one message
 _MOST_FACTS = 12
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
+_IDENTIFIES = re.compile("[0-9@/_]")  # what no identifier is without
 _OBLIGES = re.compile(
     r"\b(?:must|must not|mustn't|never|always|shall|may not|under no circumstances|from now on"
     r"|make sure|do not ever)\b|必须|不得|绝不|永远|务必|禁止",
@@ -49,6 +50,8 @@ def lasting_of(text: str) -> Lasting:
             continue
         if len(said) <= _LONGEST_RULE and _OBLIGES.search(said):
             rules.append(said)
+            continue
+        if not _IDENTIFIES.search(said):
             continue
         found = [fact for fact in facts_of_text(said) if fact.kind in ("identifier", "name")]
         if any(fact.kind == "identifier" for fact in found):
