@@ -34,7 +34,7 @@ from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import RowSource
 from projections.context.system_part import Injection
 from projections.context.table_rows import note_tables
-from projections.context.view import Account, ContextView, digest_row, due_of
+from projections.context.view import Account, ContextView, digest_rows, due_of
 from projections.errors import BudgetInfeasible
 from projections.tokens import Count, Tokenizer, count_messages, count_tools, tokenizer_for
 from projections.tokens import counts as token_counts
@@ -386,14 +386,12 @@ class _Builder:
         self, front: Sequence[Group], chosen: Plan, block: Block | None = None
     ) -> list[ContextRow]:
         rows = [row for group in front for row in group.rows]
-        digest = told = digest_row(chosen, self._tokenizer, paths=self._paths)
+        digests = digest_rows(chosen, self._tokenizer, paths=self._paths)
         for planned in chosen.groups:
             if block is not None and planned.group.key == block.before:
                 rows += block.group.rows
-            older = chosen.older is not None and planned.group.key > (chosen.older.versions[-1],)
-            if digest is not None and (older or planned.level == "facts"):
+            if (digest := digests.get(planned.group.key)) is not None:
                 rows.append(digest)
-                digest = None
             if planned.level == "full":
                 rows += planned.group.rows
             elif planned.level == "shortened":
@@ -401,7 +399,7 @@ class _Builder:
         if self._paths:
             return rows
         bare = [without_path(row, self._tokenizer) for row in rows]
-        self._pathless = bool(told or block) or any(map(is_not, bare, rows))
+        self._pathless = bool(digests or block) or any(map(is_not, bare, rows))
         return bare
 
     def _count(self, rows: Sequence[ContextRow], wire: Wire, overhead: Count) -> Count:

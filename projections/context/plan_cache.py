@@ -18,7 +18,7 @@ from eventstore.forks import in_child
 from projections.engine.heads import Head
 
 if TYPE_CHECKING:
-    from projections.context.plans import Plan
+    from projections.context.plans import Step
 
 __all__ = ["Folded", "KeptPlan", "PlanMemo", "Recent", "touch"]
 
@@ -30,24 +30,15 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """The plan of a step.
+    """The step that fell last, and when it was made.
 
     Attributes:
         head: The version of the conversation that it was made at.
-        step: The place of the group with which the step fell.
-        ordinal: The number of that group; None if it has none.
-        before: What became of the groups that the step has covered.
-        covered: The place of the newest of these.
-        passed_over: Plans of the same step, and the newest that each covers, which did not fit with
-            what came since, and go before this one wherever they fit.
+        step: The step.
     """
 
     head: int
-    step: tuple[int, int]
-    ordinal: int | None
-    before: Plan
-    covered: tuple[int, int]
-    passed_over: tuple[tuple[Plan, tuple[int, int]], ...] = ()
+    step: Step
 
 
 class Recent(Generic[V]):
@@ -127,25 +118,17 @@ class PlanMemo:
         self._owner = owner
         self._folded = folded
 
-    def get(self, key: Hashable) -> KeptPlan | None:
-        """Return the plan of this key, if nothing up to its step has changed."""
+    def get(self, key: Hashable) -> Step | None:
+        """Return the step of this key, if nothing up to it has changed."""
         found = self._plans.get((self._owner, key))
         if found is None or self._folded.version < found.head:
             return None
-        return found if self._folded.oldest_since(found.head) > found.step[0] else None
+        unchanged = self._folded.oldest_since(found.head) > found.step.place[0]
+        return found.step if unchanged else None
 
-    def put(
-        self,
-        key: Hashable,
-        step: tuple[int, int],
-        ordinal: int | None,
-        before: Plan,
-        covered: tuple[int, int],
-        passed_over: tuple[tuple[Plan, tuple[int, int]], ...],
-    ) -> None:
-        """Remember a plan."""
-        kept = KeptPlan(self._folded.version, step, ordinal, before, covered, passed_over)
-        self._plans.put((self._owner, key), kept)
+    def put(self, key: Hashable, step: Step) -> None:
+        """Remember a step."""
+        self._plans.put((self._owner, key), KeptPlan(self._folded.version, step))
 
 
 def touch(touched: list[list[int]], version: int, oldest: int) -> list[list[int]]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from projections.context.compression.items import Item, Level
 from projections.context.compression.monitor import Thresholds
-from projections.context.compression.strategy import interval, last_step
+from projections.context.compression.strategy import interval
 from projections.context.older import Older
 from projections.context.rows import ContextRow
 
@@ -34,6 +34,7 @@ __all__ = [
     "Plan",
     "Planned",
     "Room",
+    "Step",
     "groups_of",
     "holds",
     "whole",
@@ -82,17 +83,17 @@ class Plan:
         all_read: Whether these are all that there are.
         step: The place of the newest group before the last step; None if none fell.
         recalled: The places of groups that were retrieved from beyond those that were read.
-        covered: What became of the groups that the last step has covered, and the place of the
-            newest of these.
         older: What the digest tells of the history before these groups.
+        stages: The places of the newest groups that the steps before the last have covered, whose
+            plans still stand: each has a digest of its own.
     """
 
     groups: tuple[Planned, ...]
     all_read: bool
     step: tuple[int, int] | None = None
     recalled: frozenset[tuple[int, int]] = frozenset()
-    covered: tuple[Plan, tuple[int, int]] | None = field(default=None, repr=False, compare=False)
     older: Older | None = None
+    stages: tuple[tuple[int, int], ...] = ()
 
     @property
     def trimmed(self) -> bool:
@@ -100,6 +101,31 @@ class Plan:
         return not self.all_read or any(
             each.level != "full" or each.group.whole is not None for each in self.groups
         )
+
+    def told(self) -> list[list[Planned]]:
+        """Return whose facts each digest tells, oldest first; the first tells what is older."""
+        told: dict[int, list[Planned]] = {} if self.older is None else {0: []}
+        for each in self.groups:
+            if each.level == "facts":
+                told.setdefault(bisect_left(self.stages, each.group.key), []).append(each)
+        return [told[stage] for stage in sorted(told)]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a step came to.
+
+    Attributes:
+        place: Of the group with which it fell.
+        ordinal: The number of that group; None if it has none.
+        before: What became of the groups that it has covered.
+        covered: The place of the newest of these.
+    """
+
+    place: tuple[int, int]
+    ordinal: int | None
+    before: Plan
+    covered: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,29 +269,26 @@ class Past:
         """Return the tokens of a group; none for what stands in every plan and always counts."""
         return 0 if group.key in self._standing else group.tokens
 
-    def newest_covered(self, limit: int, *, room: int, kept: int) -> int | None:
-        """Return the place from the end of the newest group before the last step, if one fell.
+    def anchor(self, limit: int, room: int) -> tuple[int, bool]:
+        """Return the place from the end from which steps are told, and whether one fell there.
+
+        That is the newest group before the last anchor, with which a step falls if what stands up
+        to it is over the room. Without an anchor, it is the beginning.
 
         Args:
             limit: Tokens of the request.
             room: Tokens of the groups up to which no step falls.
-            kept: Tokens that count for all that stands before a step.
         """
-        place, before = self._anchor(limit), 0
+        place, size = self._before_anchor(limit), 0
+        if place is None:
+            return len(self.groups), False
         index = place
-        while index is not None and before <= room and (group := self.at(index)) is not None:
-            before += self.size(group)
+        while size <= room and (group := self.at(index)) is not None:
+            size += self.size(group)
             index += 1
-        # At an anchor, a history that is over the trigger is trimmed in any case.
-        stepped = place is not None and before > room
-        end = len(self.groups) if place is None else place
-        sizes = [self.size(group) for group in reversed(self.groups[:end])]
-        step = last_step(sizes, before=kept if stepped else before, room=room, kept=kept)
-        if step:
-            return end - step
-        return end if stepped else None
+        return (place, True) if size > room else (len(self.groups), False)
 
-    def _anchor(self, limit: int) -> int | None:
+    def _before_anchor(self, limit: int) -> int | None:
         """Return the place from the end of the newest group before the last anchor, if any."""
         index, anchor = 0, None
         while (group := self.at(index)) is not None:

@@ -82,6 +82,9 @@ class ContextSettings(BaseModel):
         steps: Whether the history is trimmed in steps, so that the prefix stays the same.
         trigger: From what share of the budget on it is trimmed.
         target: To what share of the budget it is trimmed; less than ``trigger``.
+        frozen: Up to what share of the history's room the messages that stand from earlier steps
+            may take for a step to leave them as they are, and trim only what came since; 0.0:
+            every step plans the whole history anew.
         strategy: Name of the compression strategy.
         strategy_options: What that strategy is given.
         prompts: The product's texts for the system part; a path stands for their directory.
@@ -108,7 +111,8 @@ class ContextSettings(BaseModel):
     tokenizer: _Name | None = None
     steps: StrictBool = True
     trigger: _Share = 1.0
-    target: _Share = 0.6
+    target: _Share = 0.65
+    frozen: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.85
     strategy: _Name = "key_messages"
     strategy_options: dict[str, Any] = Field(default_factory=dict)
     prompts: PromptTexts = Field(default_factory=PromptTexts)
@@ -159,8 +163,8 @@ class ContextSettings(BaseModel):
 
     @cached_property
     def thresholds(self) -> Thresholds:
-        """``trigger`` and ``target``."""
-        return Thresholds(self.trigger, self.target)
+        """``trigger``, ``target`` and ``frozen``."""
+        return Thresholds(self.trigger, self.target, self.frozen)
 
     def budget(
         self,

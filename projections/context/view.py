@@ -7,7 +7,7 @@ message that holds the facts: what earlier messages named, a line for each.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from projections.context.compression.llm_summary import LlmSummary, SummaryReque
 from projections.context.compression.monitor import ContextUsage
 from projections.context.compression.reduction import digest_line
 from projections.context.compression.strategy import Strategy
+from projections.context.older import Older
 from projections.context.output_paths import in_part
 from projections.context.planning import Plan, Planned
 from projections.context.plans import COMPACTED, Group
@@ -27,21 +28,34 @@ from projections.context.recalled import Block
 from projections.context.rows import ContextRow
 from projections.tokens import Count, Tokenizer
 
-__all__ = ["Account", "ContextView", "LedgerEntry", "digest_of", "digest_row", "due_of"]
+__all__ = ["Account", "ContextView", "LedgerEntry", "digest_of", "digest_rows", "due_of"]
 
 
-def digest_row(plan: Plan, tokenizer: Tokenizer, *, paths: bool = True) -> ContextRow | None:
-    """Return the row of the digest, at the place of its oldest line; None if nothing is in it.
+def digest_rows(
+    plan: Plan, tokenizer: Tokenizer, *, paths: bool = True
+) -> dict[tuple[int, int], ContextRow]:
+    """Return the rows of the digests, each by the place of the group that it stands in front of.
 
-    With ``paths`` it tells where the whole of an output is.
+    With ``paths`` they tell where the whole of an output is.
     """
-    told = [each for each in plan.groups if each.level == "facts"]
-    older = plan.older
-    if not (told or older):
-        return None
+    rows: dict[tuple[int, int], ContextRow] = {}
+    for told in plan.told():
+        older = None if rows else plan.older
+        row = _digest_row(told, older, tokenizer, DIGEST_HEADER if paths else DIGEST_TITLE)
+        places = [each.group.key for each in told[:1]]
+        if older is not None:
+            newer = (each.group.key for each in plan.groups)
+            places.append(next(key for key in newer if key > (older.versions[-1],)))
+        rows[min(places)] = row
+    return rows
+
+
+def _digest_row(
+    told: Sequence[Planned], older: Older | None, tokenizer: Tokenizer, header: str
+) -> ContextRow:
     before = () if older is None else older.lines
     lines = (digest_line(each.item, each.facts) for each in told if each.item is not None)
-    text = "\n".join((DIGEST_HEADER if paths else DIGEST_TITLE, *before, *lines))
+    text = "\n".join((header, *before, *lines))
     count = detail.composed(text, tokenizer)
     version, part = (older.versions[0], 0) if older else told[0].group.key
     versions = {v for each in told for v in each.group.source_versions}

@@ -249,8 +249,8 @@ def _added_up(view: ContextView) -> int:
     lines = sum(each.tokens_after for each in view.ledger if each.level == "facts")
     told = count_messages(digest, tokenizer).tokens - overhead
     assert bool(lines) == bool(digest)
-    header = [{"role": "system", "content": DIGEST_HEADER}] if digest else []
-    assert told <= lines + count_messages(header, tokenizer).tokens + _LINE_END
+    header = [{"role": "system", "content": DIGEST_HEADER}] * len(digest)
+    assert told <= lines + count_messages(header, tokenizer).tokens + _LINE_END * len(digest)
     return overhead + whole + told
 
 
@@ -274,12 +274,13 @@ def _told_by_ledger(rows: Sequence[ContextRow], view: ContextView) -> list[Any]:
             row
         )
     said: list[Any] = []
+    digests = [message for message in view.messages if is_digest(message)]
     older = max((max(e.source_versions) for e in view.ledger if _tells_older(e)), default=None)
     for entry in view.ledger:
         if _tells_older(entry):
             continue
         if older is not None and (entry.version or 0) > older and not any(map(is_digest, said)):
-            said += [_plain(message) for message in view.messages if is_digest(message)]
+            said.append(_plain(digests.pop(0)))
         group = held.get((entry.version, entry.kind), [])
         if entry.kind == "recalled":
             said += [_plain(message) for message in view.messages if is_recalled(message)]
@@ -295,9 +296,14 @@ def _told_by_ledger(rows: Sequence[ContextRow], view: ContextView) -> list[Any]:
             said += [
                 _plain({"role": row.role, **(lower(row).shortened or row.message)}) for row in group
             ]
-        elif entry.level == "facts" and not any(map(is_digest, said)):
-            said += [_plain(message) for message in view.messages if is_digest(message)]
+        elif entry.level == "facts" and digests and _names(digests[0], entry.version):
+            said.append(_plain(digests.pop(0)))
     return said
+
+
+def _names(digest: Mapping[str, Any], version: int | None) -> bool:
+    """Whether a digest has a line of the message at a version."""
+    return any(line.startswith(f"{version} ") for line in digest["content"].splitlines())
 
 
 def _tells_older(entry: LedgerEntry) -> bool:

@@ -27,12 +27,19 @@ class Thresholds:
     budget, the shares apply as if it took a quarter: what is left for the history is divided as it
     would be then. Otherwise a large system part would leave no room between the two.
 
+    Attributes:
+        trigger: Above it, the history is made smaller.
+        target: To it, where all of the history is planned anew.
+        frozen: Share of the history's room that may be taken by what stands from earlier steps: up
+            to it, only what came since is made smaller; 0 for never.
+
     Raises:
-        InvalidSettings: Not ``0 < target < trigger <= 1``.
+        InvalidSettings: Not ``0 < target < trigger <= 1``, or ``frozen`` is no share.
     """
 
     trigger: float = 1.0
-    target: float = 0.6
+    target: float = 0.65
+    frozen: float = 0.85
 
     def __post_init__(self) -> None:
         problems = [
@@ -42,6 +49,8 @@ class Thresholds:
         ]
         if not problems and self.target >= self.trigger:
             problems = [f"target ({self.target}) must be less than trigger ({self.trigger})"]
+        if not 0 <= self.frozen <= 1:
+            problems.append(f"frozen must be a share from 0 to 1, not {self.frozen!r}")
         if problems:
             raise InvalidSettings(tuple(problems))
 
@@ -94,7 +103,7 @@ def usage_of(
         used: Tokens of the request.
         budget: Tokens that it may have.
         fixed: Of the used, those of what every request holds.
-        thresholds: When compression sets in; None: 100 % and 60 %.
+        thresholds: When compression sets in; None: the defaults.
         warn_tokens: From how many tokens on it is a warning; None: from seven eighths of the
             trigger on.
         compressed: Whether the request has already been made smaller.

@@ -55,6 +55,7 @@ def reduce(
     kept: Collection[int] = (),
     least: int = 0,
     most: Sequence[int] = (),
+    known: Collection[str] = (),
 ) -> Reduced:
     """Carry out reductions in their order, up to the first moment when the request fits.
 
@@ -71,13 +72,14 @@ def reduce(
         kept: Indexes of items that come down to their shorter form, and no further.
         least: Tokens that the request should have at least, if there are items for it.
         most: Upper limits for all tokens when items get their detail back, tried in turn.
+        known: Facts that the request tells besides, so that the digest need not.
 
     Raises:
         BudgetInfeasible: All reductions are carried out and it still does not fit; it names the
             mandatory items and their sizes.
         ValueError: A reduction is of no item, or to no level.
     """
-    state = _State(items, fixed, tokenizer, header, kept)
+    state = _State(items, fixed, tokenizer, header, kept, known)
     done: list[Reduction] = []
     before = 0
     for reduction in reductions:
@@ -88,7 +90,7 @@ def reduce(
         done.append(reduction)
     if state.tokens < least and before <= max(most[:1], default=0):
         # The last one was too much, and what was there before it is little more than it should be.
-        state = _State(items, fixed, tokenizer, header, kept)
+        state = _State(items, fixed, tokenizer, header, kept, known)
         for reduction in done[:-1]:
             state.carry_out(reduction)
     if strict and state.tokens > max_tokens:
@@ -129,6 +131,7 @@ class _State:
         tokenizer: Tokenizer,
         header: str,
         kept: Collection[int],
+        known: Collection[str],
     ) -> None:
         self.tokens = fixed + sum(item.tokens for item in items)
         self._items = items
@@ -140,7 +143,7 @@ class _State:
         self._reason = [""] * len(items)
         self._facts: list[dict[int, int]] = [{} for _ in items]
         self._lines = 0
-        self._owners = _owners(items)
+        self._owners = _owners(items, known)
 
     def carry_out(self, reduction: Reduction) -> None:
         index = reduction.item
@@ -250,12 +253,13 @@ class _State:
         )
 
 
-def _owners(items: Sequence[Item]) -> dict[int, tuple[int, ...]]:
+def _owners(items: Sequence[Item], known: Collection[str]) -> dict[int, tuple[int, ...]]:
     """Return of each item the indexes of the facts that no later item holds, nor a mandatory one.
 
-    What is said again later is kept there; what a mandatory message says is always there.
+    What is said again later is kept there; what a mandatory message says, or is told besides, is
+    always there.
     """
-    later: set[str] = set()
+    later = set(known)
     said = "\n".join(item.text for item in items if item.mandatory)
     owned: dict[int, tuple[int, ...]] = {}
     for index in range(len(items) - 1, -1, -1):

@@ -32,7 +32,8 @@ class TestDefaults:
     def test_steps_go_from_everything_to_60_percent(self) -> None:
         """Trigger and target as they were measured."""
         settings = ContextSettings()
-        assert (True, 1.0, 0.6) == (settings.steps, settings.trigger, settings.target)
+        assert (True, 1.0) == (settings.steps, settings.trigger)
+        assert (0.65, 0.85) == (settings.target, settings.frozen)
 
 
 class TestNames:
@@ -121,8 +122,9 @@ class TestValues:
             ({"trigger": 1.1}, "trigger: .*less than or equal to 1"),
             ({"trigger": float("nan")}, "trigger: "),
             ({"target": 0}, "target: .*greater than 0"),
+            ({"frozen": 1.1}, "frozen: .*less than or equal to 1"),
             ({"target": 1.0}, r"target \(1.0\) must be less than trigger \(1.0\)"),
-            ({"trigger": 0.4}, r"target \(0.6\) must be less than trigger \(0.4\)"),
+            ({"trigger": 0.4}, r"target \(0.65\) must be less than trigger \(0.4\)"),
             (
                 {"max_prompt_tokens": 9, "warn_prompt_tokens": 9},
                 r"warn_prompt_tokens \(9\) must be less than max_prompt_tokens \(9\)",

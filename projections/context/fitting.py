@@ -1,0 +1,298 @@
+"""How the groups before a place come down to a size: the planning of one moment.
+
+Detail is lowered within the newest 128 groups only: what lies beyond is whole if everything up to
+it fits whole, and dropped otherwise; so the cost does not grow with the conversation. What a
+strategy retrieves from beyond joins these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain, takewhile
+from operator import attrgetter
+
+from projections.context.compression.items import Item
+from projections.context.compression.reduction import Reduced, header_tokens, reduce
+from projections.context.compression.strategy import Reduction, Strategy
+from projections.context.detail import GroupItem
+from projections.context.older import Teller
+from projections.context.plans import Group, Past, Plan, Planned, Room
+from projections.context.prompts import DIGEST_HEADER
+from projections.context.recall import Recall
+from projections.context.rows import ContextRow
+from projections.errors import BudgetInfeasible
+from projections.tokens import Tokenizer
+
+__all__ = ["HORIZON", "Fitting", "LookForLevels"]
+
+HORIZON = 128
+"""Groups, from the newest, within which detail is lowered."""
+
+LookForLevels = Callable[[Iterable[ContextRow]], None]
+_Key = tuple[int, int]
+
+
+class Fitting:
+    """Plans of one history within one budget.
+
+    Args:
+        past: The history.
+        limit: Tokens of the request.
+        fixed: Tokens of what is sent besides.
+        strategy: What loses detail first.
+        tokenizer: Counts.
+        recall: What the strategy retrieves with, if it does.
+        form: Returns a group that is retrieved in the form in which it can be sent.
+        look_for_levels: Called with the rows that may lose detail, before their levels are asked.
+        teller: Tells of what is older than all that is looked at, if anything is told.
+    """
+
+    def __init__(
+        self,
+        past: Past,
+        limit: int,
+        fixed: int,
+        strategy: Strategy,
+        tokenizer: Tokenizer,
+        recall: Recall | None,
+        form: Callable[[Group], Group],
+        look_for_levels: LookForLevels,
+        teller: Teller | None,
+    ) -> None:
+        self._past, self._teller = past, teller
+        self._limit = limit
+        self._fixed = fixed
+        self._strategy = strategy
+        self._tokenizer = tokenizer
+        self._recall = recall
+        self._form = form
+        self._look_for_levels = look_for_levels
+
+    def fitting(self) -> Plan:
+        """Return the plan that just fits."""
+        room = Room(self._limit, self._limit // 2 + 2, (self._limit,), strict=True)
+        return self.at(0, room)
+
+    def size(self, plan: Plan) -> int:
+        """Return the tokens of a request that holds a plan, and nothing since."""
+        digests = len(plan.told()) * header_tokens(DIGEST_HEADER, self._tokenizer)
+        older = 0 if plan.older is None else plan.older.tokens
+        groups: int = sum(map(_tokens, plan.groups))
+        return self._fixed + groups + older + digests
+
+    def since(
+        self, front: Plan, covered: _Key, start: int, aim: Room, *, asked: bool = False
+    ) -> Plan | None:
+        """Return a plan as it is, and the groups after it such that they fit.
+
+        None if they do not, or if there are none, or too many.
+
+        Args:
+            front: The plan.
+            covered: The place of the newest group that it covers.
+            start: The place from the end of the newest group to be planned.
+            aim: How large a request may be.
+            asked: See `Past.with_standing`.
+        """
+        newer = takewhile(lambda group: group.key > covered, self._past.groups[start:])
+        listed = self._past.with_standing([*newer], start, asked=asked)
+        groups = [group for group in listed if group.key > covered]
+        if not 0 < len(groups) <= HORIZON:
+            return None
+        scores = {} if self._recall is None else self._retrieve(groups, start)[1]
+        fixed = self.size(front)
+        items, reduced = self._reduced(groups, scores, aim, fixed, _told_by(front))
+        if reduced.tokens > aim.limit:
+            return None
+        return replace(
+            front,
+            groups=(*front.groups, *_planned(groups, items, reduced)),
+            stages=(*front.stages, covered),
+        )
+
+    def at(self, start: int, aim: Room, *, asked: bool = False) -> Plan:
+        """Return the groups from a place on such that they fit."""
+        past = self._past
+        past.at(start + HORIZON)
+        near = past.with_standing(past.groups[start : start + HORIZON], start, asked=asked)
+        kept = self._kept_for_older(near, start, aim)
+        if kept:
+            with suppress(BudgetInfeasible):
+                plan = self._chosen(near, start, aim.less(kept), asked=asked)
+                if self._fixed + sum(map(_tokens, plan.groups)) + kept <= aim.limit:
+                    return self._with_older(plan, start, kept)
+        return self._chosen(near, start, aim, asked=asked)
+
+    def _kept_for_older(self, near: Sequence[Group], start: int, aim: Room) -> int:
+        """Return the tokens for what is told of the history before the near groups."""
+        if self._teller is None or self._past.at(start + HORIZON) is None:
+            return 0
+        found = {group.key: group for group in near}
+        if self._whole_within(found, start, aim.limit - self._fixed):
+            return 0
+        must = self._fixed + sum(group.tokens for group in near if group.label)
+        oldest = self._past.groups[start + HORIZON - 1]
+        return self._teller.reserve(oldest.key[0], aim.limit, must)
+
+    def _with_older(self, plan: Plan, start: int, kept: int) -> Plan:
+        assert self._teller is not None  # noqa: S101 - it has said how much is kept
+        standing = {group.key for group in self._past.standing} | plan.recalled
+        sent = (each.group for each in plan.groups if each.level != "dropped")
+        keys = [group.key for group in sent if group.key not in standing and not group.label]
+        near = self._past.groups[start + HORIZON - 1].key
+        return replace(plan, older=self._teller.told(near[0], kept, min([near, *keys])[0]))
+
+    def _chosen(self, near: Sequence[Group], start: int, aim: Room, *, asked: bool) -> Plan:
+        room = aim.limit - self._fixed
+        if sum(map(_tokens, near)) > room:
+            return self._reduce(near, start, aim)
+        found = {group.key: group for group in near}
+        if self._recall is not None and not self._whole_within(found, start, room):
+            recalled, _ = self._retrieve(near, start)
+            found |= {group.key: group for group in recalled}
+            if sum(map(_tokens, found.values())) > room:
+                return self._reduce(near, start, aim)
+        return self._reaching(near, found, start, aim, asked=asked)
+
+    def _whole_within(self, found: Mapping[_Key, Group], start: int, room: int) -> bool:
+        """Whether everything from a place on fits; of what does not, no more is read than that."""
+        size, index = sum(map(_tokens, found.values())), start + HORIZON
+        while size <= room and (group := self._past.at(index)) is not None:
+            size += 0 if group.key in found else group.tokens
+            index += 1
+        return bool(size <= room)
+
+    def _reaching(
+        self,
+        near: Sequence[Group],
+        found: dict[_Key, Group],
+        start: int,
+        aim: Room,
+        *,
+        asked: bool,
+    ) -> Plan:
+        """Return the groups that were found, and those beyond the near ones as far as they fit.
+
+        Where that is far less than the budget, groups that do not fit are passed over.
+        """
+        past, dropped = self._past, set[_Key]()
+        recalled = frozenset(found.keys() - {group.key for group in near})
+        size, index = self._fixed + sum(map(_tokens, found.values())), start + HORIZON
+        while (group := past.at(index)) is not None:
+            if group.key not in found:
+                grown = size + group.tokens
+                if grown > (aim.limit if size >= aim.least else aim.most[-1]):
+                    dropped.add(group.key)
+                    if size >= aim.least or index >= start + 2 * HORIZON:
+                        index += 1
+                        break
+                else:
+                    size = grown
+                found[group.key] = group
+            index += 1
+        everything = past.with_standing(past.groups[start:index], start, asked=asked)
+        found |= {group.key: group for group in everything}
+        planned = (
+            Planned.dropped(found[key], "the budget does not reach back so far")
+            if key in dropped
+            else Planned.whole(found[key])
+            for key in sorted(found)
+        )
+        return Plan(tuple(planned), past.at(index) is None, recalled=recalled)
+
+    def _retrieve(
+        self, near: Sequence[Group], start: int
+    ) -> tuple[list[Group], Mapping[tuple[int, int], float]]:
+        """Return what answers the latest user message from beyond these groups, and all scores."""
+        said = [group for group in near if group.kind == "user"]
+        if self._recall is None or not said:
+            return [], {}
+        until = self._past.groups[start].key if start else None
+        scores = self._recall.scores(said[-1].rows, until)
+        found = self._recall.groups(scores.keys() - {group.key for group in near})
+        return [*map(self._form, found)], scores
+
+    def _reduce(self, near: Sequence[Group], start: int, aim: Room) -> Plan:
+        recalled, scores = self._retrieve(near, start)
+        groups = sorted((*near, *recalled), key=_place)
+        items, reduced = self._reduced(groups, scores, aim, self._fixed)
+        all_read = self._past.at(start + HORIZON) is None
+        found = frozenset(group.key for group in recalled)
+        return Plan(tuple(_planned(groups, items, reduced)), all_read, recalled=found)
+
+    def _reduced(
+        self,
+        groups: Sequence[Group],
+        scores: Mapping[_Key, float],
+        aim: Room,
+        fixed: int,
+        known: Collection[str] = (),
+    ) -> tuple[list[Item], Reduced]:
+        """Return groups as items, and what they come to beside what is fixed."""
+        self._look_for_levels(row for group in groups for row in group.rows)
+        items: list[Item] = [
+            GroupItem(group, self._tokenizer, scores.get(group.key, 0.0)) for group in groups
+        ]
+        said = [item.text for item in items if item.kind == "user"]
+        reductions = self._strategy.reductions(items, said[-1] if said else "")
+        if not aim.strict:
+            # A target that cannot be reached is no reason to lose what stands for the rest.
+            reductions = (each for each in reductions if items[each.item].kind != "summary")
+        # Of what is left out in any case, the facts may be told.
+        left_out = (
+            Reduction(n, "facts", why=group.why) for n, group in enumerate(groups) if group.left_out
+        )
+        return items, reduce(
+            items,
+            chain(left_out, reductions),
+            fixed=fixed,
+            max_tokens=aim.limit,
+            tokenizer=self._tokenizer,
+            header=DIGEST_HEADER,
+            strict=aim.strict,
+            kept=self._kept(groups, items, fixed, newest=aim.newest),
+            least=aim.least,
+            most=aim.most,
+            known=known,
+        )
+
+    def _kept(
+        self, groups: Sequence[Group], items: Sequence[Item], fixed: int, *, newest: bool
+    ) -> set[int]:
+        """Return what is shortened at most: an error that must be sent, and the newest that can be.
+
+        That is the newest group for which there is room beside all that must be sent.
+        """
+        kept = {index for index, group in enumerate(groups) if group.yields}
+        room = self._limit - fixed - sum(item.tokens for item in items if item.mandatory)
+        room -= sum(items[index].shorter_tokens for index in kept)
+        for index in range(len(groups) - 1, -1, -1) if newest else ():
+            if not (groups[index].left_out or groups[index].label):
+                if items[index].shorter_tokens <= room:
+                    return kept | {index}
+        return kept
+
+
+def _told_by(front: Plan) -> set[str]:
+    """Return the facts that a plan sends, as far as they have been looked for."""
+    told: set[str] = set()
+    for each in front.groups:
+        if each.item is None or each.level == "dropped":
+            continue
+        facts = [fact.text for fact in each.item.facts]
+        if each.level == "shortened":
+            said = json.dumps(each.item.shorter or each.item.messages, ensure_ascii=False)
+            facts = [fact for fact in facts if fact in said]
+        told.update(each.facts if each.level == "facts" else facts)
+    return told
+
+
+def _planned(groups: Sequence[Group], items: Sequence[Item], reduced: Reduced) -> Iterator[Planned]:
+    account = (reduced.levels, reduced.sizes, items, reduced.facts, reduced.reasons)
+    return map(Planned, groups, *account)
+
+
+_tokens, _place = attrgetter("tokens"), attrgetter("key")
