@@ -7,13 +7,13 @@ what `projections.context.planning` chose.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
-from itertools import islice
 from operator import is_not
 from typing import Any
 
 from projections.context import detail
+from projections.context.compacted import is_compacted, since_compaction
 from projections.context.compression.monitor import usage_of
 from projections.context.compression.strategy import Strategy, options_of, strategy_of
 from projections.context.counting import ENCODING
@@ -33,7 +33,6 @@ from projections.context.rows import ContextRow
 from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import RowSource
 from projections.context.system_part import Injection
-from projections.context.table_rows import note_tables
 from projections.context.view import Account, ContextView, digest_rows, due_of
 from projections.errors import BudgetInfeasible
 from projections.tokens import Count, Tokenizer, count_messages, count_tools, tokenizer_for
@@ -295,7 +294,8 @@ class _Builder:
     ) -> tuple[Plan, list[str]]:
         """Return the plan within a budget, with ``until`` as if nothing stood after that place."""
         error = self._error()
-        rows = self._since_compaction(self._source.newest(_PAGE))
+        rows = self._source.newest(_PAGE)
+        rows = since_compaction(rows, self._grouping, _PAGE, tables=self._tables)
         if until is not None:
             rows = (row for row in rows if row.key <= until)
             error = None if error is None or error.key > until else error
@@ -342,31 +342,9 @@ class _Builder:
             held = {name: size for name, size in error.mandatory.items() if name != "fixed part"}
             sizes |= held | {OVERHEAD: overhead}
             raise BudgetInfeasible(error.max_tokens, sizes) from None
-        ended = [*window.ended, *([COMPACTED] if self._is_compacted(chosen) else ())]
+        compacted = is_compacted(chosen, self._grouping, self._source, _PAGE)
+        ended = [*window.ended, *([COMPACTED] if compacted else ())]
         return self._in_chars(front, chosen), ended
-
-    def _since_compaction(self, rows: Iterator[ContextRow]) -> Iterator[ContextRow]:
-        """Yield rows, newest first, down to the answer in which their maker compacted the rest.
-
-        The tables of a page of them are counted at once.
-        """
-        for row in rows:
-            page = [row]
-            if self._tables and row.kind == "tool" and row.table is None:
-                page += islice(rows, _PAGE - 1)
-                note_tables(page)
-            for each in page:
-                yield each
-                if self._grouping.compacts(each):
-                    return
-
-    def _is_compacted(self, chosen: Plan) -> bool:
-        """Whether a plan goes back to such an answer only, however far it was read for that."""
-        for each in chosen.groups:
-            group = each.group.whole or each.group
-            if group.key not in chosen.recalled and self._grouping.compacts(group.rows[0]):
-                return any(row.key < group.key for row in self._source.newest(_PAGE))
-        return False
 
     def _in_chars(self, front: Sequence[Group], chosen: Plan) -> Plan:
         """Return a plan without a digest that has more characters than what it stands for."""
