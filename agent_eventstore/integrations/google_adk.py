@@ -1,0 +1,405 @@
+"""`EventStoreSessionService`: sessions of Google's ADK on a store; the extra ``google-adk``.
+
+Events come out as they went in. What the adapter writes are the catalogue's own events, so that
+timeline, usage, tool audit, messages[], search and `verify` work on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
+
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events.event import Event
+from google.adk.platform import time, uuid
+from google.adk.sessions import Session, State
+from google.adk.sessions.base_session_service import (
+    BaseSessionService,
+    GetSessionConfig,
+    ListSessionsResponse,
+)
+from pydantic_core import to_jsonable_python
+
+from agent_eventstore.integrations.conversation_finding import keys_with
+from agent_eventstore.integrations.conversation_places import Places
+from agent_eventstore.integrations.google_adk_events import (
+    GoogleADKShared,
+    GoogleADKState,
+    event_in,
+    events_of,
+)
+from agent_eventstore.journal_aio import finish
+from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
+from eventstore.errors import WrongExpectedVersion
+from eventstore.events import ConversationStart, JsonObject, Retraction, VersionRange
+from eventstore.events.codec import dumps, loads_json
+from eventstore.sql.read import END, EventText, read_texts
+
+try:
+    from google.adk.errors._stale_session_error import StaleSessionError
+except ImportError:  # it is internal to ADK
+    StaleSessionError = ValueError
+
+__all__ = ["EventStoreSessionService"]
+
+T = TypeVar("T")
+Named = tuple[str, str, str]
+"""The app, the user, and the session."""
+
+_PAGE = 500
+_TAIL = 100  # of the newest events, looked at to learn where a session stands
+_ATTEMPTS = 50  # at an append, while others append
+_MOST_EVENTS = 100  # between two snapshots of a session's state
+_LEAST_BYTES = 4096  # of changes, between two of them
+_MOST_KNOWN = 256
+_STRIPES = 64
+
+
+@dataclass
+class _Known:
+    """A session as it stands at a version."""
+
+    places: Places
+    state: dict[str, Any] = field(default_factory=dict)
+    updated: float = 0.0
+    last: str = ""
+    events: int = 0
+    changed: int = 0
+
+    def take(self, event: JsonObject) -> None:
+        """Fold a further ADK event."""
+        self.last, self.updated = event["id"], event["timestamp"]
+        self.events += 1
+        if delta := _deltas(event)[2]:
+            self.state.update(delta)
+            self.changed += len(dumps(delta))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the state is to be written as a whole, so that nobody reads far back for it."""
+        many = self.changed > _LEAST_BYTES and self.changed > len(dumps(self.state))
+        return many or self.events >= _MOST_EVENTS
+
+
+class EventStoreSessionService(BaseSessionService):
+    """Sessions whose events are events of a conversation, which belongs to the session's user.
+
+    An append is one transaction, with what it changes of the user's and the app's state. A session
+    object that somebody else has appended to since is stale. `delete_session` erases.
+
+    Args:
+        store: Where they are kept; it stays open. One of `EventStore.for_owner` keeps to the
+            sessions of a tenant.
+    """
+
+    def __init__(self, store: EventStore | AsyncEventStore) -> None:
+        self.store = store.store if isinstance(store, AsyncEventStore) else store
+        self._sessions: dict[Named, _Known] = {}
+        self._locks = tuple(threading.RLock() for _ in range(_STRIPES))
+
+    async def create_session(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        state: dict[str, Any] | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """Begin a session, with an id of its own unless one is given.
+
+        Raises:
+            AlreadyExistsError: There is one of that id.
+        """
+        chosen = (session_id or "").strip() or uuid.new_uuid()
+        return await self._run(self._create, (app_name, user_id, chosen), state or {})
+
+    async def get_session(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        session_id: str,
+        config: GetSessionConfig | None = None,
+    ) -> Session | None:
+        """Return a session; with ``num_recent_events`` no more of the log is read than needed."""
+        return await self._run(self._get, (app_name, user_id, session_id.strip()), config)
+
+    async def list_sessions(
+        self, *, app_name: str, user_id: str | None = None
+    ) -> ListSessionsResponse:
+        """Return the sessions of an app, without events, the one that was changed last at the end.
+
+        The end of each is read for that.
+        """
+        return await self._run(self._list, app_name, user_id)
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Erase a session for good; the state of its user and app stays."""
+        await self._run(self._delete, (app_name, user_id, session_id.strip()))
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        """Return what all sessions of a user share, without prefixes."""
+        return await self._run(self._shared, _key(app_name, user_id))
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        """Append an event to a session and to its object; one that is partial is not kept.
+
+        Raises:
+            SessionNotFoundError: There is no such session.
+            StaleSessionError: Somebody else has appended to it since the object was read.
+        """
+        if event.partial:
+            return event
+        self._apply_temp_state(session, event)
+        event = self._trim_temp_delta_state(event)
+        await self._run(self._append_alone, session, event)
+        return self._commit_event_to_session(session, event)
+
+    async def _run(self, work: Callable[..., T], *given: Any) -> T:
+        """Do what asks the database in a thread, to its end even if the caller is cancelled."""
+        return await finish(asyncio.to_thread(partial(work, *given)))
+
+    def _lock(self, named: Named) -> threading.RLock:
+        return self._locks[hash(named) % _STRIPES]
+
+    def _create(self, named: Named, state: dict[str, Any]) -> Session:
+        app, user, own = _deltas(
+            {"actions": {"state_delta": to_jsonable_python(state, serialize_unknown=True)}}
+        )
+        newest = self._newest(named)
+        if self._known(named) is not None:
+            raise AlreadyExistsError(f"Session with id {named[2]} already exists.")
+        places = Places.after(newest)
+        begun = [] if newest else [places.put(ConversationStart(mode="agent"))]
+        known = _Known(places, own, time.get_time())
+        snapshot = places.put(GoogleADKState(state=own, updated=known.updated))
+        try:
+            self._write(named, places, [*begun, snapshot], app, user)
+        except WrongExpectedVersion as error:
+            raise AlreadyExistsError(f"Session with id {named[2]} already exists.") from error
+        self._remember(named, known)
+        return self._session(named, known, [])
+
+    def _get(self, named: Named, config: GetSessionConfig | None) -> Session | None:
+        with self._lock(named):
+            known = self._known(named)
+        if known is None:
+            return None
+        most = None if config is None else config.num_recent_events
+        since = None if config is None else config.after_timestamp
+        found: list[JsonObject] = []
+        for event in self._backward(_key(*named), _PAGE if most is None else 2 * most + 2):
+            if most is not None and len(found) >= most:
+                break
+            told = event_in(event)
+            if told is not None and (not since or told["timestamp"] >= since):
+                found.append(told)
+        return self._session(named, known, found[::-1])
+
+    def _session(self, named: Named, known: _Known, events: list[JsonObject]) -> Session:
+        app, user, own = named
+        state = copy.deepcopy(known.state)
+        shared = self._shared(_key(app)), self._shared(_key(app, user))
+        for prefix, values in zip((State.APP_PREFIX, State.USER_PREFIX), shared, strict=True):
+            state |= {prefix + key: value for key, value in values.items()}
+        session = Session(
+            app_name=app,
+            user_id=user,
+            id=own,
+            state=state,
+            events=[Event.model_validate(each) for each in events],
+            last_update_time=known.updated,
+        )
+        session._storage_update_marker = known.last
+        return session
+
+    def _list(self, app_name: str, user_id: str | None) -> ListSessionsResponse:
+        found = []
+        for key in keys_with(self.store, GoogleADKState.type):
+            app, user, own = map(unquote, key.split("/"))
+            if app == app_name and user_id in (None, user):
+                known = self._known((app, user, own))
+                if known is not None:
+                    found.append(self._session((app, user, own), known, []))
+        found.sort(key=lambda each: (each.last_update_time, each.user_id, each.id))
+        return ListSessionsResponse(sessions=found)
+
+    def _delete(self, named: Named) -> None:
+        self._sessions.pop(named, None)
+        if self._newest(named):
+            self.store.erase(_key(*named), reason="the session was deleted", user_id=named[1])
+
+    def _append_alone(self, session: Session, event: Event) -> None:
+        named = session.app_name, session.user_id, session.id
+        with self._lock(named):
+            self._append(named, session, event)
+
+    def _append(self, named: Named, session: Session, event: Event) -> None:
+        told = loads_json(event.model_dump_json(exclude_none=True))
+        app, user, _ = _deltas(told)
+        for attempt in range(_ATTEMPTS):
+            known = self._sessions.get(named) or self._known(named)
+            if known is not None and not _is_current(session, known):
+                known = self._known(named)
+            if known is None:
+                raise SessionNotFoundError(f"Session {session.id} not found.")
+            if not _is_current(session, known):
+                raise StaleSessionError(
+                    f"session {session.id} was appended to since it was read: get it again"
+                )
+            self._sessions.pop(named, None)
+            events = self._events(named, known, told)
+            try:
+                self._write(named, known.places, events, app, user)
+            except WrongExpectedVersion:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            known.take(told)
+            self._remember(named, known)
+            session.last_update_time, session._storage_update_marker = known.updated, known.last
+            return
+
+    def _events(self, named: Named, known: _Known, told: JsonObject) -> list[NewEvent]:
+        """Return the events of an ADK event, after a snapshot of the state if one is due."""
+        events: list[NewEvent] = []
+        if known.is_due:
+            snapshot = GoogleADKState(state=known.state, updated=known.updated)
+            events.append(known.places.put(snapshot))
+            known.events = known.changed = 0
+        if before := (told.get("actions") or {}).get("rewind_before_invocation_id"):
+            events += self._retracting(named, before, known.places)
+        return events + events_of(told, known.places)
+
+    def _retracting(self, named: Named, before: str, places: Places) -> list[NewEvent]:
+        """Return what withdraws the events of an invocation, and all after it."""
+        first, last = 0, places.version
+        for event in self._backward(_key(*named), _PAGE):
+            told = event_in(event)
+            if told is not None and told.get("invocation_id") == before:
+                first = event.version
+            elif told is not None and first:
+                first = event.version + 1
+                break
+        if not first:
+            return []
+        gone = VersionRange(first=first, last=last)
+        return [places.put(Retraction(versions=(gone,), reason="rewind"))]
+
+    def _write(
+        self,
+        named: Named,
+        places: Places,
+        events: list[NewEvent],
+        app: dict[str, Any],
+        user: dict[str, Any],
+    ) -> None:
+        """Append events of a session, and what changes of what it shares, in one transaction."""
+        own = partial(
+            self.store.append,
+            _key(*named),
+            events,
+            expected_version=places.version - len(events) or NO_STREAM,
+            user_id=named[1],
+        )
+        if not app and not user:
+            own()
+            return
+        with self.store.transaction() as connection:
+            own(connection=connection)
+            for delta, key, whose in (
+                (app, _key(named[0]), None),
+                (user, _key(*named[:2]), named[1]),
+            ):
+                if delta:
+                    version, state = self._shared_at(key)
+                    self.store.append(
+                        key,
+                        GoogleADKShared(state=state | delta),
+                        expected_version=version or NO_STREAM,
+                        user_id=whose,
+                        connection=connection,
+                    )
+
+    def _shared(self, key: str) -> dict[str, Any]:
+        return self._shared_at(key)[1]
+
+    def _shared_at(self, key: str) -> tuple[int, dict[str, Any]]:
+        """Return the state that sessions share, and the version that its conversation is at."""
+        newest = 0
+        for event in self._backward(key, 1):
+            newest = newest or event.version
+            if event.type == GoogleADKShared.type and event.text is not None:
+                return newest, loads_json(event.text)["state"]
+        return newest, {}
+
+    def _known(self, named: Named) -> _Known | None:
+        """Return a session as it stands now; None if there is none, or it was deleted."""
+        key, newest, behind = _key(*named), list[EventText](), list[JsonObject]()
+        for event in self._backward(key, _TAIL):
+            if len(newest) < _TAIL:
+                newest.append(event)
+            if (told := event_in(event)) is not None:
+                behind.append(told)
+            elif event.type == GoogleADKState.type and event.text is not None:
+                snapshot = loads_json(event.text)
+                known = _Known(Places.after(newest), snapshot["state"], snapshot["updated"])
+                for each in reversed(behind):
+                    known.take(each)
+                self._remember(named, known)
+                return known
+        return None
+
+    def _remember(self, named: Named, known: _Known) -> None:
+        self._sessions[named] = known
+        if len(self._sessions) > _MOST_KNOWN:
+            self._sessions.pop(next(iter(self._sessions)), None)
+
+    def _newest(self, named: Named) -> list[EventText]:
+        stream = self.store.stream(_key(*named))
+        with self.store._on_driver() as connection:
+            return read_texts(connection, stream, backward=True, limit=_TAIL)
+
+    def _backward(self, key: str, size: int) -> Iterator[EventText]:
+        stream, before = self.store.stream(key), END
+        while before > 1:
+            with self.store._on_driver() as connection:
+                page = read_texts(connection, stream, before=before, backward=True, limit=size)
+            yield from page
+            if len(page) < size:
+                return
+            before, size = page[-1].version, _PAGE
+
+
+def _is_current(session: Session, known: _Known) -> bool:
+    """Whether a session object has all that was appended."""
+    if (marker := session._storage_update_marker) is not None:
+        return bool(marker == known.last)
+    if known.last and session.events:
+        return bool(session.events[-1].id == known.last)
+    return bool(known.updated <= session.last_update_time)
+
+
+def _key(*names: str) -> str:
+    """Return the key of a session, of what a user's share, or of what an app's share."""
+    return "/".join(quote(each, safe="@:+") for each in names)
+
+
+def _deltas(event: JsonObject) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return what an event changes: of the app's state, the user's, and the session's own."""
+    app, user, own = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+    for key, value in ((event.get("actions") or {}).get("state_delta") or {}).items():
+        if key.startswith(State.APP_PREFIX):
+            app[key.removeprefix(State.APP_PREFIX)] = value
+        elif key.startswith(State.USER_PREFIX):
+            user[key.removeprefix(State.USER_PREFIX)] = value
+        elif not key.startswith(State.TEMP_PREFIX):
+            own[key] = value
+    return app, user, own

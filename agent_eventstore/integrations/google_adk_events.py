@@ -1,0 +1,186 @@
+"""Events of Google's ADK to events of the log, and back: what is understood stands beside them.
+
+An ADK event may be several: what the user said, an answer with its calls, results of tools, an
+error. The last has the ADK event itself in ``raw``, as its model writes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from agent_eventstore.formats.openai_wire import request_of
+from agent_eventstore.inputs import content_of
+from agent_eventstore.integrations.conversation_places import Places
+from eventstore.events import (
+    AssistantMessage,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    Invocation,
+    JsonObject,
+    LlmError,
+    NewEvent,
+    OtherPart,
+    Payload,
+    ReasoningPart,
+    TextPart,
+    TokenUsage,
+    ToolResult,
+    UserMessage,
+    register_event,
+)
+from eventstore.events.bounds import fitted
+from eventstore.events.codec import loads_json
+from eventstore.sql.read import EventText
+
+__all__ = ["GoogleADKEvent", "GoogleADKShared", "GoogleADKState", "event_in", "events_of"]
+
+_KEY = "google_adk"
+"""The key in ``raw`` under which an ADK event stands."""
+
+
+@register_event
+class GoogleADKEvent(Payload):
+    """An ADK event of which nothing else is an event, such as a change of state.
+
+    Attributes:
+        raw: The event, under the key ``google_adk``.
+    """
+
+    type: ClassVar[str] = "google_adk.event"
+
+    raw: Any
+
+
+@register_event
+class GoogleADKState(Payload):
+    """The state of a session as it stands here; changes of it are those of the events behind.
+
+    Attributes:
+        state: The session's own state, without that of its user and app.
+        updated: When it was changed last, in seconds since 1970.
+    """
+
+    type: ClassVar[str] = "google_adk.state"
+
+    state: JsonObject
+    updated: float
+
+
+@register_event
+class GoogleADKShared(Payload):
+    """The state that all sessions of a user, or of an app, share.
+
+    Attributes:
+        state: All of it; a newer one replaces it.
+    """
+
+    type: ClassVar[str] = "google_adk.shared_state"
+
+    state: JsonObject
+
+
+def event_in(event: EventText) -> JsonObject | None:
+    """Return the ADK event that an event ends, as JSON; None if it ends none."""
+    if event.text is None or f'"{_KEY}"' not in event.text:
+        return None
+    raw = loads_json(event.text).get("raw")
+    return raw.get(_KEY) if isinstance(raw, dict) else None
+
+
+def events_of(event: JsonObject, places: Places) -> list[NewEvent]:
+    """Return the events of an ADK event, given as JSON; the last has it in ``raw``."""
+    payloads = [fitted(data, lambda _: None) for data in _payloads(event, places)]
+    raw = {_KEY: event}
+    if not payloads:
+        return [places.put(GoogleADKEvent(raw=raw))]
+    events = [places.put(data) for data in payloads[:-1]]
+    return [*events, places.put(payloads[-1].model_copy(update={"raw": raw}))]
+
+
+def _payloads(event: JsonObject, places: Places) -> Iterator[Payload]:
+    content = event.get("content") or {}
+    parts = [each for each in content.get("parts") or () if isinstance(each, dict)]
+    said = tuple(each for part in parts for each in _parts(part))
+    if event.get("author") == "user":
+        if said:
+            yield UserMessage(parts=said)
+    elif event.get("error_code") and not parts:
+        told = event.get("error_message") or event["error_code"]
+        yield LlmError(kind="provider", message=str(told), retryable=False, attempt=1)
+    elif said or any("function_call" in part for part in parts):
+        yield _answer(event, said, parts)
+    for part in parts:
+        if isinstance(result := part.get("function_response"), dict):
+            yield _result(result, places)
+
+
+def _answer(event: JsonObject, said: tuple[ContentPart, ...], parts: list[Any]) -> AssistantMessage:
+    asked = [each["function_call"] for each in parts if isinstance(each.get("function_call"), dict)]
+    calls = tuple(
+        request_of(
+            each.get("name") or "",
+            json.dumps(each.get("args") or {}, ensure_ascii=False),
+            each.get("id"),
+        )
+        for each in asked
+    )
+    return AssistantMessage(
+        parts=said,
+        tool_calls=calls,
+        tools_elsewhere=bool(calls),
+        final=not calls,
+        name=event.get("author"),
+        usage=_usage(event.get("usage_metadata")),
+        finish_reason=event.get("finish_reason"),
+        invocation=Invocation(model=event.get("model_version")),
+    )
+
+
+def _usage(told: JsonObject | None) -> TokenUsage | None:
+    if not told:
+        return None
+    thought = told.get("thoughts_token_count")
+    return TokenUsage(
+        prompt_tokens=told.get("prompt_token_count") or 0,
+        completion_tokens=(told.get("candidates_token_count") or 0) + (thought or 0),
+        total_tokens=told.get("total_token_count"),
+        cached_prompt_tokens=told.get("cached_content_token_count"),
+        reasoning_tokens=thought,
+    )
+
+
+def _result(told: JsonObject, places: Places) -> ToolResult:
+    response = told.get("response") or {}
+    failed = "error" in response
+    only = response.get("result") if set(response) == {"result"} else response
+    return ToolResult(
+        call_id=places.calls.answer(told.get("id"), told.get("name")),
+        status="failed" if failed else "success",
+        name=told.get("name"),
+        content=content_of(only),
+        error=str(response["error"]) if failed else None,
+        provider_id=told.get("id"),
+    )
+
+
+def _parts(part: JsonObject) -> Iterator[ContentPart]:
+    match part:
+        case {"function_call": _} | {"function_response": _}:
+            return
+        case {"text": str(words), "thought": True}:
+            yield ReasoningPart(text=words, signature=part.get("thought_signature"))
+        case {"text": str(words)}:
+            yield TextPart(text=words)
+        case {"inline_data": {"data": str(data), "mime_type": str(media)}}:
+            plain = base64.b64encode(base64.urlsafe_b64decode(data)).decode()
+            url = f"data:{media};base64,{plain}"
+            image = media.startswith("image/")
+            yield (ImagePart if image else FilePart)(url=url, media_type=media)
+        case {"file_data": {"file_uri": str(url)}}:
+            yield FilePart(url=url, media_type=part["file_data"].get("mime_type"))
+        case _:
+            yield OtherPart(raw={"kinds": sorted(part)})

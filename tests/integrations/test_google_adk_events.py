@@ -1,0 +1,142 @@
+"""Events of Google's ADK come back byte for byte, whatever their parts, actions and fields."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from google.adk.events import Event, EventActions
+from google.genai import types
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_eventstore.integrations.conversation_places import Places
+from agent_eventstore.integrations.google_adk_events import event_in, events_of
+from eventstore.events.codec import encode, loads_json
+from eventstore.sql.read import EventText
+from tests.docs.document import ROOT, blocks
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+names = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=8)
+jsons = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)
+objects = st.dictionaries(names, jsons, max_size=3)
+media = st.sampled_from(["image/png", "audio/wav", "application/pdf"])
+blobs = st.binary(max_size=30)
+parts = st.one_of(
+    st.builds(types.Part, text=texts),
+    st.builds(types.Part, text=texts, thought=st.just(True), thought_signature=st.none() | blobs),
+    st.builds(types.Part, inline_data=st.builds(types.Blob, data=blobs, mime_type=media)),
+    st.builds(
+        types.Part,
+        file_data=st.builds(types.FileData, file_uri=st.just("gs://a/b"), mime_type=media),
+    ),
+    st.builds(
+        types.Part,
+        function_call=st.builds(types.FunctionCall, id=st.none() | names, name=names, args=objects),
+    ),
+    st.builds(
+        types.Part,
+        function_response=st.builds(
+            types.FunctionResponse, id=st.none() | names, name=names, response=objects
+        ),
+    ),
+    st.builds(
+        types.Part,
+        executable_code=st.builds(
+            types.ExecutableCode, code=texts, language=st.just(types.Language.PYTHON)
+        ),
+    ),
+    st.builds(
+        types.Part,
+        code_execution_result=st.builds(
+            types.CodeExecutionResult, output=texts, outcome=st.just(types.Outcome.OUTCOME_OK)
+        ),
+    ),
+)
+counts = st.none() | st.integers(0, 10**9)
+events = st.builds(
+    Event,
+    author=st.just("user") | names,
+    invocation_id=names,
+    id=names,
+    timestamp=st.floats(0, 2e9),
+    branch=st.none() | names,
+    content=st.none()
+    | st.builds(
+        types.Content, role=st.sampled_from(["user", "model"]), parts=st.lists(parts, max_size=4)
+    ),
+    actions=st.builds(
+        EventActions,
+        state_delta=objects,
+        artifact_delta=st.dictionaries(names, st.integers(0, 9), max_size=2),
+        transfer_to_agent=st.none() | names,
+        escalate=st.none() | st.booleans(),
+        skip_summarization=st.none() | st.booleans(),
+    ),
+    long_running_tool_ids=st.none() | st.sets(names, max_size=2),
+    error_code=st.none() | names,
+    error_message=st.none() | texts,
+    turn_complete=st.none() | st.booleans(),
+    interrupted=st.none() | st.booleans(),
+    custom_metadata=st.none() | objects,
+    finish_reason=st.none() | st.sampled_from(types.FinishReason),
+    model_version=st.none() | names,
+    output=jsons,
+    usage_metadata=st.none()
+    | st.builds(
+        types.GenerateContentResponseUsageMetadata,
+        prompt_token_count=counts,
+        candidates_token_count=counts,
+        thoughts_token_count=counts,
+        cached_content_token_count=counts,
+        total_token_count=counts,
+    ),
+)
+
+
+@given(events)
+def test_any_event(event: Any) -> None:
+    """All of its fields are as they were, to the byte."""
+    told = loads_json(event.model_dump_json(exclude_none=True))
+    last = events_of(told, Places())[-1].data
+    text = EventText(1, type(last).type, type(last).schema_version, encode(last), "{}")
+
+    again = Event.model_validate(event_in(text))
+    assert again.model_dump_json() == event.model_dump_json()
+
+
+def test_the_example(tmp_path: Path) -> None:
+    """It fits on a page; the runner's session reads as a conversation."""
+    program = ROOT / "examples" / "google_adk_sessions.py"
+    done = subprocess.run(
+        [sys.executable, str(program), f"sqlite:///{tmp_path / 'agent.db'}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+
+    assert 40 >= len(program.read_text("utf-8").splitlines())
+    assert "tool success A-1: shipped yesterday" in done.stdout
+    assert done.stdout.endswith("unchanged: True\n")
+
+
+def test_the_page(tmp_path: Path) -> None:
+    """By itself, in a directory of its own."""
+    page = ROOT / "docs" / "integrations.md"
+    [program] = [each for each in blocks(page, "python") if "EventStoreSessionService" in each]
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    assert "('user', 'How warm is it?')" in done.stdout
