@@ -49,7 +49,7 @@ async def read(service: Any, session_id: str = "s", **config: Any) -> Session:
         **ADA, session_id=session_id, config=GetSessionConfig(**config) if config else None
     )
     assert found is not None
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 async def test_creating(service: EventStoreSessionService) -> None:
