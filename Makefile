@@ -11,6 +11,12 @@ LOWEST := $(VENV)/lowest
 LOWEST_TESTS := tests/unit tests/migrations tests/contract tests/cli/test_program.py tests/cli/test_reading.py \
   tests/integration/test_clients.py tests/integration/test_recorder.py tests/integration/test_recovery.py \
   --ignore tests/unit/test_floors.py --ignore tests/unit/test_benchmarks.py
+# The frameworks whose oldest versions are tried, each in an environment of its own.
+FRAMEWORKS := langgraph openai-agents
+LOWEST_langgraph := tests/integrations/test_langchain_history.py tests/integrations/test_langgraph_conformance.py \
+  tests/integrations/test_langgraph_runner.py tests/integrations/test_langgraph_saver.py \
+  tests/integrations/test_langgraph_values.py
+LOWEST_openai-agents := tests/integrations/openai_agents
 # Of the dependencies, as their packages name them. LGPL: psycopg, which is imported as it is.
 LICENCES := MIT;BSD;Apache;ISC;PSF-2.0;MPL-2.0;Mozilla Public License 2.0;LGPL-3.0-only
 TEST_WORKERS ?= 3
@@ -19,10 +25,10 @@ FUZZ_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz audit sbom requirements docs dist test-lowest lint format bench bench-quick bench-context peers clean
+.PHONY: help demo test fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest lint format bench bench-quick bench-context peers clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Each file is installed by its hash, so that nobody between here and its maker can exchange it.
 $(READY): pyproject.toml requirements.txt
@@ -55,6 +61,14 @@ $(LOWEST)/.ready: lowest.txt $(READY)
 	@$(LOWEST)/bin/pip install --quiet --no-input --disable-pip-version-check --no-deps -e .
 	@touch $@
 
+# Else make takes the environment for a step on the way, and removes its mark.
+.PRECIOUS: $(LOWEST)-%/.ready
+$(LOWEST)-%/.ready: lowest-%.txt $(READY)
+	@$(PYTHON) -m venv --clear $(LOWEST)-$*
+	@$(LOWEST)-$*/bin/pip install --quiet --no-input --disable-pip-version-check -r lowest-$*.txt
+	@$(LOWEST)-$*/bin/pip install --quiet --no-input --disable-pip-version-check --no-deps -e .
+	@touch $@
+
 demo: $(READY) ## Hold a scripted conversation on SQLite and show what can be read from it
 	@$(BIN)/eventstore demo
 
@@ -63,6 +77,11 @@ test: $(READY) ## Run all tests, on SQLite and on PostgreSQL
 
 test-lowest: $(LOWEST)/.ready ## Run the tests that dependencies could fail, with the least versions allowed
 	$(LOWEST)/bin/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS) $(LOWEST_TESTS)
+
+test-integrations-lowest: $(FRAMEWORKS:%=test-lowest-%) ## Run the tests of adapters with the least versions of their frameworks
+
+test-lowest-%: $(LOWEST)-%/.ready
+	$(LOWEST)-$*/bin/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS) $(LOWEST_$*)
 
 fuzz: $(READY) ## Let 100,000 seeded mutants loose on importers, API and commands: 20 minutes
 	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)

@@ -6,6 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 _BOUND = re.compile(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)")
 _PIN = re.compile(r"^([\w-]+)==(.+)$", re.MULTILINE)
@@ -37,6 +39,17 @@ def test_least_versions_are_those_that_are_tested() -> None:
     assert {name: released(version) for name, version in bounds().items()} == {
         name: released(lowest[name]) for name in bounds()
     }
+
+
+@pytest.mark.parametrize("extra", ["langchain", "langgraph", "openai-agents"])
+def test_least_versions_of_frameworks_are_those_that_are_tested(extra: str) -> None:
+    """The bound of an extra is the version that its adapter's tests run with."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    [framework] = (_BOUND.match(each) for each in project["optional-dependencies"][extra])
+    assert framework is not None, "the framework has no least version"
+    lowest = pins(f"lowest-{'langgraph' if extra == 'langchain' else extra}.txt")
+
+    assert released(framework[2]) == released(lowest[framework[1]])
 
 
 def test_the_suite_runs_with_newer_ones() -> None:

@@ -76,16 +76,6 @@ def branched(session: Any) -> Any:
             await session.switch_to_branch(name)
         await session.delete_branch("other", force=True)
         await look()
-        for refused in (
-            session.create_branch_from_turn(9),
-            session.create_branch_from_turn(1, "third"),
-            session.create_branch_from_turn(1, " "),
-            session.switch_to_branch("nowhere"),
-            session.delete_branch("main"),
-            session.create_branch_from_content("never said"),
-        ):
-            with pytest.raises(ValueError, match=r"\w"):
-                await refused
         return seen
 
     return asyncio.run(branching())
@@ -98,6 +88,27 @@ def test_as_the_sdk_has_it(store: EventStore, told: Any) -> None:
 
     assert told(own) == told(BranchingSession(fresh_id(), store))
     own.close()
+
+
+def test_refusals(store: EventStore) -> None:
+    """A branch that cannot be is refused with a word on why."""
+    session = BranchingSession(fresh_id(), store)
+
+    async def refused() -> None:
+        await session.add_items(turns(3))
+        await session.create_branch_from_turn(2, "third")
+        for asked in (
+            session.create_branch_from_turn(9),
+            session.create_branch_from_turn(1, "third"),
+            session.create_branch_from_turn(1, " "),
+            session.switch_to_branch("nowhere"),
+            session.delete_branch("main"),
+            session.create_branch_from_content("never said"),
+        ):
+            with pytest.raises(ValueError, match=r"\w"):
+                await asked
+
+    asyncio.run(refused())
 
 
 def test_a_branch_copies_nothing(store: EventStore) -> None:
