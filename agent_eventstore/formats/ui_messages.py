@@ -51,6 +51,7 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.records import EventData
+from eventstore.ids import StreamId
 
 __all__ = ["FORMAT", "ORIGINAL", "export_ui_messages", "message_id", "read", "recognises"]
 
@@ -179,7 +180,7 @@ def _payloads(message: dict[str, Any], draft: Draft) -> Iterator[EventData]:
             yield UnknownEvent(UNINTERPRETED, 1, {})
 
 
-def export_ui_messages(store: EventStore, conversation_id: UUID) -> list[dict[str, Any]]:
+def export_ui_messages(store: EventStore, conversation_id: StreamId) -> list[dict[str, Any]]:
     """Return a conversation's messages as the AI SDK keeps them, in order of version.
 
     Those that came from a file are given back as they were. All that was said in answer to a user
@@ -188,10 +189,11 @@ def export_ui_messages(store: EventStore, conversation_id: UUID) -> list[dict[st
     Raises:
         ConversationNotFound: There is no such conversation.
     """
-    gone = left_out(store.read(conversation_id))
-    running = _running(store, conversation_id)
+    stream = store.get(conversation_id).conversation_id
+    gone = left_out(store.read(stream))
+    running = _running(store, stream)
     groups: list[tuple[str, list[tuple[RecordedEvent, EventData]]]] = []
-    for event, data in facts_of(store, conversation_id):
+    for event, data in facts_of(store, stream):
         spoken = isinstance(data, _SPOKEN) or (
             isinstance(data, UnknownEvent) and data.type == UNINTERPRETED
         )
@@ -205,7 +207,7 @@ def export_ui_messages(store: EventStore, conversation_id: UUID) -> list[dict[st
             groups.append((key, []))
         groups[-1][1].append((event, data))
     used: set[str] = set()
-    return [_message(conversation_id, events, used) for _, events in groups]
+    return [_message(stream, events, used) for _, events in groups]
 
 
 def message_id(conversation_id: UUID, turn: int | None, version: int) -> str:
