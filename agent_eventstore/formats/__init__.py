@@ -1,4 +1,4 @@
-"""Foreign transcripts to events: read a file, then load what was found into a store.
+"""Foreign transcripts to events, and conversations to foreign formats.
 
 ::
 
@@ -8,12 +8,10 @@
 
 Reading is pure, and the same content is the same conversation: so loading a file again adds
 nothing, and loading one that has grown adds its tail. A record that cannot be read is an
-`ImportFailed` among the transcripts, in its place.
+`ImportFailed` among the transcripts, in its place. A session file of a coding agent is read while
+it is loaded, and never held: its transcript has a ``stream`` in place of events.
 
-A session file of a coding agent is read while it is loaded, and never held: its transcript has a
-``stream`` in place of events.
-
-Conversations to foreign formats: OpenAI messages, session JSONL, and projects.
+`WRITTEN` names the formats in which a conversation is exported.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""What transcripts hold beside messages: failed calls, facts without an event, fields of their own.
+"""What transcripts hold beside messages: failed calls, and a project's fields of its own.
 
-Failed model calls in transcripts that keep them as assistant messages (document 000, 4.3).
+Some transcripts keep a failed model call as an assistant message (document 000, 4.3) with the
+partial text and an ``LLM_ERROR`` block, as messages[] renders it. One in exactly that form becomes
+an `LlmError` again; anything else stays what an assistant said.
 
-Such a message holds the partial text and an ``LLM_ERROR`` block, as messages[] renders it. One in
-exactly that form becomes an `LlmError` again; anything else stays what an assistant said.
-
-What a project's message has besides OpenAI's fields, for its user interface and for us.
-
-``partType``, ``isCollapsed`` and ``widget`` are those of document 000 (4.1). ``status``, ``error``,
+A project's message has fields besides OpenAI's, for its user interface and for us. ``partType``,
+``isCollapsed`` and ``widget`` are those of document 000 (4.1). ``status``, ``error``,
 ``instruction``, ``continues`` and ``summarises`` are this project's own additions: without them an
 exported conversation would not come back as it was. Others ignore them.
 
-A conversation's events for export: whole payloads, the erased ones left out.
+For export, `facts_of` gives a conversation's events with whole payloads, the erased ones left out.
 """
 
 from __future__ import annotations
@@ -57,6 +55,11 @@ __all__ = [
     "ui_of",
 ]
 
+PROJECT_MESSAGE = "project_message"
+"""The key under which `raw` keeps a message of a project's `messages.json`."""
+
+NAMES = {"part_type": "partType", "collapsed": "isCollapsed", "widget": "widget"}
+"""What the fields of `Ui` are called in a project's message."""
 
 _BLOCK = re.compile(
     r"(?:(?P<partial>.+)\n\n)?LLM_ERROR\n- kind: (?P<kind>\w+)\n- attempt: (?P<attempt>\d{1,9})\n"
@@ -64,6 +67,8 @@ _BLOCK = re.compile(
     r"(?:\n- tool calls left unfinished, never executed: (?P<tools>[^\n]+))?",
     re.DOTALL,
 )
+
+_GONE = ("withdrawn", "inactive", "superseded")
 
 
 def error_in(text: str) -> LlmError | None:
@@ -92,12 +97,6 @@ def error_in(text: str) -> LlmError | None:
         partial_tools=tools,
     )
     return error if again == text else None
-
-
-PROJECT_MESSAGE = "project_message"
-"""The key under which `raw` keeps a message of a project's `messages.json`."""
-NAMES = {"part_type": "partType", "collapsed": "isCollapsed", "widget": "widget"}
-"""What the fields of `Ui` are called in a project's message."""
 
 
 def ui_of(message: Any) -> Ui | None:
@@ -191,9 +190,6 @@ def _milliseconds(value: Any) -> int | None:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-_GONE = ("withdrawn", "inactive", "superseded")
 
 
 def facts_of(store: EventStore, conversation_id: UUID) -> Iterator[tuple[RecordedEvent, EventData]]:

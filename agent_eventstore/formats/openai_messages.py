@@ -5,11 +5,10 @@ file holds one, a JSON array of them, or JSON Lines of them. What an object hold
 in the `ConversationStart`'s ``raw``. A conversation with a broken message is one bad record: a
 transcript with a hole would tell another story.
 
-A conversation as OpenAI chat messages: a copy of the facts, not what a model would be sent.
-
-Messages that came from a file are given back as they were; retracted ones are facts too. What has
-no message form (model errors, turns, runs) is left out. For a request's messages use the
-``context`` view, which repairs and trims.
+An export is a copy of the facts, not what a model would be sent. Messages that came from a file are
+given back as they were; retracted ones are facts too. What has no message form (model errors,
+turns, runs) is left out. For a request's messages use the ``context`` view, which repairs and
+trims.
 """
 
 from __future__ import annotations
@@ -39,6 +38,8 @@ __all__ = ["FORMAT", "export_openai", "holder_of", "read", "recognises"]
 
 FORMAT = "openai"
 _HOLDERS = ("messages", "traj")
+
+_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
 
 
 def holder_of(value: Any) -> str | None:
@@ -133,9 +134,6 @@ def _is_message(value: Any) -> bool:
     return (
         isinstance(value, dict) and holder_of(value) is None and isinstance(value.get("role"), str)
     )
-
-
-_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
 
 
 def export_openai(store: EventStore, conversation_id: UUID) -> list[dict[str, Any]]:

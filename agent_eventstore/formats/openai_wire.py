@@ -1,19 +1,14 @@
-"""One message in the wire format of OpenAI, read and written: parts, calls, headings.
+"""One message in the wire format of OpenAI, read and written without loss: parts, calls, headings.
 
-The SUMMARY class of system messages: recognised by its heading, which is kept apart.
+`payload_of` interprets a message; then it is rendered again, and if the result differs in anything
+(key order apart) the payload keeps the message under ``raw["openai_message"]``, which `message_of`
+prefers. In it a text ``content`` is null: the text stands in the payload, and is not kept twice. A
+content part that has no name here is kept as it came. A message with an unknown role is a fact that
+nobody interprets: `UnknownEvent`.
 
 A system message that begins with ``SUMMARY`` or ``CONVERSATION_SUMMARY`` stands for what came
 before (document 000, 4.3). messages[] gives every summary a heading of its own, so the payload has
 the text below it; the heading stands in ``raw["heading"]``, for export.
-
-OpenAI's content parts to ours and back; what has no name here is kept as it came.
-
-OpenAI chat messages to payloads and back, without loss.
-
-`payload_of` interprets a message; then it is rendered again, and if the result differs in anything
-(key order apart) the payload keeps the message under ``raw["openai_message"]``, which `message_of`
-prefers. In it a text ``content`` is null: the text stands in the payload, and is not kept twice.
-A message with an unknown role is a fact that nobody interprets: `UnknownEvent`.
 """
 
 from __future__ import annotations
@@ -64,10 +59,16 @@ __all__ = [
     "wire_parts",
 ]
 
+ORIGINAL = "openai_message"
+"""The key in ``raw`` under which the message stands as it came."""
 
 _HEADING = re.compile(r"\s*(?:CONVERSATION_)?SUMMARY(?![A-Za-z0-9_])[ \t]*[:\uff1a]?\s*")
 _USUAL = headed("")
 _KEY = "heading"
+
+_DEEPEST = 100
+
+_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
 def summary_in(text: str) -> Summary | None:
@@ -169,12 +170,6 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-ORIGINAL = "openai_message"
-"""The key in ``raw`` under which the message stands as it came."""
-
-_DEEPEST = 100
-
-
 def payload_of(message: dict[str, Any], version: int, calls: Calls) -> EventData:
     """Return the payload of a message that will stand at ``version``; never refuses one."""
     data: EventData | None = _interpret(message, calls)
@@ -255,9 +250,6 @@ def arguments_in(text: str) -> tuple[dict[str, Any] | None, str | None, str | No
     if not isinstance(value, dict):
         return None, "the arguments are JSON, but no object", None
     return value, None, None if fenced is None else "the arguments stood in a block of code"
-
-
-_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
 def _interpret(message: dict[str, Any], calls: Calls) -> Any:

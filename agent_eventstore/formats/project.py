@@ -1,14 +1,13 @@
-"""Whole project directories of document 000 (section 3.1), one conversation after the other.
+"""Whole projects of document 000 (section 3.1): an index, and a directory for each conversation.
 
 ``index.json`` lists the conversations, and ``<id>/messages.json`` beside it holds what was said in
-each. One that is missing or broken is reported, and stops no other. Directories that the index does
-not list are imported too, without title and mode. Without an index that can be read nothing is
-imported: the conversations would get other ids, and come again once it is mended.
+each; both may stand below ``conversations/``. A conversation that is missing or broken is reported,
+and stops no other. Directories that the index does not list are imported too, without title and
+mode. Without an index that can be read nothing is imported: the conversations would get other ids,
+and come again once it is mended.
 
-Whole projects of document 000: ``conversations/index.json``, and a directory for each.
-
-A conversation that came from a project is called what it was called there, and its entry in the
-index is given back; others have our own id. The index is written last.
+In an export a conversation that came from a project is called what it was called there, and its
+entry in the index is given back; others have our own id. The index is written last.
 """
 
 from __future__ import annotations

@@ -8,13 +8,12 @@ The conversation's id comes from the ``conversationId`` in its messages if they 
 its entry in the index, otherwise from its first message: all of them stay as they are while the
 product rewrites the file.
 
-A conversation as the messages of a project: ``messages.json``, and ``messages.jsonl``.
-
-Messages that came from such a file are given back as they were. The others are OpenAI's with the
-fields of document 000 (4.1): id, time, mode, run, what the user interface shows. What a request
-would not hold is marked ``includeInContext: false``: what was withdrawn, replaced or made up for. A
-failed model call is an assistant message with its ``LLM_ERROR`` block. Sessions, turns, runs,
-requests and the notebook have no message.
+Exports are ``messages.json`` and ``messages.jsonl``. Messages that came from such a file are given
+back as they were. The others are OpenAI's with the fields of document 000 (4.1): id, time, mode,
+run, what the user interface shows. What a request would not hold is marked
+``includeInContext: false``: what was withdrawn, replaced or made up for. A failed model call is an
+assistant message with its ``LLM_ERROR`` block. Sessions, turns, runs, requests and the notebook
+have no message.
 """
 
 from __future__ import annotations
@@ -81,6 +80,8 @@ FORMAT = "messages-json"
 """The key in ``raw`` under which the message stands as it came, but for a text content."""
 
 _OWN_FIELDS = {"createdAt", "partType", "isCollapsed", "includeInContext", "toolName"}
+
+Message = dict[str, Any]
 
 
 def recognises(value: Any) -> bool:
@@ -176,9 +177,6 @@ def _payload(message: dict[str, Any], draft: Draft) -> EventData:
     if message.get("role") == "tool" and "name" not in message:
         known = {**message, "name": message.get("toolName")}
     return payload_of(known, draft.next_version, draft.calls)
-
-
-Message = dict[str, Any]
 
 
 def export_messages_json(store: EventStore, conversation_id: UUID) -> list[Message]:

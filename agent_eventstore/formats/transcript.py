@@ -1,16 +1,13 @@
 """A transcript on its way to events: drafts, their ids and times, and which call a result answers.
 
-Which tool call a result answers, in transcripts whose call ids are not unique.
-
-Calls get our own id, ``<version of the assistant message>.<index>``; a foreign result is paired
-with the earliest open call of the latest assistant message that fits, then with the latest open
-one of earlier messages. A result without an id fits by the tool's name, or by its place alone.
-
-A conversation from a foreign file, as events that are ready to be appended.
-
 Which conversation it is, its `Origin` tells: the id that the source gave it or, failing that, what
 it says and its place in the file. So the same content is the same conversation, whatever the file
 is called and however often it is read. Ids are made when it is loaded, and never of what it says.
+
+Ids of calls are not unique in transcripts. Calls get our own id, ``<version of the assistant
+message>.<index>``; a foreign result is paired with the earliest open call of the latest assistant
+message that fits, then with the latest open one of earlier messages. A result without an id fits by
+the tool's name, or by its place alone.
 """
 
 from __future__ import annotations
@@ -59,8 +56,16 @@ __all__ = [
     "moment_of",
 ]
 
+UNINTERPRETED = "imported_message"
+"""The event type of a message whose role is unknown."""
 
 _Key = tuple[str, str]
+
+_SPOKEN = (UserMessage, AssistantMessage, LlmError, ToolCall, ToolResult)
+_CONVERSATION_KEYS = ("conversationId", "conversation_id", "sessionId", "session_id")
+_MOMENT_KEYS = ("createdAt", "created_at", "timestamp", "ts", "time")
+_LONGEST_KIND, _MOST_KINDS = 80, 100
+_MILLISECONDS_FROM = 100_000_000_000
 
 
 @dataclass(slots=True)
@@ -130,16 +135,6 @@ def _keys_of(request: ToolCallRequest) -> frozenset[_Key]:
     if request.provider_id is not None:
         keys.add(("id", request.provider_id))
     return frozenset(keys)
-
-
-UNINTERPRETED = "imported_message"
-"""The event type of a message whose role is unknown."""
-
-_SPOKEN = (UserMessage, AssistantMessage, LlmError, ToolCall, ToolResult)
-_CONVERSATION_KEYS = ("conversationId", "conversation_id", "sessionId", "session_id")
-_MOMENT_KEYS = ("createdAt", "created_at", "timestamp", "ts", "time")
-_LONGEST_KIND, _MOST_KINDS = 80, 100
-_MILLISECONDS_FROM = 100_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A serialiser of LangGraph's, and what is known of it: by what two values are told to be the same.
+"""A serialiser of LangGraph's, and by what two of its values are told to be the same.
 
 One that encrypts writes the same value in other bytes each time; then the bytes that LangGraph's
 own serialiser would write tell it, which are kept in memory alone.

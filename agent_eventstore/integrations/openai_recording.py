@@ -1,4 +1,4 @@
-"""A run of the OpenAI Agents SDK, recorded while it happens: model calls, streams, tools, handoffs.
+"""A run of the OpenAI Agents SDK, recorded as it happens: model calls, streams, tools, handoffs.
 
 A session alone learns of items at the end of a step. With a `RecordedRun` around the runner, what
 a process had when it was killed is in the log: the answer as far as it had streamed, and which

@@ -1,14 +1,8 @@
 """Budget, groups and plans: what a request may hold, of what history, at what level of detail.
 
-What a plan is: of each group of the history, at what level of detail a request holds it.
-
-What a request may hold, and the groups that it is filled with.
-
 A group is what must stay together: an assistant message with the results of its calls, or any
-other message alone.
-
-The history of a conversation as the planner reads it: newest first, no further than asked.
-
+other message alone. `Past` is the history of a conversation as the planner reads it: newest first,
+no further than asked. A plan says of each group at what level of detail a request holds it.
 """
 
 from __future__ import annotations
