@@ -110,6 +110,11 @@ class Request:
         """What became of each group of messages."""
         return self.view.ledger
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What the call is given beside ``messages`` for the provider's prompt cache, if asked."""
+        return self.view.parameters
+
 
 def request_of(view: ContextView, at: int, note: str = "") -> Request:
     """Make a request of a messages[] view that was read at a version of the conversation."""

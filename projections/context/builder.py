@@ -13,6 +13,7 @@ from operator import is_not
 from typing import Any
 
 from projections.context import detail
+from projections.context.breakpoints import for_cache
 from projections.context.compacted import is_compacted, since_compaction
 from projections.context.compression.monitor import usage_of
 from projections.context.compression.strategy import Strategy, options_of, strategy_of
@@ -112,7 +113,8 @@ def build(
         view = builder.view(tuple(injections), tools, settings)
     except BudgetInfeasible as error:
         raise infeasible(error, limit, margin) from None
-    return replace(view, policy={**view.policy, "max_tokens": limit})
+    view = replace(view, policy={**view.policy, "max_tokens": limit})
+    return for_cache(view, settings, lambda chosen: builder.written(view.account.front, chosen))
 
 
 class _Builder:
@@ -132,8 +134,7 @@ class _Builder:
         memo: PlanMemo | None,
         look_for_levels: LookForLevels,
     ) -> None:
-        self._paths = paths
-        self._pathless = False  # whether that has left one out
+        self._paths, self._pathless = paths, False  # whether that has left one out
         self._lit = dimmer(strategy, source)
         remembers = isinstance(strategy, Hashable) and self._lit is as_it_is
         self._memo = memo if remembers else None
@@ -143,15 +144,15 @@ class _Builder:
         self._budget = budget
         self._tokenizer = tokenizer
         self._strategy = strategy
-        self._with_results, self._tables = settings.include_tool_results, settings.tool_tables
+        self._with_results = settings.include_tool_results
         self._format, self._provider = format, provider
         self._write, added = writer_of(format, provider, settings.system_notes)
         self._grouping = Grouping(
-            tokenizer, format, provider, added.notes, added.note, tables=self._tables
+            tokenizer, format, provider, added.notes, added.note, tables=settings.tool_tables
         )
         self._reserved = sum(tokens_of(text, tokenizer.name) for text in added.once)
         # With the limits, all that a plan of the same rows depends on.
-        chosen = (self._with_results, self._tables, settings.system_notes)
+        chosen = (self._with_results, settings.tool_tables, settings.system_notes)
         self._memo_key = (strategy, tokenizer.name, format, provider, *chosen)
         self._recall = recall_for(strategy, source, self._recalled)
 
@@ -218,8 +219,8 @@ class _Builder:
 
     def _policy(self, settings: ContextSettings, injections: Sequence[Injection]) -> dict[str, Any]:
         chosen = dict(settings.recorded)
-        named = settings.strategy == self._strategy.name
-        if options := options_of(self._strategy, settings.strategy_options if named else {}):
+        given = settings.strategy_options if settings.strategy == self._strategy.name else {}
+        if options := options_of(self._strategy, given):
             chosen["strategy_options"] = options
         policy: dict[str, Any] = {
             "name": self._strategy.name,
@@ -294,8 +295,7 @@ class _Builder:
     ) -> tuple[Plan, list[str]]:
         """Return the plan within a budget, with ``until`` as if nothing stood after that place."""
         error = self._error()
-        rows = self._source.newest(_PAGE)
-        rows = since_compaction(rows, self._grouping, _PAGE, tables=self._tables)
+        rows = since_compaction(self._source.newest(_PAGE), self._grouping, _PAGE)
         if until is not None:
             rows = (row for row in rows if row.key <= until)
             error = None if error is None or error.key > until else error
@@ -353,11 +353,10 @@ class _Builder:
             return chosen
         if sum(chars_of(row.message) for row in self._rows(front, chosen)) <= most:
             return chosen
-        told = "no room for its facts within max_chars"
-        groups = (
-            Planned.dropped(each.group, told) if each.level == "facts" else each
-            for each in chosen.groups
-        )
+        groups = list(chosen.groups)
+        for place, each in enumerate(groups):
+            if each.level == "facts":
+                groups[place] = Planned.dropped(each.group, "no room for its facts in max_chars")
         return replace(chosen, groups=tuple(groups))
 
     def _rows(
@@ -379,6 +378,10 @@ class _Builder:
         bare = [without_path(row, self._tokenizer) for row in rows]
         self._pathless = bool(digests or block) or any(map(is_not, bare, rows))
         return bare
+
+    def written(self, front: Sequence[Group], chosen: Plan) -> Wire:
+        """Return a plan behind a system part in the format of the request."""
+        return self._write(self._rows(front, chosen), provider=self._provider)
 
     def _count(self, rows: Sequence[ContextRow], wire: Wire, overhead: Count) -> Count:
         total = detail.added(rows, self._tokenizer, overhead)

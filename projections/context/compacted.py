@@ -15,15 +15,15 @@ __all__ = ["is_compacted", "since_compaction"]
 
 
 def since_compaction(
-    rows: Iterator[ContextRow], grouping: Grouping, page: int, *, tables: bool
+    rows: Iterator[ContextRow], grouping: Grouping, page: int
 ) -> Iterator[ContextRow]:
     """Yield rows, newest first, down to the answer in which their maker compacted the rest.
 
-    With ``tables``, those of a page of rows are counted at once.
+    Where results are sent as tables, those of a page of rows are counted at once.
     """
     for row in rows:
         read = [row]
-        if tables and row.kind == "tool" and row.table is None:
+        if grouping.tables and row.kind == "tool" and row.table is None:
             read += islice(rows, page - 1)
             note_tables(read)
         for each in read:

@@ -48,7 +48,7 @@ class Grouping:
         *,
         tables: bool = False,
     ) -> None:
-        self._tokenizer, self._tables = tokenizer, tables
+        self._tokenizer, self.tables = tokenizer, tables
         self._format, self._provider = format, provider
         self._noted, self._note = noted, tokens_of(note, tokenizer.name)
         self.holds_compaction = True
@@ -56,7 +56,7 @@ class Grouping:
 
     def group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
         """Return the group of these rows, with results as tables where these are asked for."""
-        tables = tabled_rows(rows) if self._tables else rows
+        tables = tabled_rows(rows) if self.tables else rows
         group = self._group(tables, label)
         return group if tables is rows else replace(group, came=self._group(rows, label).tokens)
 

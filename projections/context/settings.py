@@ -85,6 +85,9 @@ class ContextSettings(BaseModel):
         frozen: Up to what share of the history's room the messages that stand from earlier steps
             may take for a step to leave them as they are, and trim only what came since; 0.0:
             every step plans the whole history anew.
+        cache_breakpoints: Whether Anthropic's prompt cache is told where to keep the prompt: behind
+            the tools, the system part, what the last step left as it is, and the whole history.
+        prompt_cache_key: By which OpenAI's formats route requests of one prefix to one cache.
         strategy: Name of the compression strategy.
         strategy_options: What that strategy is given.
         prompts: The product's texts for the system part; a path stands for their directory.
@@ -113,6 +116,8 @@ class ContextSettings(BaseModel):
     trigger: _Share = 1.0
     target: _Share = 0.65
     frozen: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.85
+    cache_breakpoints: StrictBool = False
+    prompt_cache_key: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     strategy: _Name = "key_messages"
     strategy_options: dict[str, Any] = Field(default_factory=dict)
     prompts: PromptTexts = Field(default_factory=PromptTexts)

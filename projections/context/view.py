@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -45,7 +45,7 @@ def digest_rows(
         places = [each.group.key for each in told[:1]]
         if older is not None:
             newer = (each.group.key for each in plan.groups)
-            places.append(next(key for key in newer if key > (older.versions[-1],)))
+            places += [key for key in newer if key > (older.versions[-1],)][:1]
         rows[min(places)] = row
     return rows
 
@@ -120,12 +120,14 @@ class Account:
         ended: The limits on messages and characters that nothing older has passed, or that the
             provider has compacted it.
         block: What is recalled besides, word for word.
+        breakpoints: Whether the provider's prompt cache is told where to keep it.
     """
 
     front: tuple[Group, ...]
     history: Plan
     ended: tuple[str, ...]
     block: Block | None = None
+    breakpoints: bool = False
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Return the account in words.
@@ -139,6 +141,8 @@ class Account:
             if self.block is not None and each.group.key == self.block.before:
                 account.append(_recalled(self.block))
             account.append(_entry(each, each.group.key in recalled))
+        if self.breakpoints:
+            account = _with_breakpoints(account, len(self.front), self.history.step)
         older = self.history.older
         if self.history.all_read and not self.ended and older is None:
             return tuple(account)
@@ -175,6 +179,19 @@ def _entry(planned: Planned, recalled: bool = False) -> LedgerEntry:
         source_versions=group.source_versions,
         full_aliases=tuple(_aliases(group)),
     )
+
+
+def _with_breakpoints(
+    account: Sequence[LedgerEntry], front: int, step: tuple[int, int] | None
+) -> list[LedgerEntry]:
+    """Return the account, which tells behind what the prompt cache is told to keep the prompt."""
+    sent = [n for n, entry in enumerate(account) if entry.level in ("full", "shortened")]
+    frozen = [n for n in sent if step is not None and (account[n].version or 0) <= step[0]]
+    ends = {*range(front)[-1:], *frozen[-1:], *sent[-1:]}
+    return [
+        replace(entry, reason=f"{entry.reason}; cache breakpoint") if n in ends else entry
+        for n, entry in enumerate(account)
+    ]
 
 
 def _recalled(block: Block) -> LedgerEntry:
@@ -235,6 +252,7 @@ class ContextView:
     tools: tuple[Any, ...] = ()
     due: SummaryRequest | None = None
     notes: tuple[str, ...] = ()
+    parameters: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def ledger(self) -> tuple[LedgerEntry, ...]:
