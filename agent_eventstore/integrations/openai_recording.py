@@ -7,7 +7,9 @@ tools had begun; opening the session again ends it truthfully, and the next run 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import replace
@@ -29,7 +31,7 @@ from eventstore import AsyncEventStore
 from eventstore.events import Meta, Payload, register_event
 from eventstore.ids import uuid_in
 
-__all__ = ["OpenAIHandoff", "RecordedModel", "RecordedRun"]
+__all__ = ["OpenAIHandoff", "RecordedModel", "RecordedRun", "current_run"]
 
 
 @register_event
@@ -66,6 +68,7 @@ class RecordedRun(RunHooks[Any]):
         self._stack = AsyncExitStack()
         self._asked: dict[str, RequestedCall] = {}
         self._running: dict[str, AsyncToolCall] = {}
+        self._told: list[Future[Any]] = []
         self.conversation: AsyncConversation
         self.turn: AsyncTurn
 
@@ -103,6 +106,8 @@ class RecordedRun(RunHooks[Any]):
             )
         )
         self.turn = await self._stack.enter_async_context(self.conversation.continuation())
+        self._loop = asyncio.get_running_loop()
+        self._stack.push_async_callback(self._settle)
         self.session.attach(Meta(session_id=self.conversation.session_id, turn=self.turn.number))
         _current.set(self)
         return self
@@ -149,6 +154,15 @@ class RecordedRun(RunHooks[Any]):
         for asked in call.tool_calls:
             self._asked[asked.provider_id or asked.name] = asked
 
+    def tell(self, event: Payload) -> None:
+        """Have an event recorded from any thread; leaving the run waits for that."""
+        told = self.conversation.append(event)
+        self._told.append(asyncio.run_coroutine_threadsafe(told, self._loop))
+
+    async def _settle(self) -> None:
+        while self._told:
+            await asyncio.wrap_future(self._told.pop(0))
+
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         """Record that a tool is about to run, ahead of it."""
         given = _call_of(context, tool)
@@ -171,6 +185,11 @@ class RecordedRun(RunHooks[Any]):
 
 
 _current: ContextVar[RecordedRun | None] = ContextVar("recorded run", default=None)
+
+
+def current_run() -> RecordedRun | None:
+    """Return the run that this task or thread is a part of, if it is recorded."""
+    return _current.get()
 
 
 class RecordedModel(Model):
