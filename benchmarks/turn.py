@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
@@ -11,6 +11,7 @@ from uuid import UUID
 
 from benchmarks import peers
 from benchmarks.bench import POSTGRESQL, SQLITE, Bench
+from benchmarks.context.transcripts import TAU_BENCH, Message, read_tau_bench
 from benchmarks.floors import Bare, Row, bare, rows_of
 from benchmarks.measure import in_turns
 from benchmarks.results import Target, Work, work
@@ -25,12 +26,19 @@ _BUDGET = 4_000
 _PROSE = "the quick brown fox jumps over the lazy dog and thinks about it for a while; " * 4
 _WINDOW = 66
 _RATIO, _SQLITE_MS = 1.2, 3.0
+_REAL_LENGTHS = (20, 100)
+_REAL_BUDGET = 8_000
+_REAL_RATIO = 1.3
+_OURS = "four appends and messages[]"
 
 
 def turns_by_length(bench: Bench) -> Iterator[Work]:
     """Measure turns on conversations that begin at two numbers of messages, on each database."""
     for database in bench.databases:
         yield _turns(bench, database)
+        if TAU_BENCH.exists():
+            for length in _REAL_LENGTHS:
+                yield _real_turns(bench, database, length)
 
 
 def _turns(bench: Bench, database: str) -> Work:
@@ -57,7 +65,7 @@ def _turns(bench: Bench, database: str) -> Work:
         for peer in others:
             for length in lengths:
                 name = f"{peer.name}, {length:,} messages"
-                candidates[name] = peer.turns(_messages(version=0), length)
+                candidates[name] = peer.turns(_messages(version=0), list(_filling(length)))
         figures = in_turns(candidates, max(bench.scale.rounds // 8, 1))
     shortest, longest = ours
     return work(
@@ -73,6 +81,104 @@ def _turns(bench: Bench, database: str) -> Work:
         note=f"The view is within {_BUDGET:,} tokens. Peers append the same four events and load "
         "the conversation as they do; they keep no budget.",
     )
+
+
+def _real_turns(bench: Bench, database: str, length: int) -> Work:
+    """Measure turns of real transcripts, each of a conversation of its own that was read before."""
+    rounds = max(bench.scale.rounds // 40, 1)
+    told = real_messages()
+    history, asked = list(islice(told, length)), next(_whole_turns(length))
+    with ExitStack() as stack:
+        url = stack.enter_context(bench.fresh(database))
+        store = stack.enter_context(EventStore.open(url))
+        views = Views(store)
+        ours = []
+        for _ in range(rounds + 1):
+            cid = new_id()
+            store.append(cid, history)
+            views.context(cid, max_tokens=_REAL_BUDGET)
+            ours.append(_real_turn(store, views, cid, asked))
+        candidates: dict[str, Callable[[], object]] = {_OURS: _each_once(ours)}
+        for peer in stack.enter_context(peers.writers(url)):
+            others = [peer.turns(asked, history) for _ in range(rounds + 1)]
+            candidates[peer.name] = _each_once(others)
+        figures = in_turns(candidates, rounds)
+    peer_names = list(candidates)[1:]
+    reach = {_OURS: Target(ratio=_REAL_RATIO, against=peer_names[-1])} if peer_names else {}
+    return work(
+        f"A turn of real transcripts at {length} messages, {database}",
+        figures,
+        reach,
+        note=f"tau-bench's airline conversations, one after the other; four appends of a turn with "
+        f"a tool call, then the messages[] view within {_REAL_BUDGET:,} tokens. Peers load all.",
+    )
+
+
+def _real_turn(
+    store: EventStore, views: Views, cid: UUID, asked: list[NewEvent]
+) -> Callable[[], None]:
+    def turn() -> None:
+        for event in asked:
+            store.append(cid, [event])
+        views.context(cid, max_tokens=_REAL_BUDGET)
+
+    return turn
+
+
+def _each_once(several: Sequence[Callable[[], object]]) -> Callable[[], object]:
+    """Return a function that calls the next of them each time."""
+    waiting = iter(several)
+    return lambda: next(waiting)()
+
+
+def real_messages(first: int = 1) -> Iterator[NewEvent]:
+    """Yield the messages of tau-bench's conversations, the first of which gets this version."""
+    version, asked = first, dict[str, str]()
+    for transcript in read_tau_bench():
+        for message in transcript.messages:
+            if message["role"] != "system":
+                yield NewEvent(_said(message, version, asked))
+                version += 1
+
+
+def _said(message: Message, version: int, asked: dict[str, str]) -> events.Payload:
+    """Return what a message of a transcript is as an event; ``asked`` has the calls' own ids."""
+    text = message.get("content") or ""
+    if message["role"] == "user":
+        return events.UserMessage.text(text)
+    if message["role"] == "tool":
+        own_id = asked.get(message["tool_call_id"], call_id(version, 0))
+        return events.ToolResult(call_id=own_id, name=message.get("name"), content=text)
+    calls = []
+    for place, call in enumerate(message.get("tool_calls") or ()):
+        asked[call["id"]] = call_id(version, place)
+        called = call["function"]
+        calls.append(
+            events.ToolCallRequest(
+                name=called["name"], arguments_text=called["arguments"], provider_id=call["id"]
+            )
+        )
+    return events.AssistantMessage.of(text or None, tool_calls=tuple(calls))
+
+
+def _whole_turns(length: int) -> Iterator[list[NewEvent]]:
+    """Yield turns of a question, a tool call, its result and an answer, to come after so many."""
+    kinds = [events.UserMessage, events.AssistantMessage, events.ToolResult]
+    kinds.append(events.AssistantMessage)
+    told = list(real_messages())
+    for place in range(length, len(told) - len(kinds)):
+        some = told[place : place + len(kinds)]
+        answer = some[-1].data
+        if [type(each.data) for each in some] != kinds or not isinstance(
+            answer, events.AssistantMessage
+        ):
+            continue
+        if not answer.tool_calls:
+            moved = some[2].data
+            assert isinstance(moved, events.ToolResult)
+            own_id = call_id(length + 2, 0)
+            some[2] = NewEvent(moved.model_copy(update={"call_id": own_id}))
+            yield some
 
 
 def _floor(floor: Bare, rows: list[Row]) -> None:

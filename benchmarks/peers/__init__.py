@@ -50,10 +50,12 @@ class Peer(Protocol):
     def stream(self) -> Callable[[Sequence[NewEvent]], object]:
         """Begin a stream; return the function that appends events to it, durably, in one call."""
 
-    def turns(self, events: Sequence[NewEvent], length: int) -> Callable[[], object]:
+    def turns(
+        self, events: Sequence[NewEvent], history: Sequence[NewEvent]
+    ) -> Callable[[], object]:
         """Return a function that appends events one by one, then loads the whole stream.
 
-        The stream begins with so many events that are there already.
+        The stream begins with a history that is there already.
         """
 
     def close(self) -> None:

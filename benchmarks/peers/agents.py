@@ -39,11 +39,12 @@ class Session:
         session = self._session()
         return lambda events: self._runner.run(session.add_items(_items(events)))
 
-    def turns(self, events: Sequence[NewEvent], length: int) -> Callable[[], object]:
+    def turns(
+        self, events: Sequence[NewEvent], history: Sequence[NewEvent]
+    ) -> Callable[[], object]:
         """Return a function that appends events one by one, then loads the whole session."""
         session = self._session()
-        filling = [events[place % len(events)] for place in range(length)]
-        self._runner.run(session.add_items(_items(filling)))
+        self._runner.run(session.add_items(_items(history)))
 
         async def turn() -> None:
             for event in events:

@@ -52,10 +52,12 @@ class Recorder:
 
         return append
 
-    def turns(self, events: Sequence[NewEvent], length: int) -> Callable[[], object]:
+    def turns(
+        self, events: Sequence[NewEvent], history: Sequence[NewEvent]
+    ) -> Callable[[], object]:
         """Return a function that appends events one by one, then loads the whole stream."""
-        versions = count(length + 1)
-        stream = self.fill([events[place % len(events)] for place in range(length)])
+        versions = count(len(history) + 1)
+        stream = self.fill(history)
 
         def turn() -> int:
             for event in events:
