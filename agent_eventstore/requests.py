@@ -112,7 +112,7 @@ class Request:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What the call is given beside ``messages`` for the provider's prompt cache, if asked."""
+        """What the call is given beside ``messages``, as the settings ask; see `ContextView`."""
         return self.view.parameters
 
 

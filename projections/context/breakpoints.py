@@ -1,4 +1,4 @@
-"""Where a provider's prompt cache is told to keep the prompt: marks, and the key that routes to it.
+"""What a request asks of its provider beside the messages: where its cache keeps the prompt.
 
 Anthropic, guide "Prompt caching" (2025): at most four breakpoints a request; none on thinking, nor
 on an empty text. A prompt is read again from the longest prefix that ends at one, so they stand
@@ -14,32 +14,38 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
+from projections.context.edits import managed
 from projections.context.formats import Wire
 from projections.context.plans import Plan
 from projections.context.settings import ContextSettings
 from projections.context.view import ContextView
 
-__all__ = ["for_cache", "with_marks"]
+__all__ = ["with_marks", "with_parameters"]
 
 _MARK = {"cache_control": {"type": "ephemeral"}}
 _MARKED = frozenset({"text", "image", "document", "tool_use", "tool_result"})
 _Json = dict[str, Any]
 
 
-def for_cache(
+def with_parameters(
     view: ContextView, settings: ContextSettings, write: Callable[[Plan], Wire]
 ) -> ContextView:
-    """Return a view with what its settings tell the provider's prompt cache.
+    """Return a view with what its settings ask of the provider beside the messages.
 
     Args:
         view: A view.
         settings: Its settings.
         write: Writes the system part and a plan in the view's format.
     """
+    parameters = managed(view.format, settings.context_management)
     if view.format.startswith("openai") and settings.prompt_cache_key is not None:
-        return replace(view, parameters={"prompt_cache_key": settings.prompt_cache_key})
-    if view.format != "anthropic_messages" or not settings.cache_breakpoints:
-        return view
+        parameters["prompt_cache_key"] = settings.prompt_cache_key
+    if view.format == "anthropic_messages" and settings.cache_breakpoints:
+        view = _with_breakpoints(view, write)
+    return replace(view, parameters=view.parameters | parameters)
+
+
+def _with_breakpoints(view: ContextView, write: Callable[[Plan], Wire]) -> ContextView:
     ends = {len(_blocks(view.messages))}
     history = view.account.history
     if history.step is not None:

@@ -13,7 +13,7 @@ from operator import is_not
 from typing import Any
 
 from projections.context import detail
-from projections.context.breakpoints import for_cache
+from projections.context.breakpoints import with_parameters
 from projections.context.compacted import is_compacted, since_compaction
 from projections.context.compression.monitor import usage_of
 from projections.context.compression.strategy import Strategy, options_of, strategy_of
@@ -114,7 +114,7 @@ def build(
     except BudgetInfeasible as error:
         raise infeasible(error, limit, margin) from None
     view = replace(view, policy={**view.policy, "max_tokens": limit})
-    return for_cache(view, settings, lambda chosen: builder.written(view.account.front, chosen))
+    return with_parameters(view, settings, lambda each: builder.written(view.account.front, each))
 
 
 class _Builder:

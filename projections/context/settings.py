@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from projections.context.compression.monitor import Thresholds
+from projections.context.edits import KINDS
 from projections.context.prompt_texts import PromptTexts
 from projections.errors import InvalidSettings
 from projections.tokens import tokenizer_for
@@ -88,6 +89,8 @@ class ContextSettings(BaseModel):
         cache_breakpoints: Whether Anthropic's prompt cache is told where to keep the prompt: behind
             the tools, the system part, what the last step left as it is, and the whole history.
         prompt_cache_key: By which OpenAI's formats route requests of one prefix to one cache.
+        context_management: What providers are asked to do with a prompt themselves, as they write
+            it: OpenAI's ``compaction``, Anthropic's edits. Each is asked for its own.
         strategy: Name of the compression strategy.
         strategy_options: What that strategy is given.
         prompts: The product's texts for the system part; a path stands for their directory.
@@ -118,6 +121,7 @@ class ContextSettings(BaseModel):
     frozen: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.85
     cache_breakpoints: StrictBool = False
     prompt_cache_key: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    context_management: tuple[dict[str, Any], ...] = ()
     strategy: _Name = "key_messages"
     strategy_options: dict[str, Any] = Field(default_factory=dict)
     prompts: PromptTexts = Field(default_factory=PromptTexts)
@@ -216,6 +220,14 @@ class ContextSettings(BaseModel):
     @classmethod
     def _names(cls, values: Any) -> Any:
         return _by_own_names(values) if isinstance(values, Mapping) else values
+
+    @field_validator("context_management")
+    @classmethod
+    def _known_entries(cls, entries: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        for each in entries:
+            if each.get("type") not in KINDS:
+                raise ValueError(f"type {each.get('type')!r} is none of {', '.join(KINDS)}")
+        return entries
 
     @field_validator("tokenizer")
     @classmethod
