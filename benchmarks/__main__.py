@@ -16,12 +16,14 @@ from benchmarks.batches import batch_appends
 from benchmarks.bench import FULL, MILLION, QUICK, Bench
 from benchmarks.checkpoints import checkpoints
 from benchmarks.fork import forks_by_length
+from benchmarks.google_adk_sessions import google_adk_sessions
 from benchmarks.group import concurrent_appends
 from benchmarks.growth import appends_by_size
 from benchmarks.langgraph_threads import langgraph_threads
 from benchmarks.machine import machine
 from benchmarks.neighbours import locked_neighbours
 from benchmarks.openai_sessions import openai_sessions
+from benchmarks.pydantic_ai_histories import pydantic_ai_histories
 from benchmarks.read import catch_up_reads
 from benchmarks.rebuild import rebuilds
 from benchmarks.recording import recordings
@@ -60,6 +62,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "screens": screens,
     "langgraph": langgraph_threads,
     "openai-agents": openai_sessions,
+    "google-adk": google_adk_sessions,
+    "pydantic-ai": pydantic_ai_histories,
 }
 _RESULTS = Path(__file__).with_name("results.md")
 

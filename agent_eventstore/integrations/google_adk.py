@@ -10,10 +10,9 @@ import asyncio
 import copy
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
@@ -35,11 +34,12 @@ from agent_eventstore.integrations.google_adk_events import (
     event_in,
     events_of,
 )
+from agent_eventstore.integrations.google_adk_state import KnownSession, deltas_of, key_of
 from agent_eventstore.journal_aio import finish
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import ConversationStart, JsonObject, Retraction, VersionRange
-from eventstore.events.codec import dumps, loads_json
+from eventstore.events.codec import loads_json
 from eventstore.sql.read import END, EventText, read_texts
 
 try:
@@ -56,36 +56,8 @@ Named = tuple[str, str, str]
 _PAGE = 500
 _TAIL = 100  # of the newest events, looked at to learn where a session stands
 _ATTEMPTS = 50  # at an append, while others append
-_MOST_EVENTS = 100  # between two snapshots of a session's state
-_LEAST_BYTES = 4096  # of changes, between two of them
 _MOST_KNOWN = 256
 _STRIPES = 64
-
-
-@dataclass
-class _Known:
-    """A session as it stands at a version."""
-
-    places: Places
-    state: dict[str, Any] = field(default_factory=dict)
-    updated: float = 0.0
-    last: str = ""
-    events: int = 0
-    changed: int = 0
-
-    def take(self, event: JsonObject) -> None:
-        """Fold a further ADK event."""
-        self.last, self.updated = event["id"], event["timestamp"]
-        self.events += 1
-        if delta := _deltas(event)[2]:
-            self.state.update(delta)
-            self.changed += len(dumps(delta))
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the state is to be written as a whole, so that nobody reads far back for it."""
-        many = self.changed > _LEAST_BYTES and self.changed > len(dumps(self.state))
-        return many or self.events >= _MOST_EVENTS
 
 
 class EventStoreSessionService(BaseSessionService):
@@ -101,7 +73,7 @@ class EventStoreSessionService(BaseSessionService):
 
     def __init__(self, store: EventStore | AsyncEventStore) -> None:
         self.store = store.store if isinstance(store, AsyncEventStore) else store
-        self._sessions: dict[Named, _Known] = {}
+        self._sessions: dict[Named, KnownSession] = {}
         self._locks = tuple(threading.RLock() for _ in range(_STRIPES))
 
     async def create_session(
@@ -146,7 +118,7 @@ class EventStoreSessionService(BaseSessionService):
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Return what all sessions of a user share, without prefixes."""
-        return await self._run(self._shared, _key(app_name, user_id))
+        return await self._run(self._shared, key_of(app_name, user_id))
 
     async def append_event(self, session: Session, event: Event) -> Event:
         """Append an event to a session and to its object; one that is partial is not kept.
@@ -170,7 +142,7 @@ class EventStoreSessionService(BaseSessionService):
         return self._locks[hash(named) % _STRIPES]
 
     def _create(self, named: Named, state: dict[str, Any]) -> Session:
-        app, user, own = _deltas(
+        app, user, own = deltas_of(
             {"actions": {"state_delta": to_jsonable_python(state, serialize_unknown=True)}}
         )
         newest = self._newest(named)
@@ -178,7 +150,7 @@ class EventStoreSessionService(BaseSessionService):
             raise AlreadyExistsError(f"Session with id {named[2]} already exists.")
         places = Places.after(newest)
         begun = [] if newest else [places.put(ConversationStart(mode="agent"))]
-        known = _Known(places, own, time.get_time())
+        known = KnownSession(places, own, time.get_time())
         snapshot = places.put(GoogleADKState(state=own, updated=known.updated))
         try:
             self._write(named, places, [*begun, snapshot], app, user)
@@ -195,7 +167,7 @@ class EventStoreSessionService(BaseSessionService):
         most = None if config is None else config.num_recent_events
         since = None if config is None else config.after_timestamp
         found: list[JsonObject] = []
-        for event in self._backward(_key(*named), _PAGE if most is None else 2 * most + 2):
+        for event in self._backward(key_of(*named), _PAGE if most is None else 2 * most + 2):
             if most is not None and len(found) >= most:
                 break
             told = event_in(event)
@@ -203,10 +175,10 @@ class EventStoreSessionService(BaseSessionService):
                 found.append(told)
         return self._session(named, known, found[::-1])
 
-    def _session(self, named: Named, known: _Known, events: list[JsonObject]) -> Session:
+    def _session(self, named: Named, known: KnownSession, events: list[JsonObject]) -> Session:
         app, user, own = named
         state = copy.deepcopy(known.state)
-        shared = self._shared(_key(app)), self._shared(_key(app, user))
+        shared = self._shared(key_of(app)), self._shared(key_of(app, user))
         for prefix, values in zip((State.APP_PREFIX, State.USER_PREFIX), shared, strict=True):
             state |= {prefix + key: value for key, value in values.items()}
         session = Session(
@@ -234,7 +206,7 @@ class EventStoreSessionService(BaseSessionService):
     def _delete(self, named: Named) -> None:
         self._sessions.pop(named, None)
         if self._newest(named):
-            self.store.erase(_key(*named), reason="the session was deleted", user_id=named[1])
+            self.store.erase(key_of(*named), reason="the session was deleted", user_id=named[1])
 
     def _append_alone(self, session: Session, event: Event) -> None:
         named = session.app_name, session.user_id, session.id
@@ -243,7 +215,7 @@ class EventStoreSessionService(BaseSessionService):
 
     def _append(self, named: Named, session: Session, event: Event) -> None:
         told = loads_json(event.model_dump_json(exclude_none=True))
-        app, user, _ = _deltas(told)
+        app, user, _ = deltas_of(told)
         for attempt in range(_ATTEMPTS):
             known = self._sessions.get(named) or self._known(named)
             if known is not None and not _is_current(session, known):
@@ -267,7 +239,7 @@ class EventStoreSessionService(BaseSessionService):
             session.last_update_time, session._storage_update_marker = known.updated, known.last
             return
 
-    def _events(self, named: Named, known: _Known, told: JsonObject) -> list[NewEvent]:
+    def _events(self, named: Named, known: KnownSession, told: JsonObject) -> list[NewEvent]:
         """Return the events of an ADK event, after a snapshot of the state if one is due."""
         events: list[NewEvent] = []
         if known.is_due:
@@ -281,7 +253,7 @@ class EventStoreSessionService(BaseSessionService):
     def _retracting(self, named: Named, before: str, places: Places) -> list[NewEvent]:
         """Return what withdraws the events of an invocation, and all after it."""
         first, last = 0, places.version
-        for event in self._backward(_key(*named), _PAGE):
+        for event in self._backward(key_of(*named), _PAGE):
             told = event_in(event)
             if told is not None and told.get("invocation_id") == before:
                 first = event.version
@@ -304,7 +276,7 @@ class EventStoreSessionService(BaseSessionService):
         """Append events of a session, and what changes of what it shares, in one transaction."""
         own = partial(
             self.store.append,
-            _key(*named),
+            key_of(*named),
             events,
             expected_version=places.version - len(events) or NO_STREAM,
             user_id=named[1],
@@ -315,8 +287,8 @@ class EventStoreSessionService(BaseSessionService):
         with self.store.transaction() as connection:
             own(connection=connection)
             for delta, key, whose in (
-                (app, _key(named[0]), None),
-                (user, _key(*named[:2]), named[1]),
+                (app, key_of(named[0]), None),
+                (user, key_of(*named[:2]), named[1]),
             ):
                 if delta:
                     version, state = self._shared_at(key)
@@ -340,9 +312,9 @@ class EventStoreSessionService(BaseSessionService):
                 return newest, loads_json(event.text)["state"]
         return newest, {}
 
-    def _known(self, named: Named) -> _Known | None:
+    def _known(self, named: Named) -> KnownSession | None:
         """Return a session as it stands now; None if there is none, or it was deleted."""
-        key, newest, behind = _key(*named), list[EventText](), list[JsonObject]()
+        key, newest, behind = key_of(*named), list[EventText](), list[JsonObject]()
         for event in self._backward(key, _TAIL):
             if len(newest) < _TAIL:
                 newest.append(event)
@@ -350,20 +322,20 @@ class EventStoreSessionService(BaseSessionService):
                 behind.append(told)
             elif event.type == GoogleADKState.type and event.text is not None:
                 snapshot = loads_json(event.text)
-                known = _Known(Places.after(newest), snapshot["state"], snapshot["updated"])
+                known = KnownSession(Places.after(newest), snapshot["state"], snapshot["updated"])
                 for each in reversed(behind):
                     known.take(each)
                 self._remember(named, known)
                 return known
         return None
 
-    def _remember(self, named: Named, known: _Known) -> None:
+    def _remember(self, named: Named, known: KnownSession) -> None:
         self._sessions[named] = known
         if len(self._sessions) > _MOST_KNOWN:
             self._sessions.pop(next(iter(self._sessions)), None)
 
     def _newest(self, named: Named) -> list[EventText]:
-        stream = self.store.stream(_key(*named))
+        stream = self.store.stream(key_of(*named))
         with self.store._on_driver() as connection:
             return read_texts(connection, stream, backward=True, limit=_TAIL)
 
@@ -378,28 +350,10 @@ class EventStoreSessionService(BaseSessionService):
             before, size = page[-1].version, _PAGE
 
 
-def _is_current(session: Session, known: _Known) -> bool:
+def _is_current(session: Session, known: KnownSession) -> bool:
     """Whether a session object has all that was appended."""
     if (marker := session._storage_update_marker) is not None:
         return bool(marker == known.last)
     if known.last and session.events:
         return bool(session.events[-1].id == known.last)
     return bool(known.updated <= session.last_update_time)
-
-
-def _key(*names: str) -> str:
-    """Return the key of a session, of what a user's share, or of what an app's share."""
-    return "/".join(quote(each, safe="@:+") for each in names)
-
-
-def _deltas(event: JsonObject) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return what an event changes: of the app's state, the user's, and the session's own."""
-    app, user, own = dict[str, Any](), dict[str, Any](), dict[str, Any]()
-    for key, value in ((event.get("actions") or {}).get("state_delta") or {}).items():
-        if key.startswith(State.APP_PREFIX):
-            app[key.removeprefix(State.APP_PREFIX)] = value
-        elif key.startswith(State.USER_PREFIX):
-            user[key.removeprefix(State.USER_PREFIX)] = value
-        elif not key.startswith(State.TEMP_PREFIX):
-            own[key] = value
-    return app, user, own

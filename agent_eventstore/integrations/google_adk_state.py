@@ -1,0 +1,62 @@
+"""What is known of a session of Google's ADK: its state, folded from the events behind it: pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from google.adk.sessions import State
+
+from agent_eventstore.integrations.conversation_places import Places
+from eventstore.events import JsonObject
+from eventstore.events.codec import dumps
+
+__all__ = ["KnownSession", "deltas_of", "key_of"]
+
+_MOST_EVENTS = 100  # between two snapshots of a session's state
+_LEAST_BYTES = 4096  # of changes, between two of them
+
+
+@dataclass
+class KnownSession:
+    """A session as it stands at a version."""
+
+    places: Places
+    state: dict[str, Any] = field(default_factory=dict)
+    updated: float = 0.0
+    last: str = ""
+    events: int = 0
+    changed: int = 0
+
+    def take(self, event: JsonObject) -> None:
+        """Fold a further ADK event."""
+        self.last, self.updated = event["id"], event["timestamp"]
+        self.events += 1
+        if delta := deltas_of(event)[2]:
+            self.state.update(delta)
+            self.changed += len(dumps(delta))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the state is to be written as a whole, so that nobody reads far back for it."""
+        many = self.changed > _LEAST_BYTES and self.changed > len(dumps(self.state))
+        return many or self.events >= _MOST_EVENTS
+
+
+def key_of(*names: str) -> str:
+    """Return the key of a session, of what a user's share, or of what an app's share."""
+    return "/".join(quote(each, safe="@:+") for each in names)
+
+
+def deltas_of(event: JsonObject) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return what an event changes: of the app's state, the user's, and the session's own."""
+    app, user, own = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+    for key, value in ((event.get("actions") or {}).get("state_delta") or {}).items():
+        if key.startswith(State.APP_PREFIX):
+            app[key.removeprefix(State.APP_PREFIX)] = value
+        elif key.startswith(State.USER_PREFIX):
+            user[key.removeprefix(State.USER_PREFIX)] = value
+        elif not key.startswith(State.TEMP_PREFIX):
+            own[key] = value
+    return app, user, own

@@ -1,0 +1,155 @@
+"""Kill runs of Google's ADK with ``kill -9``, and print what each session service still has.
+
+``python scripts/google_adk_losses.py`` prints the table of docs/integrations.md. Each run is a
+process of its own, with ADK's runner and tools; only the model is scripted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+warnings.simplefilter("ignore")  # of what ADK calls experimental
+
+from google.adk.agents import LlmAgent, RunConfig  # noqa: E402 - after the filter
+from google.adk.agents.run_config import StreamingMode  # noqa: E402
+from google.adk.models import BaseLlm, LlmResponse  # noqa: E402
+from google.adk.runners import Runner  # noqa: E402
+from google.adk.sessions.sqlite_session_service import SqliteSessionService  # noqa: E402
+from google.adk.tools import FunctionTool  # noqa: E402
+from google.genai import types  # noqa: E402
+
+from agent_eventstore import EventStore, Views  # noqa: E402
+from agent_eventstore.integrations.google_adk import EventStoreSessionService  # noqa: E402
+
+PLACES = {
+    "tool": "kill -9 in one of two parallel tools",
+    "second": "kill -9 in the second step's tool",
+    "stream": "kill -9 in the stream of the answer",
+    "approval": "kill -9 while a tool waits for approval",
+}
+SERVICES = ("SqliteSessionService", "EventStoreSessionService")
+NAMED = {"app_name": "app", "user_id": "ada", "session_id": "s"}
+COUNTED = types.GenerateContentResponseUsageMetadata(
+    prompt_token_count=20, candidates_token_count=5
+)
+
+
+def _die(place: str) -> None:
+    if sys.argv[1:2] == [place]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Scripted(BaseLlm):
+    """A model that asks for two tools at once, then for one more, then answers."""
+
+    async def generate_content_async(
+        self, llm_request: Any, stream: bool = False
+    ) -> AsyncIterator[LlmResponse]:
+        """Answer by how many results there are."""
+        parts = [part for each in llm_request.contents for part in each.parts]
+        results = sum(part.function_response is not None for part in parts)
+        names = {0: ["warm", "cold"], 2: ["last"]}.get(results, [])
+        if not names and stream:
+            yield self._said("It is ", partial=True)
+            _die("stream")
+        calls = [types.Part.from_function_call(name=name, args={}) for name in names]
+        yield self._said(*(calls or ["It is 18 degrees."]), usage_metadata=COUNTED)
+
+    def _said(self, *parts: Any, **fields: Any) -> LlmResponse:
+        made = [types.Part(text=each) if isinstance(each, str) else each for each in parts]
+        return LlmResponse(content=types.Content(role="model", parts=made), **fields)
+
+
+def warm() -> str:
+    """Tell how warm it is."""
+    return "18 degrees"
+
+
+def cold() -> str:
+    """Tell how cold it is."""
+    _die("tool")
+    return "-3 degrees"
+
+
+def last() -> str:
+    """Do the last thing."""
+    _die("second")
+    return "done"
+
+
+def _service(name: str, folder: str) -> Any:
+    if name == SERVICES[0]:
+        return SqliteSessionService(str(Path(folder) / "adk.db"))
+    return EventStoreSessionService(EventStore.open(f"sqlite:///{Path(folder) / 'agent.db'}"))
+
+
+async def _run(place: str, name: str, folder: str) -> None:
+    """Run the agent once, in a process that is killed."""
+    asked = FunctionTool(last, require_confirmation=place == "approval")
+    agent = LlmAgent(name="clerk", model=Scripted(model="m"), tools=[warm, cold, asked])
+    sessions = _service(name, folder)
+    runner = Runner(app_name="app", agent=agent, session_service=sessions)
+    await sessions.create_session(**NAMED, state={"user:likes": "brevity"})
+    message = types.Content(role="user", parts=[types.Part(text="How warm is it?")])
+    config = RunConfig(streaming_mode=StreamingMode.SSE)
+    async for _ in runner.run_async(
+        user_id="ada", session_id="s", new_message=message, run_config=config
+    ):
+        pass
+    _die("approval")
+
+
+def _found(name: str, folder: str) -> list[object]:
+    """Return what the next process has."""
+    sessions = _service(name, folder)
+    session = asyncio.run(sessions.get_session(**NAMED))
+    calls = sum(len(event.get_function_calls()) for event in session.events)
+    results = sum(len(event.get_function_responses()) for event in session.events)
+    told: list[object] = [len(session.events), calls, results]
+    if name == SERVICES[0]:
+        return [*told, "-", "-", "-"]
+    views = Views(sessions.store)
+    audited = views.tool_calls(conversation_id="app/ada/s")
+    [row] = views.usage(by="conversation")
+    answered = sum(each.status == "success" for each in audited)
+    known = f"{len(audited)}, of which {answered} with a result"
+    return [
+        *told,
+        known,
+        row.total_tokens or (row.prompt_tokens or 0) + (row.completion_tokens or 0),
+        "yes" if views.search("warm") else "no",
+    ]
+
+
+def main() -> None:
+    """Print the table."""
+    columns = ["scene", "session service", "events kept", "calls", "results"]
+    print(f"| {' | '.join(columns)} | tool calls in the audit | tokens known | found by search |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for place, scene in PLACES.items():
+        for name in SERVICES:
+            with tempfile.TemporaryDirectory() as folder:
+                command = [sys.executable, __file__, place, name, folder]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode != -signal.SIGKILL:
+                    raise SystemExit(done.stderr)
+                found = _found(name, folder)
+            print(f"| {scene} | {name} | {' | '.join(map(str, found))} |", flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        asyncio.run(_run(*sys.argv[1:4]))
+    else:
+        main()
+
+# ruff: noqa: T201

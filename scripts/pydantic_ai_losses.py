@@ -1,0 +1,137 @@
+"""Kill runs of Pydantic AI with ``kill -9``, and print which messages the next process loads.
+
+``python scripts/pydantic_ai_losses.py`` prints the table of docs/integrations.md. Each run is a
+process of its own, with the framework's agent and tools; only the model is scripted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai.conversation import Conversation
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+
+from agent_eventstore import EventStore, Views
+from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
+from agent_eventstore.integrations.pydantic_saving import SavedRun
+
+PLACES = {
+    "tool": "in one of two parallel tools",
+    "second": "in the second step's tool",
+    "stream": "in the stream of the answer",
+    "approval": "while a tool waits for approval",
+}
+WAYS = {"end": "`save(result)` after the run", "live": "with `SavedRun`"}
+
+
+def _calls(messages: list[Any]) -> list[str]:
+    """Return the tools that the model asks for next; none once it answers."""
+    results = sum(isinstance(part, ToolReturnPart) for each in messages for part in each.parts)
+    return {0: ["warm", "cold"], 2: ["last"]}.get(results, [])
+
+
+def _answer(messages: list[Any], info: Any) -> ModelResponse:
+    calls = [ToolCallPart(name, {}) for name in _calls(messages)]
+    return ModelResponse(parts=calls or [TextPart("It is 18 degrees.")])
+
+
+async def _stream(messages: list[Any], info: Any) -> AsyncIterator[Any]:
+    calls = _calls(messages)
+    if calls:
+        yield {place: DeltaToolCall(name, "{}") for place, name in enumerate(calls)}
+        return
+    yield "It is "
+    _die("stream")
+    yield "18 degrees."
+
+
+def _die(place: str) -> None:
+    if sys.argv[1:2] == [place]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _agent(kept: EventStoreConversations, way: str) -> Agent[None, Any]:
+    capabilities = [SavedRun(kept)] if way == "live" else []
+    model = FunctionModel(_answer, stream_function=_stream)
+    agent = Agent(model, output_type=[str, DeferredToolRequests], capabilities=capabilities)
+    approved = sys.argv[1:2] == ["approval"]
+
+    @agent.tool_plain
+    def warm() -> str:
+        return "18 degrees"
+
+    @agent.tool_plain
+    def cold() -> str:
+        _die("tool")
+        return "-3 degrees"
+
+    @agent.tool_plain(requires_approval=approved)
+    def last() -> str:
+        _die("second")
+        return "done"
+
+    return agent
+
+
+async def _run(place: str, way: str, url: str) -> None:
+    """Run the agent once, in a process that may be killed."""
+    with EventStore.open(url) as store:
+        kept = EventStoreConversations(store)
+        agent = _agent(kept, way)
+        conversation = Conversation(conversation_id="c")
+        async with agent.run_stream("How warm?", conversation=conversation) as result:
+            async for _ in result.stream_output():
+                pass
+            if place == "approval":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _look(way: str, url: str) -> tuple[int, str, int, str]:
+    """Return what the next process finds, and if the question is answered after all."""
+    with EventStore.open(url) as store:
+        kept = EventStoreConversations(store)
+        loaded = await kept.load("c")
+        found = len(loaded.messages) if loaded else 0
+        said = "yes" if loaded and Views(store).search("warm") else "no"
+        audited = len(Views(store).tool_calls(conversation_id="c")) if loaded else 0
+        if loaded is None:
+            return found, said, audited, "no"
+        waiting = loaded.deferred_tool_requests
+        answers = waiting.build_results(approve_all=True) if waiting else None
+        sys.argv[1:] = []
+        done = await _agent(kept, way).run(conversation=loaded, deferred_tool_results=answers)
+        return found, said, audited, "yes" if done.output == "It is 18 degrees." else "no"
+
+
+def main() -> None:
+    """Print the table."""
+    columns = ["killed", "saved", "messages loaded", "found by search", "calls in the audit"]
+    print(f"| {' | '.join([*columns, 'goes on to the answer'])} |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for place, scene in PLACES.items():
+        for way, name in WAYS.items():
+            with tempfile.TemporaryDirectory() as folder:
+                url = f"sqlite:///{Path(folder) / 'agent.db'}"
+                done = subprocess.run([sys.executable, __file__, place, way, url], check=False)
+                assert done.returncode == -signal.SIGKILL, done  # noqa: S101 - it tells of nothing else
+                found = asyncio.run(_look(way, url))
+            print(f"| {scene} | {name} | {' | '.join(map(str, found))} |", flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        asyncio.run(_run(*sys.argv[1:4]))
+    else:
+        main()
+
+# ruff: noqa: T201

@@ -1,0 +1,87 @@
+"""ADK's real runner over the session service: rewinds, and processes that are killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from google.adk.agents import LlmAgent, ParallelAgent
+from google.adk.models import BaseLlm, LlmResponse
+from google.adk.runners import Runner
+from google.genai import types
+
+from agent_eventstore import EventStore, Views
+from agent_eventstore.integrations.google_adk import EventStoreSessionService
+from eventstore.events import AssistantMessage
+from tests.docs.document import ROOT
+
+ADA: dict[str, Any] = {"user_id": "ada", "session_id": "s"}
+
+
+class Echo(BaseLlm):
+    """A model that says what it was asked."""
+
+    async def generate_content_async(
+        self, llm_request: Any, stream: bool = False
+    ) -> AsyncIterator[LlmResponse]:
+        """Answer."""
+        part = types.Part(text=f"{len(llm_request.contents)} so far")
+        yield LlmResponse(content=types.Content(role="model", parts=[part]))
+
+
+async def ask(runner: Runner, text: str) -> list[Any]:
+    """Return the events of a run."""
+    message = types.Content(role="user", parts=[types.Part(text=text)])
+    return [each async for each in runner.run_async(**ADA, new_message=message)]
+
+
+@pytest.mark.anyio
+async def test_a_rewind(store: EventStore) -> None:
+    """messages[] shows what is left, and the next run goes on from there."""
+    sessions = EventStoreSessionService(store)
+    agent = LlmAgent(name="echo", model=Echo(model="m"), output_key="said")
+    runner = Runner(app_name="app", agent=agent, session_service=sessions)
+    await sessions.create_session(app_name="app", **ADA)
+    for text in ("one", "two", "three"):
+        await ask(runner, text)
+    session = await sessions.get_session(app_name="app", **ADA)
+    assert session is not None
+    second = session.events[2].invocation_id
+    await runner.rewind_async(**ADA, rewind_before_invocation_id=second)
+    [answer] = await ask(runner, "four")
+
+    assert answer.content.parts[0].text == "3 so far"
+    told = Views(store).context("app/ada/s", mode=None).messages
+    assert [each["content"] for each in told] == ["one", "1 so far", "four", "3 so far"]
+    again = await EventStoreSessionService(store).get_session(app_name="app", **ADA)
+    assert again is not None
+    assert again.state["said"] == "3 so far"
+    assert len(again.events) == 9
+
+
+@pytest.mark.filterwarnings("ignore:ParallelAgent is deprecated")
+@pytest.mark.anyio
+async def test_parallel_agents(store: EventStore) -> None:
+    """Both branches append to one session, and each answer names its agent."""
+    sessions = EventStoreSessionService(store)
+    both = [LlmAgent(name=name, model=Echo(model="m")) for name in ("a", "b")]
+    agent = ParallelAgent(name="both", sub_agents=both)
+    runner = Runner(app_name="app", agent=agent, session_service=sessions)
+    await sessions.create_session(app_name="app", **ADA)
+    await ask(runner, "Hello")
+
+    data = [each.data for each in store.read("app/ada/s")]
+    answers = [str(each.name) for each in data if isinstance(each, AssistantMessage)]
+    assert sorted(answers) == ["a", "b"]
+
+
+def test_kills() -> None:
+    """Nothing is lost that ADK's own service keeps, and more of it is known."""
+    script = str(ROOT / "scripts" / "google_adk_losses.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+
+    page = (ROOT / "docs" / "integrations.md").read_text("utf-8")
+    assert done.stdout in page

@@ -1,0 +1,134 @@
+"""Pydantic AI's real agent with `SavedRun`: steps, streams, approvals, failures and kills."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.conversation import Conversation
+from pydantic_ai.conversation_store import ConversationConflict
+from pydantic_ai.models.test import TestModel
+
+from agent_eventstore import EventStore, Views
+from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
+from agent_eventstore.integrations.pydantic_saving import SavedRun
+from tests.docs.document import ROOT
+
+pytestmark = pytest.mark.anyio
+TestModel.__test__ = False
+
+
+@pytest.fixture
+def conversations(store: EventStore) -> EventStoreConversations:
+    """Give the adapter over a store."""
+    return EventStoreConversations(store)
+
+
+def agent_on(conversations: EventStoreConversations, *broken: str) -> Agent[None, str]:
+    """Return an agent with two tools, of which those named break down."""
+    agent = Agent(TestModel(), capabilities=[SavedRun(conversations)])
+
+    @agent.tool_plain
+    def warm() -> str:
+        return "18 degrees"
+
+    @agent.tool_plain
+    async def tide() -> str:
+        if "tide" in broken:
+            raise RuntimeError("the harbour does not answer")
+        return "high"
+
+    return agent
+
+
+async def test_a_run_saves_itself(conversations: EventStoreConversations) -> None:
+    """Its result is stored, and can be saved again and continued."""
+    agent = agent_on(conversations)
+    done = await agent.run("How warm?", conversation=Conversation(conversation_id="c"))
+    loaded = await conversations.load("c")
+
+    assert loaded is not None
+    assert loaded.messages == done.all_messages()
+    assert loaded.usage == done.conversation.usage
+    assert await conversations.save(done) == []
+    more = await agent.run("And?", conversation=done.conversation)
+    record = await conversations.read_record("c")
+    assert record is not None
+    assert record.branches == []
+    again = await conversations.load("c")
+    assert again is not None
+    assert again.messages == more.all_messages()
+
+
+async def test_a_streamed_run(conversations: EventStoreConversations) -> None:
+    """The same, also with the events of ``iter``."""
+    agent = agent_on(conversations)
+    begun = Conversation(conversation_id="c")
+    async with agent.run_stream("How warm?", conversation=begun) as stream:
+        assert [each async for each in stream.stream_text()]
+    loaded = await conversations.load("c")
+    assert loaded is not None
+    async with agent.iter("And?", conversation=loaded) as run:
+        async for _ in run:
+            pass
+
+    again = await conversations.load("c")
+    assert run.result is not None
+    assert again is not None
+    assert again.messages == run.result.all_messages()
+
+
+async def test_a_run_that_fails_in_a_tool(conversations: EventStoreConversations) -> None:
+    """What had happened is stored; a run without a prompt makes the calls that are open."""
+    with pytest.raises(RuntimeError):
+        await agent_on(conversations, "tide").run(
+            "How warm?", conversation=Conversation(conversation_id="c")
+        )
+    left = await conversations.load("c")
+    assert left is not None
+    assert [type(each).__name__ for each in left.messages] == ["ModelRequest", "ModelResponse"]
+
+    done = await agent_on(conversations).run(conversation=left)
+    assert done.output == '{"warm":"18 degrees","tide":"high"}'
+    again = await conversations.load("c")
+    assert again is not None
+    assert again.messages == done.all_messages()
+
+
+async def test_a_run_on_what_is_stored_no_more(conversations: EventStoreConversations) -> None:
+    """It is refused before it asks the model, and so is one that begins anew."""
+    agent = agent_on(conversations)
+    first = await agent.run("How warm?", conversation=Conversation(conversation_id="c"))
+    old = first.conversation
+    await agent.run("And?", conversation=old)
+
+    for stale in (old, Conversation(conversation_id="c")):
+        with pytest.raises(ConversationConflict):
+            await agent.run("Again?", conversation=stale)
+
+
+async def test_runs_at_once(store: EventStore, conversations: EventStoreConversations) -> None:
+    """One agent serves many conversations, each with messages of its own."""
+    agent = agent_on(conversations)
+    runs: list[Any] = await asyncio.gather(
+        *(agent.run(str(n), conversation=Conversation(conversation_id=f"c{n}")) for n in range(4))
+    )
+
+    for n, done in enumerate(runs):
+        loaded = await conversations.load(f"c{n}")
+        assert loaded is not None
+        assert loaded.messages == done.all_messages()
+    assert len(Views(store).tool_calls()) == 8
+
+
+def test_kills() -> None:
+    """What a killed run had is loaded by the next process, which goes on to the answer."""
+    script = str(ROOT / "scripts" / "pydantic_ai_losses.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+
+    page = (ROOT / "docs" / "integrations.md").read_text("utf-8")
+    assert done.stdout in page
