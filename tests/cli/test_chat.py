@@ -24,9 +24,10 @@ PROMPT = "\x1b[?2004h"
 """What tells the terminal that a line is to be typed."""
 
 # The terminal has to be the one that Ctrl-C comes from. It has to come in the middle of an answer,
-# so that the recorded model says nothing more of one after " me".
+# so that the recorded model says nothing more of one after " me", and looks again and again whether
+# it came: to pause until it does would miss what comes just before.
 _STARTED = """
-import fcntl, signal, termios
+import fcntl, termios, time
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 from agent_eventstore.cli import main
@@ -37,8 +38,8 @@ stream = ScriptedModel.stream
 def until_interrupted(self, messages):
     for chunk in stream(self, messages):
         yield chunk
-        if text_of(chunk) == " me":
-            signal.pause()
+        while text_of(chunk) == " me":
+            time.sleep(0.01)
 
 ScriptedModel.stream = until_interrupted
 main()
