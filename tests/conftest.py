@@ -24,6 +24,7 @@ from sqlalchemy import make_url
 
 from eventstore import EventStore
 from projections import Views
+from tests.compiled import share_compiled_statements
 from tests.emptied import EmptiedDatabase
 from tests.postgres import (
     OTHERWISE,
@@ -64,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Bytecode is kept, whatever the environment says of it: each worker imports all tests, and
     hundreds of tests start processes, which took a third longer where each compiles all modules.
     """
+    share_compiled_statements()
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if (memory := roomy_memory()) is not None:
