@@ -146,12 +146,13 @@ def ledger_table(view: ContextView, said: Mapping[int, str]) -> Table:
 
 
 def runs_table(ledger: Sequence[LedgerEntry]) -> Table:
-    """Return the account in short: one row for all neighbours that met the same end."""
+    """Return the account in short, without scores: one row for neighbours that met the same end."""
     columns = (number("entries"), flexible("why", fold=True), fixed("level"), number("tokens"))
     table = grid(*columns)
     for level, entries in groupby(ledger, key=lambda entry: entry.level):
         run = list(entries)
-        reasons = dict.fromkeys(entry.reason.removeprefix("mandatory: ") for entry in run)
+        whole = (entry.reason.removeprefix("mandatory: ") for entry in run)
+        reasons = dict.fromkeys(reason.partition(", score ")[0] for reason in whole)
         before = sum(entry.tokens_before or 0 for entry in run)
         after = sum(entry.tokens_after for entry in run)
         tokens = count(before) if level == "full" else f"{count(before)} → {count(after)}"

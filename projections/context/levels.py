@@ -103,13 +103,14 @@ def create(store: EventStore, *, patience_ms: int | None = None) -> None:
 
 
 class KeptLevels:
-    """The lower levels of one conversation's rows, from one request to the next."""
+    """The lower levels of one conversation's rows, as one request asks for them."""
 
     def __init__(self, conversation_id: UUID) -> None:
         self._conversation_id = conversation_id
         self._new: dict[bytes, Lower] = {}
+        # Both are asked as soon as there is much: few are not worth a query.
         self._erasures = 0
-        self._there = True
+        self._there = False
 
     def look_for(self, connection: AnyConnection, rows: Iterable[ContextRow]) -> None:
         """Note at each row its lower levels: kept ones, found in few queries, or new ones.
@@ -128,7 +129,7 @@ class KeptLevels:
         if not lacking:
             return
         found: dict[bytes, str] = {}
-        if len(lacking) >= _LEAST_KEPT:
+        if len(self._new) + len(lacking) >= _LEAST_KEPT:
             self._erasures = erasure_count(connection, [self._conversation_id])
             self._there = has_table(connection, TABLE.name)
             found = self._read(connection, list(lacking)) if self._there else {}

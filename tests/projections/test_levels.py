@@ -13,8 +13,10 @@ from eventstore import events as e
 from eventstore.sql.backend import has_table
 from eventstore.sql.types import json_out
 from projections import Views
-from projections.context import ContextSettings, ContextView, levels
+from projections.context import CONTEXT, ContextSettings, ContextView, levels
+from projections.context.source import SqlRowSource
 from projections.upkeep import rebuild
+from tests.projections.support import live_of
 
 WHOLE = ContextSettings(steps=False)
 ORDERS = json.dumps([{"order_id": f"#W23781{n}", "status": "delivered"} for n in range(9)])
@@ -67,6 +69,20 @@ def test_what_one_process_made_serves_another(
     monkeypatch.setattr(levels, "_shorter", refuse)
     rebuild(store)
     assert view.messages == trimmed(store, cid).messages
+
+
+def test_many_that_are_asked_for_bit_by_bit(store: EventStore, cid: UUID) -> None:
+    """A request that asks for few at a time keeps them once they are many, as if asked at once."""
+    talk(store, cid)
+    Views(store).context(cid)
+    table = live_of(store, CONTEXT).tables["context_messages"]
+    with store.reading(snapshot=True) as connection:
+        rows = [*SqlRowSource(connection, table, cid).newest(100)]
+        bit_by_bit = levels.KeptLevels(cid)
+        for row in rows:
+            bit_by_bit.look_for(connection, [row])
+    bit_by_bit.keep(store, 1_000)
+    assert 16 <= kept(store)
 
 
 def test_few_are_not_worth_a_transaction(store: EventStore, cid: UUID) -> None:
