@@ -34,7 +34,7 @@ from eventstore.events.codec import dumps
 
 __all__ = ["export", "import_files"]
 
-_PROJECT = "project"
+_PROJECT, _SPANS = "project", "otlp-json"
 _PAGE = 500
 
 
@@ -195,6 +195,12 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
     type=click.Path(writable=True, path_type=Path),
     help="Where to: a file, by default stdout; for a project a directory.",
 )
+@click.option(
+    "--content/--no-content",
+    default=None,
+    help="With or without what was said, for otlp-json; by default without, unless "
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is true.",
+)
 @common
 @with_target
 def export(
@@ -203,6 +209,7 @@ def export(
     everything: bool,
     format_name: str,
     output: Path | None,
+    content: bool | None,
 ) -> None:
     """Write conversations in another format.
 
@@ -211,13 +218,15 @@ def export(
     reported, and the rest goes on; the exit status is then 1.
     """
     _check(conversation, everything, format_name, output)
+    if content is not None and format_name != _SPANS:
+        raise Failed(f"--content and --no-content need --format {_SPANS}")
     with target.open() as store:
         named = None if conversation is None else find_conversation(store, conversation)
         if format_name == _PROJECT and output is not None:
             _export_project(store, output, named)
             return
         assert named is not None  # noqa: S101 - checked
-        text = _exported(store, named, format_name)
+        text = _exported(store, named, format_name, content)
     if output is None:
         write_json(text)
     else:
@@ -272,8 +281,12 @@ def _all(store: EventStore) -> list[UUID]:
     return [conversation_id for _, conversation_id in sorted(found)]
 
 
-def _exported(store: EventStore, conversation_id: UUID, format_name: str) -> str:
+def _exported(
+    store: EventStore, conversation_id: UUID, format_name: str, content: bool | None
+) -> str:
     match format_name:
+        case "otlp-json":
+            return json_text(formats.export_otlp(store, conversation_id, content=content))
         case "session-jsonl":
             lines = formats.export_session_jsonl(store, conversation_id)
         case "messages-jsonl":

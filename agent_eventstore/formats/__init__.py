@@ -33,6 +33,7 @@ from agent_eventstore.formats import (
 )
 from agent_eventstore.formats.loader import ImportReport, load
 from agent_eventstore.formats.openai_messages import export_openai
+from agent_eventstore.formats.otlp import export_otlp
 from agent_eventstore.formats.project import ProjectReport, export_project
 from agent_eventstore.formats.project_messages import export_messages_json, export_messages_jsonl
 from agent_eventstore.formats.session_export import export_session_jsonl
@@ -51,6 +52,7 @@ __all__ = [
     "export_messages_json",
     "export_messages_jsonl",
     "export_openai",
+    "export_otlp",
     "export_project",
     "export_session_jsonl",
     "export_ui_messages",
@@ -80,11 +82,12 @@ WRITTEN = (
     "messages-json",
     "messages-jsonl",
     "ui-messages",
+    "otlp-json",
     "project",
 )
 """The names of the formats that can be written."""
 
-FORMATS = (*WRITTEN[:-1], "claude-code", "codex", WRITTEN[-1])
+FORMATS = (*WRITTEN[:-2], "claude-code", "codex", WRITTEN[-1])
 """The names of the formats that can be read; a ``project`` is a directory, the others are files."""
 
 

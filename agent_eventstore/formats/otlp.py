@@ -1,0 +1,312 @@
+"""A conversation as OpenTelemetry spans: OTLP in its JSON encoding, by the GenAI conventions.
+
+A turn is a trace: ``invoke_agent`` around a ``chat`` for each model call and an ``execute_tool``
+for each tool. Ids are derived from the conversation, so who exports twice sends the same spans.
+Those that were traced while they went on have the ids that they had then. What was said is left
+out unless it is asked for, and so are calls and turns that go on.
+
+The names are those of the semantic conventions for GenAI as of ``opentelemetry-semantic-
+conventions`` 0.66b2; the encoding is that of OTLP 1.x: ids in hexadecimal, 64-bit numbers as text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+from uuid import UUID
+
+from agent_eventstore.formats import otlp_attributes as attributes
+from agent_eventstore.formats.extras import facts_of
+from eventstore import EventStore
+from eventstore.events import (
+    AssistantMessage,
+    LlmError,
+    LlmRequest,
+    RecordedEvent,
+    ToolCall,
+    ToolCallRequest,
+    ToolResult,
+    TurnEnd,
+    TurnStart,
+    UserMessage,
+)
+from eventstore.events.records import EventData
+from eventstore.ids import StreamId, call_id
+
+__all__ = ["FORMAT", "captures_content", "export_otlp"]
+
+FORMAT = "otlp-json"
+CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The environment variable of the conventions that asks for what was said."""
+
+_INTERNAL, _CLIENT = 1, 3
+_ERROR = 2
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FAILED_TURNS = ("error", "aborted")
+Json = dict[str, Any]
+
+
+def captures_content() -> bool:
+    """Whether the environment asks for what was said, in the conventions' words."""
+    return os.environ.get(CAPTURE, "").lower() in ("true", "1", "span_only", "span_and_event")
+
+
+def export_otlp(
+    store: EventStore, conversation_id: StreamId, *, content: bool | None = None
+) -> Json:
+    """Return a conversation's spans as an OTLP request, in order of their ends.
+
+    Args:
+        store: Where it is.
+        conversation_id: The conversation.
+        content: Whether the spans hold what was said, arguments and results; by default as the
+            environment says (`CAPTURE`), and otherwise not.
+
+    Raises:
+        ConversationNotFound: There is no such conversation.
+    """
+    info = store.get(conversation_id)
+    spans = _Spans(
+        info.conversation_id, captures_content() if content is None else content, info.user_id
+    )
+    found = [
+        span
+        for event, data in facts_of(store, info.conversation_id)
+        for span in spans.of(event, data)
+    ]
+    found += spans.rest()
+    scope = {"name": "agent-eventstore", "version": _version()}
+    resource = {"attributes": attributes.encoded({"service.name": "agent-eventstore"})}
+    return {
+        "resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": scope, "spans": found}]}]
+    }
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A turn on its way: when it began, and what it says."""
+
+    number: int | None
+    started: int
+    ended: int
+    marked: bool
+    trace_id: str
+    span_id: str
+    asked: list[Json] = field(default_factory=list)
+    answered: Json | None = None
+
+
+@dataclass(slots=True)
+class _Call:
+    """A model call or a tool that began: when, and in which event."""
+
+    started: int
+    data: Any
+
+
+class _Spans:
+    """The spans of one conversation, as its events come."""
+
+    def __init__(self, conversation_id: UUID, content: bool, user_id: str | None) -> None:
+        self._conversation = str(conversation_id)
+        self._content = content
+        self._about: Json = {"gen_ai.conversation.id": self._conversation}
+        self._user = user_id
+        self._turn: _Turn | None = None
+        self._requests: dict[str, _Call] = {}
+        self._wanted: dict[str, _Call] = {}
+        self._new: list[Json] = []
+        self._used: set[str] = set()
+
+    def of(self, event: RecordedEvent, data: EventData) -> Iterator[Json]:
+        """Give the spans that end with an event."""
+        at = _nanoseconds(event)
+        yield from self._in_turn(event, data, at)
+        match data:
+            case UserMessage():
+                self._hear(attributes.said("user", data.parts))
+                if self._turn is not None and event.meta.in_context:
+                    self._turn.asked.append(attributes.said("user", data.parts))
+            case LlmRequest():
+                self._requests[data.llm_call_id] = _Call(at, data)
+            case AssistantMessage():
+                yield self._chat(event, data, at)
+                for index, call in enumerate(data.tool_calls):
+                    self._wanted[call_id(event.version, index)] = _Call(at, call)
+            case LlmError():
+                yield self._chat(event, data, at)
+            case ToolCall() if (wanted := self._wanted.get(data.call_id)) is not None:
+                wanted.started = at
+            case ToolCall():
+                self._wanted[data.call_id] = _Call(at, data)
+            case ToolResult():
+                yield self._tool(event, data, at)
+                self._hear(attributes.result_said(data))
+            case TurnEnd() if self._turn is not None:
+                yield self._agent(self._turn, at, data)
+                self._turn = None
+
+    def rest(self) -> list[Json]:
+        """Return the span of the last turn, if nobody tells when it ended."""
+        return [] if self._turn is None or self._turn.marked else [self._agent(self._turn, None)]
+
+    def _hear(self, message: Json) -> None:
+        if self._content:
+            self._new.append(message)
+
+    def _in_turn(self, event: RecordedEvent, data: EventData, at: int) -> Iterator[Json]:
+        """Note which turn goes on; one of a transcript ends where the next begins."""
+        number = event.meta.turn
+        if number is None:
+            return
+        if self._turn is not None and self._turn.number != number:
+            if not self._turn.marked:
+                yield self._agent(self._turn, None)
+            self._turn = None
+        if self._turn is None and not isinstance(data, TurnEnd):
+            marked, where = isinstance(data, TurnStart), f"{self._conversation}/turn-{number}"
+            trace = event.meta.trace_id or _digest(where, 16)
+            own = self._own_id(event if marked else None, f"{where}/agent")
+            self._turn = _Turn(number, at, at, marked, trace, own)
+        if self._turn is not None:
+            self._turn.marked |= isinstance(data, TurnStart)
+            self._turn.ended = max(self._turn.ended, at)
+
+    def _chat(self, event: RecordedEvent, data: AssistantMessage | LlmError, at: int) -> Json:
+        request = self._requests.pop(data.llm_call_id or "", None)
+        asked = request.data if request is not None else None
+        started = request.started if request is not None else _before(at, data.duration_ms)
+        told = attributes.of_call(asked, data)
+        if self._content:
+            told["gen_ai.input.messages"] = attributes.text(self._new)
+            if isinstance(data, AssistantMessage):
+                answer = attributes.answered(data)
+                told["gen_ai.output.messages"] = attributes.text([answer])
+                if self._turn is not None:
+                    self._turn.answered = answer
+        self._new = []
+        error = None if isinstance(data, AssistantMessage) else (data.kind, data.message)
+        key = f"call-{data.llm_call_id or event.version}"
+        if isinstance(data, LlmError):  # an attempt has the id of its call
+            key = f"{key}-failed-{event.version}"
+        model = told.get("gen_ai.request.model")
+        name = f"chat {model}" if model else "chat"
+        return self._span(event, key, name, _CLIENT, (started, at), told, error)
+
+    def _tool(self, event: RecordedEvent, data: ToolResult, at: int) -> Json:
+        wanted = self._wanted.pop(data.call_id, None)
+        call = wanted.data if wanted is not None else None
+        name = data.name or (call.name if call is not None else "unknown")
+        provider_id = data.provider_id or (call.provider_id if call is not None else None)
+        told: Json = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": name,
+            "gen_ai.tool.call.id": provider_id or data.call_id,
+            "eventstore.call_id": data.call_id,
+        }
+        if self._content:
+            if isinstance(call, ToolCallRequest):
+                told["gen_ai.tool.call.arguments"] = call.arguments_text
+            elif call is not None and call.arguments is not None:
+                told["gen_ai.tool.call.arguments"] = attributes.text(call.arguments)
+            told["gen_ai.tool.call.result"] = attributes.result_text(data)
+        begun = wanted.started if wanted is not None else at
+        started = _before(at, data.duration_ms) if data.duration_ms is not None else begun
+        error = None if data.status == "success" else (data.status, data.error)
+        key = f"tool-{data.call_id}-{event.version}"
+        times = (min(started, at), at)
+        return self._span(event, key, f"execute_tool {name}", _INTERNAL, times, told, error)
+
+    def _agent(self, turn: _Turn, at: int | None, end: TurnEnd | None = None) -> Json:
+        told: Json = {"gen_ai.operation.name": "invoke_agent", "session.id": self._conversation}
+        told |= {"user.id": self._user, "eventstore.turn": turn.number}
+        if end is not None and end.tokens is not None:
+            told["gen_ai.usage.input_tokens"] = end.tokens.prompt_tokens
+            told["gen_ai.usage.output_tokens"] = end.tokens.completion_tokens
+        if self._content:
+            told["gen_ai.input.messages"] = attributes.text(turn.asked)
+            told["gen_ai.output.messages"] = attributes.text([turn.answered or {}])
+        failed = end is not None and end.status in _FAILED_TURNS
+        error = (end.status, end.error) if end is not None and failed else None
+        times = (turn.started, turn.ended if at is None else at)
+        found = self._made(turn.trace_id, "invoke_agent", _INTERNAL, times, told, error)
+        return {**found, "spanId": turn.span_id}
+
+    def _span(
+        self,
+        event: RecordedEvent,
+        key: str,
+        name: str,
+        kind: int,
+        times: tuple[int, int],
+        told: Json,
+        error: tuple[str, str | None] | None,
+    ) -> Json:
+        told = {**told, "gen_ai.agent.id": event.meta.agent_id, "eventstore.version": event.version}
+        turn, own = self._turn, self._own_id(event, f"{self._conversation}/{key}")
+        if turn is None:
+            trace = event.meta.trace_id or _digest(f"{self._conversation}/no turn", 16)
+            return {**self._made(trace, name, kind, times, told, error), "spanId": own}
+        found = self._made(turn.trace_id, name, kind, times, told, error)
+        return {**found, "spanId": own, "parentSpanId": turn.span_id}
+
+    def _own_id(self, event: RecordedEvent | None, key: str) -> str:
+        """Return the id that a span had while it went on, if it is its own; or else one derived."""
+        told = None if event is None else event.meta.span_id
+        found = _digest(key, 8) if told is None or told in self._used else told
+        self._used.add(found)
+        return found
+
+    def _made(
+        self,
+        trace: str,
+        name: str,
+        kind: int,
+        times: tuple[int, int],
+        told: Json,
+        error: tuple[str, str | None] | None,
+    ) -> Json:
+        told = {**self._about, **told}
+        status: Json = {}
+        if error is not None:
+            told["error.type"] = error[0]
+            # What it says may quote what was said.
+            said = {"message": error[1]} if self._content and error[1] else {}
+            status = {"code": _ERROR, **said}
+        return {
+            "traceId": trace,
+            "name": name,
+            "kind": kind,
+            "startTimeUnixNano": str(times[0]),
+            "endTimeUnixNano": str(times[1]),
+            "attributes": attributes.encoded(told),
+            "status": status,
+        }
+
+
+def _digest(text: str, size: int) -> str:
+    """Return an id of so many bytes, in hexadecimal."""
+    return sha256(text.encode()).digest()[:size].hex()
+
+
+def _nanoseconds(event: RecordedEvent) -> int:
+    moment = event.meta.occurred_at or event.recorded_at
+    since = moment - _EPOCH
+    whole = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return max(whole, 0) * 1_000
+
+
+def _before(at: int, duration_ms: int | None) -> int:
+    return max(at - (duration_ms or 0) * 1_000_000, 0)
+
+
+def _version() -> str:
+    try:
+        return version("agent-eventstore")
+    except PackageNotFoundError:  # run from its source
+        return "0"
