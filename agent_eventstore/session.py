@@ -163,6 +163,7 @@ class Session:
         policy = tool_policy if self._tool_policy is None else self._tool_policy.merge(tool_policy)
         script = TurnScript(meta, started, policy, systems=self._systems, answers=self.answers)
         script.actor, script.message_id, script.ids = actor, message_id, ids
+        script.conversation_id = self.id
         return script
 
     def between_turns(self) -> None:

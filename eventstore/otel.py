@@ -16,12 +16,21 @@ from uuid import UUID
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TracerProvider,
+)
 
 from eventstore.gauges import Attributes, GaugeName, Measurement, observed
 from eventstore.sql.requests import Appended
 
-__all__ = ["Recorder"]
+__all__ = ["Activity", "Recorder"]
 
 _BOUNDARIES_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 _GAUGES: Mapping[str, tuple[str, str]] = {
@@ -102,6 +111,26 @@ class Recorder:
         span = self._tracer.start_span(name)
         return partial(_end, span, context.attach(trace.set_span_in_context(span)))
 
+    def activity(
+        self, name: str, parent: tuple[str, str] | None, attributes: Mapping[str, Any]
+    ) -> Activity | None:
+        """Begin a span that is not the current one; None if nobody wants to have it.
+
+        Args:
+            name: Its name.
+            parent: Trace and span that it belongs to, in hexadecimal; by default the current one.
+            attributes: What is known of it.
+        """
+        around = None
+        if parent is not None:
+            trace_id, span_id = (int(each, 16) for each in parent)
+            known = SpanContext(trace_id, span_id, False, TraceFlags(TraceFlags.SAMPLED))
+            around = trace.set_span_in_context(NonRecordingSpan(known))
+        kind = SpanKind.CLIENT if name.startswith("chat") else SpanKind.INTERNAL
+        told = dict(_plain(attributes))
+        span = self._tracer.start_span(name, context=around, kind=kind, attributes=told)
+        return Activity(span) if span.is_recording() else None
+
     def _observe(self, name: str, _: CallbackOptions) -> Iterable[Observation]:
         with self._lock:
             # Sources are read once for all gauges of a collection: the first asked again begins it.
@@ -113,6 +142,28 @@ class Recorder:
                 for each in self._read
                 if each.gauge == name
             ]
+
+
+class Activity:
+    """A span that goes on, beside the current one.
+
+    Attributes:
+        trace_id: Its trace, in hexadecimal.
+        span_id: The span, in hexadecimal.
+    """
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        about = span.get_span_context()
+        self.trace_id, self.span_id = f"{about.trace_id:032x}", f"{about.span_id:016x}"
+
+    def end(self, attributes: Mapping[str, Any], error_type: str | None = None) -> None:
+        """End it, with what is known by now."""
+        self._span.set_attributes(dict(_plain(attributes)))
+        if error_type is not None:
+            self._span.set_attribute("error.type", error_type)
+            self._span.set_status(Status(StatusCode.ERROR))
+        self._span.end()
 
 
 def _end(span: Span, token: Any, facts: Mapping[str, Any], error: BaseException | None) -> None:

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from eventstore.otel import Recorder
+    from eventstore.otel import Activity, Recorder
 
 __all__ = [
+    "activity",
     "appended",
     "database",
     "discover",
@@ -77,6 +78,19 @@ def discover() -> None:
         # Until one is set, the API hands out stand-ins; that of metrics has no public name.
         if any("Proxy" not in type(provider).__name__ for provider in providers):
             use()
+
+
+def activity(
+    name: str, parent: tuple[str, str] | None, attributes: Mapping[str, Any]
+) -> Activity | None:
+    """Begin a span of what a recorder is told of; None where nobody traces.
+
+    Args:
+        name: By the conventions for GenAI: ``chat <model>``, ``execute_tool <name>``, ...
+        parent: Trace and span that it belongs to, in hexadecimal; by default the current one.
+        attributes: What is known of it; never what was said.
+    """
+    return None if _recorder is None else _recorder.activity(name, parent, attributes)
 
 
 def database(url: URL) -> dict[str, str | int]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from uuid import UUID
 
 from agent_eventstore.batching import Batcher
 from agent_eventstore.errors import UnknownResponse
+from agent_eventstore.formats.otlp_attributes import of_call
 from agent_eventstore.machines.answers import Answers, RequestedCall, milliseconds
+from agent_eventstore.machines.tracing import Tracing
 from agent_eventstore.providers import (
     ByHand,
     Delta,
@@ -86,6 +89,8 @@ class CallScript:
     _strange: UnknownResponse | None = None
     _untold: Any = None
     _estimate: TokenUsage | None = None
+    conversation_id: UUID | None = None
+    _tracing: Tracing = field(default_factory=Tracing)
 
     @property
     def usage(self) -> TokenUsage | None:
@@ -144,6 +149,13 @@ class CallScript:
     def begin(self) -> list[NewEvent]:
         """Return the event of the request, to be durable before it is sent; always the same."""
         if self._begun is None:
+            model = self.invocation.model
+            told = {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.conversation.id": self.conversation_id,
+                "gen_ai.request.model": model,
+            }
+            self.meta = self._tracing.begin(self.meta, f"chat {model}" if model else "chat", told)
             self._begun = [self._event(self._asked())]
         return self._begun
 
@@ -342,4 +354,8 @@ class CallScript:
         return [] if chunk is None else [self._event(chunk)]
 
     def _event(self, payload: Payload) -> NewEvent:
+        if isinstance(payload, AssistantMessage | LlmError):
+            asked = self._begun[0].data if self._begun else None
+            told = of_call(asked if isinstance(asked, LlmRequest) else None, payload)
+            self._tracing.end(told, payload.kind if isinstance(payload, LlmError) else None)
         return NewEvent(payload, new_id(), self.meta)

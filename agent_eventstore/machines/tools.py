@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from agent_eventstore.machines.answers import Answers, RequestedCall, milliseconds
+from agent_eventstore.machines.tracing import Tracing
 from agent_eventstore.stops import BY_SOMEBODY, failed, stopped
 from eventstore import NewEvent, new_id
 from eventstore.events import Meta, Payload, ToolCall, ToolPolicy, ToolResult
@@ -44,6 +45,7 @@ class ToolScript:
     policy: ToolPolicy | None = None
     outcome: ToolResult | None = None
     _begun: list[NewEvent] | None = None
+    _tracing: Tracing = field(default_factory=Tracing)
 
     @property
     def idempotency_key(self) -> str:
@@ -78,6 +80,7 @@ class ToolScript:
         if self._awaited:
             return []
         if self._begun is None:
+            self._trace()
             call = ToolCall(
                 call_id=self.call.call_id,
                 name=self.call.name,
@@ -93,6 +96,8 @@ class ToolScript:
         """Return the event of the result; none if there is one already."""
         if self.outcome is not None:
             return []
+        if self._begun is None:
+            self._trace()
         self.outcome = ToolResult(
             call_id=self.call.call_id,
             name=self.call.name,
@@ -101,6 +106,8 @@ class ToolScript:
             **result,
         )
         self.answers.settled(self.call.call_id, self.outcome.status)
+        status = self.outcome.status
+        self._tracing.end({}, None if status == "success" else status)
         return [self._event(self.outcome)]
 
     def leave(self, now: float, error: BaseException | None) -> list[NewEvent]:
@@ -131,6 +138,15 @@ class ToolScript:
     def refuse(self, status: str, reason: str) -> list[NewEvent]:
         """Return the event of a call that is not executed: ``denied`` or ``skipped``."""
         return self.end(self.started_at, ran=False, status=status, content=reason, error=reason)
+
+    def _trace(self) -> None:
+        told = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.conversation.id": self.conversation_id,
+            "gen_ai.tool.name": self.call.name,
+            "gen_ai.tool.call.id": self.call.provider_id or self.call.call_id,
+        }
+        self.meta = self._tracing.begin(self.meta, f"execute_tool {self.call.name}", told)
 
     def _event(self, payload: Payload) -> NewEvent:
         return NewEvent(payload, new_id(), self.meta)

@@ -12,6 +12,7 @@ from agent_eventstore.machines.answers import Answers, RequestedCall, millisecon
 from agent_eventstore.machines.call_facts import CallFacts
 from agent_eventstore.machines.calls import CallScript
 from agent_eventstore.machines.tools import Executable, ToolScript
+from agent_eventstore.machines.tracing import Tracing, beside
 from agent_eventstore.providers.base import plain
 from agent_eventstore.requests import Request, SystemTexts, digest_of, sent_in
 from agent_eventstore.stops import left, told
@@ -76,13 +77,21 @@ class TurnScript:
     systems: SystemTexts = field(default_factory=SystemTexts)
     answers: Answers = field(default_factory=Answers)
     _sent: dict[str, CallScript] = field(default_factory=dict)
+    conversation_id: UUID | None = None
     _begun: list[NewEvent] | None = None
+    _tracing: Tracing = field(default_factory=Tracing)
 
     def begin(
         self, message: UserMessage | None, branching: Branching | None = None
     ) -> list[NewEvent]:
         """Return the events of the turn's start and of the input; the same ones every time."""
         if self._begun is None:
+            told = {
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.conversation.id": self.conversation_id,
+                "gen_ai.agent.id": self.meta.agent_id,
+            }
+            self.meta = self._tracing.begin(self.meta, "invoke_agent", told)
             parts = () if message is None else message.parts
             text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
             if message is None and branching is not None:
@@ -202,7 +211,7 @@ class TurnScript:
             )
         meta = self.meta
         if isinstance(call, RequestedCall):
-            meta = call.meta
+            meta = beside(call.meta, self.meta)
         else:
             idempotent = idempotent or call.idempotent
         self.answers.by_hand()
@@ -241,7 +250,7 @@ class TurnScript:
         model = model or (request.model if request else None)
         key = request.digest if request else digest
         before = retry_of.script if retry_of else self._failure_of(key)
-        meta = before.meta if before else self.next_step()
+        meta = beside(before.meta, self.meta) if before else self.next_step()
         script = CallScript(
             meta=meta if agent is None else meta.model_copy(update={"agent_id": agent}),
             started_at=time.monotonic(),
@@ -257,6 +266,7 @@ class TurnScript:
             sent=tuple(sent_in(told_by)) if tools_from_messages else None,
             attempt=before.attempt + 1 if before else 1,
             retry_of=before.llm_call_id if before else None,
+            conversation_id=self.conversation_id,
         )
         if key is not None:
             self._sent[key] = script
@@ -270,6 +280,9 @@ class TurnScript:
 
     def event(self, payload: Payload) -> NewEvent:
         """Return an event of this turn."""
+        if isinstance(payload, TurnEnd):
+            failed = payload.status if payload.status in ("error", "aborted") else None
+            self._tracing.end({}, failed)
         return NewEvent(payload, new_id(), self.meta)
 
 

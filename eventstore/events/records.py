@@ -35,6 +35,8 @@ class Meta(Value):
         correlation_id: What it belongs with, by the product's id.
         in_context: Whether messages[] views may show it.
         occurred_at: When it happened by the source's clock, if that is known.
+        trace_id: The trace that it was recorded in, in hexadecimal, where somebody traces.
+        span_id: The span of its turn, model call or tool in that trace, in hexadecimal.
         extra: What the product keeps with the event, at most 2 KB of JSON; erased with the payload.
     """
 
@@ -50,6 +52,8 @@ class Meta(Value):
     correlation_id: Name | None = None
     in_context: bool = True
     occurred_at: UtcDatetime | None = None
+    trace_id: Name | None = None
+    span_id: Name | None = None
     extra: Extra | None = None
 
 

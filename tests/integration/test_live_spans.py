@@ -1,0 +1,171 @@
+"""Spans of turns while they go on: by the conventions, and found from the log; both databases."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+
+from agent_eventstore import AsyncConversation, AsyncEventStore, Conversation
+from agent_eventstore.formats import export_otlp
+from eventstore import EventStore, telemetry
+from eventstore.events import TurnStart
+
+KNOWN = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+FUNCTION = {"name": "weather", "arguments": '{"city": "Oslo"}'}
+WISHES = [{"index": n, "id": f"c{n}", "type": "function", "function": FUNCTION} for n in (0, 1)]
+ANSWER: dict[str, Any] = {
+    "object": "chat.completion",
+    "model": "gpt-4o-2024",
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "tool_calls": WISHES},
+            "finish_reason": "tool_calls",
+        }
+    ],
+    "usage": {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14},
+}
+
+
+@pytest.fixture
+def store(alone: EventStore) -> EventStore:
+    """Give an empty store."""
+    return alone
+
+
+@pytest.fixture
+def tracers() -> Iterator[TracerProvider]:
+    """Give a provider that spans are sent to."""
+    provider = TracerProvider()
+    telemetry.use(tracer_provider=provider)
+    yield provider
+    telemetry.switch_off()
+
+
+@pytest.fixture
+def sent(tracers: TracerProvider) -> InMemorySpanExporter:
+    """Give the spans that were sent."""
+    exporter = InMemorySpanExporter()
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter
+
+
+def _live(sent: InMemorySpanExporter) -> list[ReadableSpan]:
+    begin = ("chat", "execute_tool", "invoke_agent")
+    return [span for span in sent.get_finished_spans() if span.name.startswith(begin)]
+
+
+def _told(span: ReadableSpan) -> tuple[str, str]:
+    assert span.context is not None
+    return f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}"
+
+
+def _converse(store: EventStore) -> Conversation:
+    """Have a turn with two tools, one of them denied, and one whose model call fails."""
+    with Conversation.start(store) as conversation:
+        with conversation.turn("How warm is it?") as turn:
+            with turn.llm_call(provider="openai", model="gpt-4o") as call:
+                call.response(ANSWER)
+            with turn.tool(call.tool_calls[0]) as tool:
+                tool.result("18 degrees")
+            turn.deny(call.tool_calls[1], "not twice")
+        with pytest.raises(TimeoutError), conversation.turn("And now?") as turn, turn.llm_call():
+            raise TimeoutError("secret words")
+    return conversation
+
+
+def test_spans_stand_in_each_other(
+    store: EventStore, tracers: TracerProvider, sent: InMemorySpanExporter
+) -> None:
+    """The agent's within what is current, its model calls and tools within the agent's."""
+    with tracers.get_tracer("product").start_as_current_span("request") as request:
+        _converse(store)
+    spans = _live(sent)
+    tools = ["execute_tool weather", "execute_tool weather"]
+    assert ["chat gpt-4o", *tools, "invoke_agent", "chat", "invoke_agent"] == [
+        span.name for span in spans
+    ]
+    agents = [span for span in spans if span.name == "invoke_agent"]
+    assert [request.get_span_context().span_id] * 2 == [
+        span.parent.span_id for span in agents if span.parent is not None
+    ]
+    assert {agents[0].context.span_id} == {
+        span.parent.span_id for span in spans[:3] if span.parent is not None
+    }
+    assert 1 == len({_told(span)[0] for span in spans})
+
+
+def test_they_tell_what_the_conventions_name(store: EventStore, sent: InMemorySpanExporter) -> None:
+    """Model, tokens and errors are told, and nothing that was said."""
+    conversation = _converse(store)
+    spans = _live(sent)
+    about = [dict(span.attributes or {}) for span in spans]
+    assert {key for each in about for key in each if key.startswith("gen_ai.")} <= KNOWN
+    assert (9, 5, "openai") == (
+        about[0]["gen_ai.usage.input_tokens"],
+        about[0]["gen_ai.usage.output_tokens"],
+        about[0]["gen_ai.provider.name"],
+    )
+    assert {str(conversation.id)} == {each["gen_ai.conversation.id"] for each in about}
+    errors = [each.get("error.type") for each in about]
+    assert [None, None, "denied", None, "timeout", "error"] == errors
+    said = str([*about, *(span.status.description for span in spans)])
+    assert not any(word in said for word in ("degrees", "Oslo", "secret", "warm"))
+
+
+def test_log_and_trace_meet(store: EventStore, sent: InMemorySpanExporter) -> None:
+    """Events have the ids of trace and span, and spans from the log are those that were sent."""
+    conversation = _converse(store)
+    live = {_told(span) for span in _live(sent)}
+    [request] = export_otlp(store, conversation.id)["resourceSpans"]
+    exported = request["scopeSpans"][0]["spans"]
+    assert live == {(span["traceId"], span["spanId"]) for span in exported}
+    events = [event for event in store.read(conversation.id) if event.meta.turn is not None]
+    assert live == {(event.meta.trace_id, event.meta.span_id) for event in events}
+    assert store.verify(conversation.id).ok
+
+
+def test_the_same_for_an_event_loop(store: EventStore, sent: InMemorySpanExporter) -> None:
+    """Tasks that have turns at the same time have spans of their own."""
+
+    async def converse(opened: AsyncEventStore) -> None:
+        async with await AsyncConversation.start(opened) as conversation:
+            async with conversation.turn("hi") as turn, turn.llm_call() as call:
+                await call.delta("hello")
+
+    async def both() -> None:
+        url = store.engine.url.render_as_string(hide_password=False)
+        async with await AsyncEventStore.open(url) as opened:
+            await asyncio.gather(converse(opened), converse(opened))
+
+    asyncio.run(both())
+    spans = _live(sent)
+    agents = {_told(span) for span in spans if span.name == "invoke_agent"}
+    within = {
+        (_told(span)[0], f"{span.parent.span_id:016x}") for span in spans if span.parent is not None
+    }
+    assert (2, agents) == (len(agents), within)
+
+
+def test_nobody_traces(store: EventStore) -> None:
+    """Without a provider, and of what is not sampled, events have no ids."""
+    conversations = [_converse(store)]
+    telemetry.use(tracer_provider=TracerProvider(sampler=ALWAYS_OFF))
+    try:
+        conversations.append(_converse(store))
+    finally:
+        telemetry.switch_off()
+    for conversation in conversations:
+        assert {(None, None)} == {
+            (event.meta.trace_id, event.meta.span_id) for event in store.read(conversation.id)
+        }
+        starts = [e for e in store.read(conversation.id) if isinstance(e.data, TurnStart)]
+        assert 2 == len(starts)
