@@ -198,7 +198,7 @@ def export_ui_messages(store: EventStore, conversation_id: StreamId) -> list[dic
             isinstance(data, UnknownEvent) and data.type == UNINTERPRETED
         )
         shown = event.meta.in_context or isinstance(data, SystemInstruction)
-        if not spoken or not shown or event.version in gone:
+        if not spoken or not shown or event.version in gone or _folded_away(data):
             continue
         if running is not None and event.meta.turn == running and not isinstance(data, UserMessage):
             continue
@@ -233,6 +233,11 @@ def _key(event: RecordedEvent, data: EventData) -> str:
     if isinstance(data, _ANSWERED):
         return f"answer in turn {event.meta.turn}"
     return f"version {event.version}"
+
+
+def _folded_away(data: EventData) -> bool:
+    """Whether it is what a program put in a user's place, which no user is shown."""
+    return isinstance(data, UserMessage) and data.ui is not None and data.ui.collapsed is True
 
 
 def _told_id(event: RecordedEvent) -> str | None:

@@ -13,6 +13,7 @@ from agent_eventstore import Conversation
 from agent_eventstore.formats import detect, export_ui_messages, load, read_transcripts
 from eventstore import EventStore
 from projections import Views
+from tests.integration.claude_sessions import example
 
 CHAT: list[dict[str, Any]] = [
     {"id": "m0", "role": "system", "parts": [{"type": "text", "text": "Be brief."}]},
@@ -161,3 +162,13 @@ def test_what_was_edited_is_not_shown(store: EventStore) -> None:
         both = export_ui_messages(store, conversation.id)
     assert "two" == asked["parts"][0]["text"]
     assert ["two", "second"] == [message["parts"][-1]["text"] for message in both]
+
+
+def test_a_session_of_a_coding_agent_is_a_chat(store: EventStore, tmp_path: Path) -> None:
+    """Without what its program put in the user's place, and what another branch said."""
+    report = load(store, read_transcripts(example().write(tmp_path / "a")))
+    messages = export_ui_messages(store, report.ids[0])
+    assert ["Why does the test fail?", "Mend it well.", "Thanks. What now?"] == [
+        each["parts"][0]["text"] for each in messages if each["role"] == "user"
+    ]
+    assert len(messages) == len({each["id"] for each in messages})
