@@ -89,3 +89,16 @@ def test_what_others_did_is_seen(store: EventStore) -> None:
     assert SAID == together
     assert [] == cleared == erased
     assert SAID[:1] == other.messages
+
+
+def test_what_a_fork_shares_may_be_erased(store: EventStore) -> None:
+    """A history that goes on from another one has nothing that was erased there."""
+    EventStoreChatMessageHistory(store, "parent").add_messages(
+        [HumanMessage("secret"), AIMessage("Hello.")]
+    )
+    store.fork("parent", conversation_id="fork")
+    history = EventStoreChatMessageHistory(store, "fork")
+    assert ["secret", "Hello."] == [each.content for each in history.messages]
+    store.erase("parent", reason="asked for", versions={2})
+
+    assert ["Hello."] == [each.content for each in history.messages]

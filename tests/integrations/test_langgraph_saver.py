@@ -295,6 +295,20 @@ def test_an_erased_message_is_left_out(store: EventStore) -> None:
     assert SAID[1:] == found(saver, named("t")).checkpoint["channel_values"]["messages"]
 
 
+def test_what_a_fork_shares_may_be_erased(store: EventStore) -> None:
+    """A thread that goes on from another one has nothing that was erased there."""
+    saver = EventStoreSaver(store)
+    put(saver, named("t"), {"messages": SAID})
+    store.fork("t", conversation_id="fork")
+    assert SAID == found(saver, named("fork")).checkpoint["channel_values"]["messages"]
+    [version] = [
+        each.version for each in store.read("t") if isinstance(each.data, events.UserMessage)
+    ]
+    store.erase("t", reason="asked for", versions=[version], derived=False)
+
+    assert SAID[1:] == found(saver, named("fork")).checkpoint["channel_values"]["messages"]
+
+
 def test_an_asynchronous_store(database_url: str) -> None:
     """A saver on an asynchronous store does the same."""
 
