@@ -28,7 +28,6 @@ contradict each other:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 from eventstore.blobs import alias_of
@@ -57,19 +56,23 @@ from projections.context.detail import detailed, plain
 from projections.context.formats import chat
 from projections.context.plan_cache import touch
 from projections.context.prompts import place_of
+from projections.context.row_changes import (
+    TABLE,
+    hide,
+    hide_where,
+    new_row,
+    placeholder,
+    result_row,
+)
 from projections.context.rows import CONTEXT_MESSAGES, Kind
 from projections.engine.folding import not_yet_within, within
 from projections.engine.projection import Change, Patch, Put, State
-from projections.engine.quoting import PLACE
 
 __all__ = ["CONTEXT", "ContextProjection"]
 
-_TABLE = CONTEXT_MESSAGES.name
 _SAID = (None, "text", "error")  # part types of what is said to the user, folded or not
 _UNCERTAIN = ("not_started", "outcome_unknown")
 _MOST_EARLIER = 32  # failed calls with a text that one retry may make up for
-_NO_NATIVE: dict[str, Any] = {"native": None}
-_NO_PLACE = dict.fromkeys(column.name for column in PLACE)
 
 
 class ContextProjection:
@@ -113,16 +116,16 @@ def _user(state: State, event: RecordedEvent, data: UserMessage) -> list[Change]
     held = detailed(content.user(data), data.sections)
     left = any(lasting_of("\n".join(texts_of(held["message"]))))
     held["lasting"] = event.version if left else None
-    return [_row(event, "user", held, ordinal=memory.number(state))]
+    return [new_row(event, "user", held, ordinal=memory.number(state))]
 
 
 def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> list[Change]:
     held = {**detailed(content.assistant(data)), "native": chat.of_assistant(data)}
-    changes: list[Change] = [_row(event, "assistant", held, ordinal=memory.number(state))]
+    changes: list[Change] = [new_row(event, "assistant", held, ordinal=memory.number(state))]
     if _only_shown(data):
-        changes.append(_hide(event.version, "excluded"))
+        changes.append(hide(event.version, "excluded"))
     changes += [
-        _row(event, "tool", _placeholder(prompts.NO_RESULT), part=index + 1, sealed=True)
+        new_row(event, "tool", placeholder(prompts.NO_RESULT), part=index + 1, sealed=True)
         for index in range(len(data.tool_calls))
     ]
     memory.open_calls(state, event.version, [call.name for call in data.tool_calls])
@@ -131,7 +134,7 @@ def _assistant(state: State, event: RecordedEvent, data: AssistantMessage) -> li
         state["answered"] = call
         repeated = (memory.forget(state, "failed", call), memory.forget(state, "retries", call))
         changes += [
-            _hide(version, "superseded")
+            hide(version, "superseded")
             for failure in repeated
             if failure
             for version in (*failure["earlier"], failure["version"])
@@ -159,9 +162,9 @@ def _error(state: State, event: RecordedEvent, data: LlmError) -> list[Change]:
     held = plain(content.error(data))
     if (shorter := content.shorter_error(data)) is not None:
         held["given"] = {"shortened": shorter["content"]}
-    changes: list[Change] = [_row(event, "error", held, ordinal=memory.number(state))]
+    changes: list[Change] = [new_row(event, "error", held, ordinal=memory.number(state))]
     if late:
-        changes.append(_hide(event.version, "superseded"))
+        changes.append(hide(event.version, "superseded"))
     elif call is not None:
         before = (memory.forget(state, "retries", call), state["failed"].get(call))
         earlier: list[int] = []
@@ -170,7 +173,7 @@ def _error(state: State, event: RecordedEvent, data: LlmError) -> list[Change]:
             if failure["partial"]:
                 earlier.append(failure["version"])
             else:
-                changes.append(_hide(failure["version"], "superseded"))
+                changes.append(hide(failure["version"], "superseded"))
         entry = {
             "version": event.version,
             "partial": bool(data.partial_text),
@@ -188,8 +191,8 @@ def _call(state: State, event: RecordedEvent, data: ToolCall) -> list[Change]:
         return []
     # After a stand-in, such as ``not_started``, the call is executed after all: it counts no more.
     memory.update_call(state, data.call_id, started=event.version, result=None)
-    held = _placeholder(prompts.STARTED)
-    return [_result_row(data.call_id, held, (event.version,), sealed=True)]
+    held = placeholder(prompts.STARTED)
+    return [result_row(data.call_id, held, (event.version,), sealed=True)]
 
 
 def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change]:
@@ -210,9 +213,9 @@ def _result(state: State, event: RecordedEvent, data: ToolResult) -> list[Change
         held["native"] = chat.of_tool(data)
         held |= place_of(event, message)
     else:
-        held = _placeholder(prompts.EXCLUDED_RESULT)
+        held = placeholder(prompts.EXCLUDED_RESULT)
     started = known["started"]
-    change = _result_row(
+    change = result_row(
         data.call_id,
         held,
         (event.version,) if started is None else (started, event.version),
@@ -231,7 +234,7 @@ def _start(state: State, event: RecordedEvent, data: ConversationStart) -> list[
 def _instruction(state: State, event: RecordedEvent, data: SystemInstruction) -> list[Change]:
     message = content.system(data.text, role=data.role, name=data.name)
     if not event.meta.in_context:
-        return [_row(event, "aside", plain(message))]
+        return [new_row(event, "aside", plain(message))]
     return _latest(state, event, "system", message, continues=data.continues)
 
 
@@ -247,17 +250,17 @@ def _latest(
     *,
     continues: bool = False,
 ) -> list[Change]:
-    changes: list[Change] = [_row(event, kind, plain(message))]
+    changes: list[Change] = [new_row(event, kind, plain(message))]
     if event.meta.in_context:
         replaced = memory.push(state, kind, event.version, continues=continues)
-        changes += [_hide(version, "superseded") for version in replaced]
+        changes += [hide(version, "superseded") for version in replaced]
     return changes
 
 
 def _summary(state: State, event: RecordedEvent, data: Summary) -> list[Change]:
     ranges = memory.known(data.versions, event.version)
     place = min((first for first, _ in ranges), default=event.version)
-    row = _row(
+    row = new_row(
         event,
         "summary",
         plain(content.system(prompts.summary(data.text))),
@@ -273,7 +276,7 @@ def _summary(state: State, event: RecordedEvent, data: Summary) -> list[Change]:
 def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Change]:
     withdrawn = {"hidden": "withdrawn"}
     unanswered = {
-        **_placeholder(prompts.WITHDRAWN_RESULT),
+        **placeholder(prompts.WITHDRAWN_RESULT),
         "sealed": True,
         "result_version": None,
         "full_alias": None,
@@ -284,20 +287,20 @@ def _retraction(state: State, event: RecordedEvent, data: Retraction) -> list[Ch
     new, state["withdrawn"] = not_yet_within(ranges, state["withdrawn"])
     for first, last in new:
         changes += [
-            Patch(_TABLE, "version", first, last, withdrawn),
-            Patch(_TABLE, "summary_version", first, last, withdrawn),
-            Patch(_TABLE, "result_version", first, last, unanswered),
+            Patch(TABLE, "version", first, last, withdrawn),
+            Patch(TABLE, "summary_version", first, last, withdrawn),
+            Patch(TABLE, "result_version", first, last, unanswered),
         ]
     # A summary stands at a place that it covers, which may be withdrawn without the summary.
     for version, place in covering.placed(state, ranges):
-        changes.append(Put(_TABLE, (place, -version), {"hidden": None}))
+        changes.append(Put(TABLE, (place, -version), {"hidden": None}))
     changes += covering.reveal(state, new, ranges)
     memory.withdraw_results(state, ranges)
     for name in ("system", "notebook"):
         before = state[name]
         memory.withdraw_texts(state, name, ranges)
         if before[-1:] != state[name][-1:]:
-            changes += [_hide(version, None) for texts in state[name][-1:] for version in texts]
+            changes += [hide(version, None) for texts in state[name][-1:] for version in texts]
     return changes
 
 
@@ -306,77 +309,19 @@ def _switch(state: State, event: RecordedEvent, data: BranchSwitch) -> list[Chan
     back = memory.known(data.restored, event.version - 1)
     changes: list[Change] = []
     for first, last in gone:
-        changes.append(Patch(_TABLE, "summary_version", first, last, {"hidden": "withdrawn"}))
-        changes.append(_where(first, last, None, "inactive"))
+        changes.append(Patch(TABLE, "summary_version", first, last, {"hidden": "withdrawn"}))
+        changes.append(hide_where(first, last, None, "inactive"))
     for version, place in covering.placed(state, gone):
-        changes.append(Put(_TABLE, (place, -version), {"hidden": None}))
+        changes.append(Put(TABLE, (place, -version), {"hidden": None}))
     changes += covering.reveal(state, gone, gone)
-    changes += [_where(first, last, "inactive", None) for first, last in back]
+    changes += [hide_where(first, last, "inactive", None) for first, last in back]
     for name in ("system", "notebook"):
         before, after = memory.switch_texts(state, name, gone, back)
         if before != after:
             away = [version for version in before if not within(gone, version)]
-            changes += [_hide(version, "superseded") for version in away if version not in after]
-            changes += [_hide(version, None) for version in after]
+            changes += [hide(version, "superseded") for version in away if version not in after]
+            changes += [hide(version, None) for version in after]
     return changes
-
-
-def _row(
-    event: RecordedEvent,
-    kind: Kind,
-    held: dict[str, Any],
-    *,
-    version: int | None = None,
-    part: int = 0,
-    **values: Any,
-) -> Put:
-    """Return a new row; ``held`` are the columns of its message."""
-    message = held["message"]
-    told = vars(event.meta)  # a model's own attributes take three times as long to read
-    columns = {
-        "role": message["role"],
-        "kind": kind,
-        **_NO_NATIVE,
-        **held,
-        **place_of(event, message),
-        "sealed": False,
-        "hidden": None if told["in_context"] else "excluded",
-        "source_versions": [event.version],
-        "mode": told["mode"],
-        "run_id": told["run_id"],
-        "turn": told["turn"],
-        "step": told["step"],
-        **values,
-    }
-    return Put(_TABLE, (event.version if version is None else version, part), columns)
-
-
-def _result_row(call_id: str, held: dict[str, Any], sources: Sequence[int], **values: Any) -> Put:
-    """Return the change of a tool row that exists; its visibility stays as it is."""
-    version, index = map(int, call_id.split("."))
-    values["source_versions"] = [version, *sources]
-    return Put(_TABLE, (version, index + 1), {**held, **values})
-
-
-@cache
-def _held_placeholder(text: str) -> dict[str, Any]:
-    return {**plain({"role": "tool", "content": text}), **_NO_NATIVE, **_NO_PLACE}
-
-
-def _placeholder(text: str) -> dict[str, Any]:
-    """Return the columns of a tool's message in words that no event has."""
-    columns = _held_placeholder(text)
-    return {**columns, "message": columns["message"].copy()}
-
-
-def _hide(version: int, reason: str | None) -> Put:
-    """Return the change of a message that exists; a summary at the same version keeps its own."""
-    return Put(_TABLE, (version, 0), {"hidden": reason})
-
-
-def _where(first: int, last: int, was: str | None, hidden: str | None) -> Patch:
-    """Return the change of the rows in a range that were hidden for a reason, or for none."""
-    return Patch(_TABLE, "version", first, last, {"hidden": hidden}, only=("hidden", was))
 
 
 # Each is given a copy of the state, whose entries it replaces.
