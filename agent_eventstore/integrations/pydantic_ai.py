@@ -26,7 +26,7 @@ from agent_eventstore.integrations.pydantic_messages import (
     KEY,
     PydanticAIRecord,
     events_of,
-    message_in,
+    messages_in,
 )
 from agent_eventstore.journal_aio import finish
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
@@ -55,10 +55,6 @@ class _Kept(NamedTuple):
 
     told: Any
     versions: tuple[int, int]
-
-    def entry(self) -> ConversationEntry:
-        told = self.told
-        return ConversationEntry(id=told["id"], parent_id=told["parent"], message=message_in(told))
 
 
 class EventStoreConversations(ConversationStore):
@@ -124,7 +120,11 @@ class EventStoreConversations(ConversationStore):
         return await _thread(self._history, head_id, limit)
 
     def _history(self, head_id: str | None, limit: int | None) -> list[ConversationEntry]:
-        return [each.entry() for each in reversed([*self._chain(head_id, limit)])]
+        kept = [each.told for each in self._chain(head_id, limit)][::-1]
+        return [
+            ConversationEntry(id=told["id"], parent_id=told["parent"], message=message)
+            for told, message in zip(kept, messages_in(kept), strict=True)
+        ]
 
     def _chain(self, head_id: str | None, limit: int | None = None) -> Iterator[_Kept]:
         """Yield messages from one back to the first, as they are kept."""

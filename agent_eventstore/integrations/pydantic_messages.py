@@ -7,7 +7,7 @@ one. The last of them has the message itself in ``raw``, as `ModelMessagesTypeAd
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -36,7 +36,7 @@ from eventstore.events import (
 )
 from eventstore.events.bounds import fitted
 
-__all__ = ["KEY", "PydanticAIMessage", "PydanticAIRecord", "events_of", "message_in", "raw_of"]
+__all__ = ["KEY", "PydanticAIMessage", "PydanticAIRecord", "events_of", "messages_in", "raw_of"]
 
 KEY = "pydantic_ai"
 """The key in ``raw`` under which a message stands, with its id and that of the one before it."""
@@ -76,10 +76,9 @@ def raw_of(message: ModelMessage, entry_id: str, parent_id: str | None, span: in
     return {KEY: {"id": entry_id, "parent": parent_id, "span": span, "message": made}}
 
 
-def message_in(kept: Any) -> ModelMessage:
-    """Return the message that a ``raw`` holds under its key."""
-    [message] = ModelMessagesTypeAdapter.validate_python([kept["message"]])
-    return message
+def messages_in(kept: Sequence[Any]) -> list[ModelMessage]:
+    """Return the messages that each ``raw`` holds under its key."""
+    return list(ModelMessagesTypeAdapter.validate_python([each["message"] for each in kept]))
 
 
 def events_of(

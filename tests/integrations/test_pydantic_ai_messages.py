@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_ai.usage import RequestUsage
 
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.pydantic_messages import KEY, events_of, message_in
+from agent_eventstore.integrations.pydantic_messages import KEY, events_of, messages_in
 from eventstore.events.codec import encode, loads_json
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -149,7 +149,7 @@ def as_stored(message: Any) -> Any:
     events = events_of(message, "01900000-0000-7000-8000-000000000000", None, Places())
     kept = loads_json(encode(events[-1].data))["raw"][KEY]
     assert kept["span"] == len(events)
-    return message_in(kept)
+    return messages_in([kept])[0]
 
 
 @given(messages)
