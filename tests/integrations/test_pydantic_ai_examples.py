@@ -28,9 +28,13 @@ def test_the_example(tmp_path: Path) -> None:
 def test_the_page(tmp_path: Path) -> None:
     """By itself, in a directory of its own."""
     page = ROOT / "docs" / "integrations.md"
-    [program] = [each for each in blocks(page, "python") if "EventStoreConversations" in each]
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    programs = [each for each in blocks(page, "python") if "EventStoreConversations" in each]
+    shown = [
+        subprocess.run(
+            [sys.executable, "-c", each], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+        for each in programs
+    ]
 
-    assert "('user', 'How warm is it?')" in done.stdout
+    assert len(shown) == 2
+    assert "('user', 'How warm is it?')" in shown[0]
