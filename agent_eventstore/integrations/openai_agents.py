@@ -15,6 +15,7 @@ from agents.memory import SessionSettings
 from agents.memory import session as sdk
 
 from agent_eventstore.integrations.openai_cache import forget, newest_items
+from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_history import (
     CLEARED,
     LiveItem,
@@ -26,7 +27,7 @@ from agent_eventstore.integrations.openai_history import (
     outdated,
     replacing,
 )
-from agent_eventstore.integrations.openai_items import ItemWriter, OpenAIItems
+from agent_eventstore.integrations.openai_items import ItemWriter
 from agent_eventstore.integrations.openai_usage import RunUsage
 from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent

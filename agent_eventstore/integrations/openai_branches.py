@@ -8,40 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 from agent_eventstore.fork_point import fork_point
 from agent_eventstore.integrations.openai_agents import EventStoreSession
+from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
 from agent_eventstore.integrations.openai_history import events_after, live_events, live_items
 from agent_eventstore.integrations.openai_items import items_in
-from eventstore.events import Payload, UserMessage, register_event
+from eventstore.events import UserMessage
 from eventstore.events.codec import loads_json
 from projections import Views
 
-__all__ = ["BranchingSession", "OpenAIBranch"]
+__all__ = ["BranchingSession"]
 
-MAIN = "main"
 _SHOWN = 100
-
-
-@register_event
-class OpenAIBranch(Payload):
-    """A branch of a session was begun, or deleted; its events stand in a fork.
-
-    Attributes:
-        name: The branch.
-        parent: The branch that it goes on from.
-        turn: The turn before which it begins.
-        deleted: Whether it is no more.
-    """
-
-    type: ClassVar[str] = "openai_agents.branch"
-
-    name: str
-    parent: str = MAIN
-    turn: int = 1
-    deleted: bool = False
 
 
 class BranchingSession(EventStoreSession):

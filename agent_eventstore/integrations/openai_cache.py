@@ -17,8 +17,9 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Pool
 
 from agent_eventstore.integrations.conversation_head import Head, head_of
+from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_history import is_stand_in, live_events
-from agent_eventstore.integrations.openai_items import OpenAIItems, read_items
+from agent_eventstore.integrations.openai_items import read_items
 from eventstore import EventStore
 from eventstore.events import BranchSwitch, Erasure, Retraction, ToolResult
 from eventstore.events.codec import loads_json

@@ -11,11 +11,11 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_items import (
     ITEM,
     TELLING,
     ItemWriter,
-    OpenAIItems,
     items_in,
     told_by,
 )

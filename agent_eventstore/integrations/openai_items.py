@@ -8,12 +8,13 @@ item that has no place in the catalogue is an `OpenAIItem`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic_core import from_json
 
 from agent_eventstore.formats.transcript import Calls
 from agent_eventstore.inputs import content_of
+from agent_eventstore.integrations.openai_events import OpenAIItem, OpenAIItems
 from agent_eventstore.providers.answer import Answer
 from agent_eventstore.providers.openai_responses import Items
 from agent_eventstore.providers.parser import text
@@ -31,7 +32,6 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
     VersionRange,
-    register_event,
 )
 from eventstore.events.codec import decode, dumps_json, loads_json
 from eventstore.sql.read import EventText
@@ -44,8 +44,6 @@ __all__ = [
     "ITEM",
     "TELLING",
     "ItemWriter",
-    "OpenAIItem",
-    "OpenAIItems",
     "items_in",
     "read_items",
     "told_by",
@@ -58,34 +56,6 @@ _APPROVAL = "mcp_approval_response"
 _OUTPUTS = frozenset({*OUTPUTS.values(), _APPROVAL})
 _ANSWERS = frozenset(FIELDS) - _OUTPUTS - {"compaction"}
 _SYSTEM = ("system", "developer")
-
-
-@register_event
-class OpenAIItem(Payload):
-    """An item that nobody interprets: a compaction, a reference, or a kind yet unknown.
-
-    Attributes:
-        item: The item as it came.
-    """
-
-    type: ClassVar[str] = "openai_agents.item"
-
-    item: Any
-
-
-@register_event
-class OpenAIItems(Payload):
-    """How the runner keeps what was recorded while it happened, as items in its own order.
-
-    Attributes:
-        items: The items.
-        told: The events that they stand for, whose own items are not told again.
-    """
-
-    type: ClassVar[str] = "openai_agents.items"
-
-    items: tuple[Any, ...]
-    told: tuple[VersionRange, ...] = ()
 
 
 class ItemWriter:

@@ -14,12 +14,13 @@ from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agents import Model, ModelProvider, MultiProvider, RunConfig, RunHooks
 
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.integrations.openai_agents import EventStoreSession
+from agent_eventstore.integrations.openai_events import OpenAIHandoff
 from agent_eventstore.integrations.openai_usage import counts_of
 from agent_eventstore.llm_call import AsyncLlmCall
 from agent_eventstore.machines import RequestedCall
@@ -28,25 +29,10 @@ from agent_eventstore.recovery import IfBusy, Recovery
 from agent_eventstore.tool_call import AsyncToolCall
 from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import AsyncEventStore
-from eventstore.events import Meta, Payload, register_event
+from eventstore.events import Meta, Payload
 from eventstore.ids import uuid_in
 
-__all__ = ["OpenAIHandoff", "RecordedModel", "RecordedRun", "current_run"]
-
-
-@register_event
-class OpenAIHandoff(Payload):
-    """One agent has handed over to another.
-
-    Attributes:
-        from_agent: The name of who was asked so far.
-        to_agent: The name of who goes on.
-    """
-
-    type: ClassVar[str] = "openai_agents.handoff"
-
-    from_agent: str
-    to_agent: str
+__all__ = ["RecordedModel", "RecordedRun", "current_run"]
 
 
 class RecordedRun(RunHooks[Any]):

@@ -6,53 +6,15 @@ product's own do not, so that they are taken from the spans as they end.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from agents.tracing import CustomSpanData, GuardrailSpanData, Span, Trace, TracingProcessor
 
+from agent_eventstore.integrations.openai_events import OpenAIGuardrail, OpenAISpan
 from agent_eventstore.integrations.openai_recording import current_run
 from agent_eventstore.providers.base import plain
-from eventstore.events import Payload, register_event
 
-__all__ = ["OpenAIGuardrail", "OpenAISpan", "RecordedSpans"]
-
-
-@register_event
-class OpenAIGuardrail(Payload):
-    """A guardrail has looked at what a user or an agent says.
-
-    Attributes:
-        name: The guardrail.
-        triggered: Whether it has stopped the run.
-        error: What it has failed with instead of an answer.
-    """
-
-    type: ClassVar[str] = "openai_agents.guardrail"
-
-    name: str
-    triggered: bool
-    error: str | None = None
-
-
-@register_event
-class OpenAISpan(Payload):
-    """A span of a product's own has ended.
-
-    Attributes:
-        name: The span.
-        started_at: When it began, as the SDK writes it.
-        ended_at: When it ended.
-        data: What the product told with it.
-        error: What it has failed with.
-    """
-
-    type: ClassVar[str] = "openai_agents.span"
-
-    name: str
-    started_at: str | None = None
-    ended_at: str | None = None
-    data: Any = None
-    error: str | None = None
+__all__ = ["RecordedSpans"]
 
 
 class RecordedSpans(TracingProcessor):
