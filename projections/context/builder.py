@@ -14,7 +14,6 @@ from typing import Any
 
 from projections.context import detail
 from projections.context.breakpoints import with_parameters
-from projections.context.compacted import is_compacted, since_compaction
 from projections.context.compression.monitor import usage_of
 from projections.context.compression.strategy import Strategy, options_of, strategy_of
 from projections.context.counting import ENCODING
@@ -27,7 +26,7 @@ from projections.context.margins import OVERHEAD, beside_shorter, infeasible, wi
 from projections.context.output_paths import without_path
 from projections.context.plan_cache import PlanMemo
 from projections.context.planning import LookForLevels, Plan, Planned, plan
-from projections.context.plans import COMPACTED, ERROR, Budget, Group, groups_of
+from projections.context.plans import COMPACTED, ERROR, Budget, Group, groups_of, since_compaction
 from projections.context.recall import recall_for
 from projections.context.recalled import Block, block_of, reserve
 from projections.context.rows import ContextRow
@@ -295,7 +294,8 @@ class _Builder:
     ) -> tuple[Plan, list[str]]:
         """Return the plan within a budget, with ``until`` as if nothing stood after that place."""
         error = self._error()
-        rows = since_compaction(self._source.newest(_PAGE), self._grouping, _PAGE)
+        rows = self._source.newest(_PAGE)
+        rows = since_compaction(rows, self._grouping.compacts, _PAGE, tables=self._grouping.tables)
         if until is not None:
             rows = (row for row in rows if row.key <= until)
             error = None if error is None or error.key > until else error
@@ -342,7 +342,7 @@ class _Builder:
             held = {name: size for name, size in error.mandatory.items() if name != "fixed part"}
             sizes |= held | {OVERHEAD: overhead}
             raise BudgetInfeasible(error.max_tokens, sizes) from None
-        compacted = is_compacted(chosen, self._grouping, self._source, _PAGE)
+        compacted = self._grouping.is_compacted(chosen, self._source, _PAGE)
         ended = [*window.ended, *([COMPACTED] if compacted else ())]
         return self._in_chars(front, chosen), ended
 

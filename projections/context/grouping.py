@@ -16,7 +16,7 @@ from projections.context.detail import shortened
 from projections.context.formats.base import compacted_for, native_for
 from projections.context.levels import lower
 from projections.context.output_paths import READ_OUTPUT, message_alias
-from projections.context.plans import COMPACTED, Group
+from projections.context.plans import COMPACTED, Group, Plan
 from projections.context.rows import ContextRow
 from projections.context.source import ContextHead, RowSource
 from projections.context.system_part import Injection, declared_name
@@ -153,6 +153,14 @@ class Grouping:
     def compacts(self, row: ContextRow) -> bool:
         """Whether a row holds all before it for whoever will be asked."""
         return compacted_for(row, self._format, self._provider)
+
+    def is_compacted(self, chosen: Plan, source: RowSource, page: int) -> bool:
+        """Whether a plan goes back to such a row only, however far it was read for that."""
+        for each in chosen.groups:
+            group = each.group.whole or each.group
+            if group.key not in chosen.recalled and self.compacts(group.rows[0]):
+                return any(row.key < group.key for row in source.newest(page))
+        return False
 
     def _carries(self, row: ContextRow) -> bool:
         if row.native is None:

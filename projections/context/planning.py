@@ -1,24 +1,38 @@
-"""At what level of detail a request holds each group: within the budget, and in steps.
+"""What a request holds of its history: within a budget, and in steps.
 
-With steps, the groups before the last step are planned as they were at that step; those since are
-whole.
+Between two steps the messages before stay byte-identical, so that the provider's prompt cache
+hits. A step falls with the group with which the request passes its trigger. A major step plans all
+that stands before that group, down to the target. A minor one leaves what the last has come to as
+it is, and plans only the groups since, to half of the room that is left for them, with a digest of
+their own; it is made as long as what it leaves takes no more than a share of the room.
+
+What a step comes to follows from the messages up to it, so any process tells the same, from the
+last anchor on: at every `interval` groups, a history that is over the trigger has a major step.
+What is planned at one moment is the work of `projections.context.fitting`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from operator import attrgetter
 
-from projections.context.compression.strategy import Strategy
+from projections.context.compression.monitor import Thresholds
+from projections.context.compression.strategy import Strategy, interval
 from projections.context.fitting import HORIZON, Fitting, LookForLevels
 from projections.context.older import LookForLasting, Teller
 from projections.context.plan_cache import PlanMemo
-from projections.context.plans import Budget, Group, Past, Plan, Planned, whole
+from projections.context.plans import Budget, Group, Past, Plan, Planned, Room, Step, holds, whole
 from projections.context.recall import Recall
-from projections.context.stepping import Stepping
 from projections.tokens import Tokenizer
 
 __all__ = ["HORIZON", "LookForLevels", "Plan", "Planned", "plan"]
+
+_Key = tuple[int, int]
+
+# Most requests look at all groups of a plan.
+_tokens, _key = attrgetter("tokens"), attrgetter("group.key")
 
 
 def plan(
@@ -78,7 +92,170 @@ def plan(
         return fit.fitting()
     # A digest is a message: each more than the first might be one too many.
     thresholds = replace(budget.thresholds, frozen=0.0) if limited else budget.thresholds
-    stepping = Stepping(past, fit, thresholds, budget.max_tokens, fixed)
+    stepping = _Stepping(past, fit, thresholds, budget.max_tokens, fixed)
     stepped = stepping.plan(memo, (budget, fixed, memo_key))
     # What must be sent may be too large for what the step left.
     return stepped if fit.size(stepped) <= budget.max_tokens else fit.fitting()
+
+
+class _Stepping:
+    """The steps of one history within one budget.
+
+    Args:
+        past: The history.
+        fit: Plans what a step covers.
+        thresholds: When a step falls, and how far it goes.
+        limit: Tokens of the request.
+        fixed: Tokens of what is sent besides.
+    """
+
+    def __init__(
+        self, past: Past, fit: Fitting, thresholds: Thresholds, limit: int, fixed: int
+    ) -> None:
+        self._past, self._fit, self._limit = past, fit, limit
+        self._standing = {group.key for group in past.standing}
+        self._besides = fixed
+        self._fixed = fixed + sum(map(_tokens, past.standing))
+        self._trigger = thresholds.trigger_tokens(self._fixed, limit)
+        self._target = thresholds.target_tokens(self._fixed, limit)
+        self._room = self._trigger - self._fixed
+        self._frozen = int(Fraction(str(thresholds.frozen)) * self._room)
+
+    def plan(self, memo: PlanMemo | None, key: Hashable) -> Plan:
+        """Return the plan of the last step, and everything since as it is.
+
+        It is over the limit where what must be sent is too large for what the step has left.
+        """
+        kept = None if memo is None else memo.get(key)
+        known = None if kept is None else self._since(kept)
+        step, index = (kept, known) if known is not None else self._anchored()
+        size = self._taken(step, index)
+        while index:
+            index -= 1
+            size += self._past.size(self._past.groups[index])
+            if size > self._room:
+                step = self._fall(index, step)
+                size = self._taken(step, index)
+        if step is None:
+            return whole(self._past)
+        plan = self._joined(step)
+        # Once it is followed by others, what must be sent now counts as any other.
+        lasts = self._fit.size(plan) <= self._limit and not self._looks_beyond(step.covered)
+        if memo is not None and step is not kept and lasts:
+            memo.put(key, step)
+        return plan
+
+    def _anchored(self) -> tuple[Step | None, int]:
+        """Return the step that fell at the last anchor, and its place from the end."""
+        index, fell = self._past.anchor(self._limit, self._room)
+        return self._fall(index, None) if fell else None, index
+
+    def _since(self, step: Step) -> int | None:
+        """Return the place from the end of a step; None where an anchor has passed since."""
+        index, ordinals = 0, list[int]()
+        while (group := self._past.at(index)) is not None and group.key > step.place:
+            if (ordinal := group.rows[0].ordinal) is not None:
+                ordinals.append(ordinal)
+            index += 1
+        place, until = index, index
+        while (group := self._past.at(until)) is not None and group.key > step.covered:
+            until += 1
+        if group is None or group.key != step.covered:
+            return None  # An answer in which its maker compacted the rest has come in between.
+        if ordinals:
+            anchor = max(ordinals) - max(ordinals) % interval(self._limit)
+            if min(ordinals) < anchor and (step.ordinal or 0) < anchor:
+                return None
+        return place
+
+    def _looks_beyond(self, covered: _Key) -> bool:
+        """Whether a step has looked at a message that it would not look at once others follow."""
+        near = self._past.groups[:HORIZON]
+        return covered == near[0].key and any(
+            each.key < near[-1].key and each.key not in self._standing
+            for each in self._past.mandatory
+        )
+
+    def _taken(self, step: Step | None, index: int) -> int:
+        """Return the tokens of all from a place on, beside what stands in every plan."""
+        size = 0 if step is None else self._held(step.before)
+        for group in self._past.groups[index:]:
+            if step is not None and group.key <= step.covered:
+                break
+            size += self._past.size(group)
+        return size
+
+    def _held(self, plan: Plan) -> int:
+        """Return the tokens of a plan, beside what stands in every plan."""
+        standing = (each.tokens for each in plan.groups if each.group.key in self._standing)
+        return self._fit.size(plan) - self._besides - sum(standing)
+
+    def _fall(self, index: int, last: Step | None) -> Step | None:
+        """Return the step that falls with a group; the last one if there is nothing to cover."""
+        if last is not None and self._held(last.before) <= self._frozen:
+            minor = self._covering(index, last)
+            if minor is not None:
+                return minor
+        return self._covering(index, None) or last
+
+    def _covering(self, index: int, front: Step | None) -> Step | None:
+        """Return the step that falls with a group, behind another or of all; None if it misses."""
+        fixed = self._fixed if front is None else self._fixed + self._held(front.before)
+        target = self._target if front is None else fixed + (self._trigger - fixed) // 2
+        # One more, as the lines of a digest are counted one by one.
+        least = min(target, -(-self._limit // 2)) + 1
+        # The group with which a step falls stays as it is: nobody has answered to it yet. However
+        # large it is, what stands before it is left half of its room.
+        newest = self._past.groups[index]
+        size = self._past.size(newest)
+        rest = max(target - size, fixed + (target - fixed) // 2)
+        asked = newest.kind == "user"
+        # What comes after an answer has it; a question goes with what it is asked about.
+        room = Room(
+            rest, least - size, (target, self._limit - size), newest=asked or newest.left_out
+        )
+        step = self._step(index + 1, index, room, front, asked=asked)
+        if step is not None and self._fixed + self._held(step.before) + size <= self._limit:
+            return step
+        if front is not None:
+            return None
+        # Where it is too large for that, it loses detail too, to what leaves room up to the next.
+        limit = self._limit - (self._trigger - target)
+        room = Room(limit, least, (limit, self._limit))
+        return self._step(index, index, room, None)
+
+    def _step(
+        self, start: int, index: int, room: Room, front: Step | None, *, asked: bool = False
+    ) -> Step | None:
+        """Return the step with a group that covers all behind a place; None if it misses."""
+        covered, newest = self._past.at(start), self._past.groups[index]
+        if covered is None:
+            return None
+        if front is None:
+            plan: Plan | None = self._fit.at(start, room, asked=asked)
+        else:
+            plan = self._fit.since(front.before, front.covered, start, room, asked=asked)
+        if plan is None:
+            return None
+        return Step(newest.key, newest.rows[0].ordinal, plan, covered.key)
+
+    def _joined(self, step: Step) -> Plan:
+        """Return the plan of what a step has covered, and everything since as it is."""
+        past = self._past
+        start = sum(1 for group in past.groups if group.key > step.covered)
+        since = past.with_standing(past.groups[:start], 0)
+        told = [
+            replace(each, group=past.labelled(each.group)) if each.group.label else each
+            for each in step.before.groups
+        ]
+        newest = told[-1].group.key if told else (0, 0)
+        groups = (*told, *(Planned.whole(group) for group in since if group.key > newest))
+        # What stands in every plan, though the step did not look at it: a summary made since.
+        missed = [
+            Planned.whole(group)
+            for group in since
+            if group.key < newest and not holds(told, group.key)
+        ]
+        if missed:
+            groups = tuple(sorted((*groups, *missed), key=_key))
+        return replace(step.before, groups=groups, step=step.covered)

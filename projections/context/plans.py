@@ -8,8 +8,9 @@ no further than asked. A plan says of each group at what level of detail a reque
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from projections.context.compression.monitor import Thresholds
 from projections.context.compression.strategy import interval
 from projections.context.older import Older
 from projections.context.rows import ContextRow
+from projections.context.table_rows import note_tables
 
 __all__ = [
     "COMPACTED",
@@ -31,8 +33,18 @@ __all__ = [
     "Step",
     "groups_of",
     "holds",
+    "since_compaction",
     "whole",
 ]
+
+ERROR = "error before the latest user message"
+"""What an error that must be sent is, for errors and the ledger."""
+
+COMPACTED = "compacted by the provider"
+"""What an answer is that holds all before it for its maker, for errors and the ledger."""
+
+_AT_THE_STEP = "latest user message at the last step"
+_key = attrgetter("group.key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +216,22 @@ def groups_of(rows: Iterable[ContextRow]) -> Iterator[tuple[ContextRow, ...]]:
             results = []
 
 
-ERROR = "error before the latest user message"
-"""What an error that must be sent is, for errors and the ledger."""
+def since_compaction(
+    rows: Iterator[ContextRow], compacts: Callable[[ContextRow], bool], page: int, *, tables: bool
+) -> Iterator[ContextRow]:
+    """Yield rows, newest first, down to the answer in which their maker compacted the rest.
 
-COMPACTED = "compacted by the provider"
-"""What an answer is that holds all before it for its maker, for errors and the ledger."""
-
-_AT_THE_STEP = "latest user message at the last step"
+    Where results are sent as tables, those of a page of rows are counted at once.
+    """
+    for row in rows:
+        read = [row]
+        if tables and row.kind == "tool" and row.table is None:
+            read += islice(rows, page - 1)
+            note_tables(read)
+        for each in read:
+            yield each
+            if compacts(each):
+                return
 
 
 class Past:
@@ -372,6 +393,3 @@ def holds(planned: Sequence[Planned], key: tuple[int, int]) -> bool:
     """Whether a group is among these, which are in order."""
     place = bisect_left(planned, key, key=_key)
     return place < len(planned) and planned[place].group.key == key
-
-
-_key = attrgetter("group.key")

@@ -9,7 +9,7 @@ nothing of the words is left in it then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -66,7 +66,8 @@ class WordIndex:
 
     def made(self, table: str, dialect: str) -> Sequence[str]:
         """Return the SQL that makes the index and the triggers."""
-        return _sqlite(table) if dialect == "sqlite" else _postgresql(table)
+        made, _ = _INDEXES[dialect]
+        return made(table)
 
     def marked(self, table: str, dialect: str) -> Marked | None:
         """Return how SQLite indexes many new rows by one statement.
@@ -74,7 +75,8 @@ class WordIndex:
         FTS5 writes what it holds in memory before each statement that a trigger is part of: row by
         row it takes eight times as long.
         """
-        return _together(table) if dialect == "sqlite" else None
+        _, marked = _INDEXES[dialect]
+        return marked(table)
 
 
 def _sqlite(table: str) -> Sequence[str]:
@@ -153,6 +155,16 @@ def _postgresql(table: str) -> Sequence[str]:
             f"FOR EACH ROW EXECUTE FUNCTION {table}_beside()"
         ),
     )
+
+
+def _alone(_: str) -> None:
+    """PostgreSQL indexes each row with it."""
+
+
+_INDEXES: dict[str, tuple[Callable[[str], Sequence[str]], Callable[[str], Marked | None]]] = {
+    "sqlite": (_sqlite, _together),
+    "postgresql": (_postgresql, _alone),
+}
 
 
 def searched_text(event: RecordedEvent) -> tuple[str, str] | None:
