@@ -76,7 +76,8 @@ REQUEST_PARTS = {
         said.CapabilityLoadDeltaPart, loaded=st.lists(names), tool_call_id=names
     ),
     said.ModelSettingsDeltaPart: st.builds(
-        said.ModelSettingsDeltaPart, settings=st.fixed_dictionaries({"thinking": st.booleans()})
+        said.ModelSettingsDeltaPart,
+        settings=st.fixed_dictionaries({"thinking": st.sampled_from(["low", "high"])}),
     ),
     said.InstructionDeltaPart: st.builds(
         said.InstructionDeltaPart,
@@ -87,7 +88,8 @@ REQUEST_PARTS = {
         said.InstructionBaselinePart,
         instructions=st.lists(st.builds(said.InstructionPart, content=texts), max_size=2),
     ),
-    said.CompactionPart: compaction,
+    # Without a provider: what one has made stands in its response.
+    said.CompactionPart: st.builds(said.CompactionPart, content=st.none() | texts),
 }
 RESPONSE_PARTS = {
     said.TextPart: st.builds(

@@ -242,6 +242,6 @@ def test_what_kills_leave() -> None:
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
     page = (ROOT / "docs" / "integrations.md").read_text("utf-8")
 
-    found = re.search(r"^\| killed .*?(?=\n\n|\Z)", page, re.MULTILINE | re.DOTALL)
+    found = re.search(r"^\| killed \| SQLiteSession .*?(?=\n\n|\Z)", page, re.MULTILINE | re.DOTALL)
     assert found
     assert done.stdout.strip() == found[0].strip()
