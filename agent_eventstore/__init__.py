@@ -75,6 +75,7 @@ from projections import (
     Views,
     worker,
 )
+from projections.context import ContextSettings
 from projections.upkeep import compare, rebuild
 
 __all__ = [
@@ -96,6 +97,7 @@ __all__ = [
     "Closure",
     "Column",
     "ContextOptions",
+    "ContextSettings",
     "Conversation",
     "DirectoryKeys",
     "EventStore",

@@ -46,6 +46,7 @@ from tests.postgres import PostgresServer, PostgresUnavailable
 
 _RESULTS = Path(__file__).with_name("results.md")
 _QUICK_CONVERSATIONS = 12
+_TARGETS = (0.45, 0.55, 0.75, 0.85)
 
 
 def main() -> None:
@@ -113,7 +114,9 @@ def _kept(console: Console, transcripts: Sequence[Transcript]) -> list[Sheet]:
                     for one in HISTORY_SHARES
                 ],
             )
-            for each in track(_products(both), "one budget", console=console, transient=True)
+            for each in track(
+                [*_products(both), *_targets(store)], "one budget", console=console, transient=True
+            )
         ]
         everything = stateless("all", lambda messages, budget: messages)
         whole = cache(transcripts, everything, 1.0).cost
@@ -125,6 +128,18 @@ def _kept(console: Console, transcripts: Sequence[Transcript]) -> list[Sheet]:
     for sheet in sheets:
         print_sheet(console, sheet)
     return sheets
+
+
+def _targets(store: EventStore) -> list[Candidate]:
+    """Return the view with steps that go down less far, and further, than by default."""
+    return [
+        view_of(
+            store,
+            f"messages[] view, steps ({target})",
+            ContextSettings(target=target),
+        )
+        for target in _TARGETS
+    ]
 
 
 def _products(candidates: Sequence[Candidate | None]) -> list[Candidate]:

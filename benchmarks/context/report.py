@@ -12,6 +12,7 @@ from importlib.metadata import version
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.context.front import Point, picture
 from benchmarks.context.latency import BUDGET, LongRead
 from benchmarks.context.measures import Cache, Grounding
 from benchmarks.context.retrieval import Found
@@ -39,12 +40,14 @@ class Sheet:
         note: How to read it.
         headings: One for each column.
         rows: Cells as text; an empty row is a line between groups of rows.
+        picture: What is shown below, if anything.
     """
 
     title: str
     note: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    picture: str = ""
 
 
 def grounding_sheet(
@@ -90,11 +93,13 @@ def held_sheet(
         "As products set it. Values kept / calls with all of theirs, of the tool calls above, in "
         "percent; of the prompts whose whole history is over the budget, without the system "
         "message, what the cache reads again, and how full they are; and what all prompts cost, "
-        "where the cache reads at a tenth of the price, with the whole history as 1.",
+        "where the cache reads at a tenth of the price, with the whole history as 1. Below, calls "
+        f"by cost at {shares[0]:.0%}; a step goes down to the share that stands in brackets.",
         ("context", *(f"{share:.0%} {name}" for share in shares for name in each)),
         tuple(
             (name, *(cell for both in held for cell in _held(*both, whole))) for name, held in found
         ),
+        picture([_point(name, *held[0], whole) for name, held in found]),
     )
 
 
@@ -172,6 +177,8 @@ def print_sheet(console: Console, sheet: Sheet) -> None:
         else:
             table.add_section()
     console.print(table)
+    if sheet.picture:
+        console.print(sheet.picture, highlight=False, markup=False, soft_wrap=True)
 
 
 def markdown(sheet: Sheet) -> str:
@@ -185,7 +192,13 @@ def markdown(sheet: Sheet) -> str:
         _line(("---", *("---:" for _ in sheet.headings[1:]))),
         *(_line(row) for row in sheet.rows if row),
     ]
+    if sheet.picture:
+        lines += ["", "```", sheet.picture, "```"]
     return "\n".join(lines) + "\n"
+
+
+def _point(name: str, kept: Grounding, prompts: Cache, whole: float) -> Point:
+    return Point(name, prompts.cost / whole, kept.calls_share, name.startswith("messages[]"))
 
 
 def _held(kept: Grounding, prompts: Cache, whole: float) -> tuple[str, ...]:
