@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from projections.context.compression.facts import facts_of_text
 
-__all__ = ["Lasting", "lasting_of"]
+__all__ = ["MOST_READ", "Lasting", "lasting_of"]
 
-_READ = 8_000  # characters of a message that are looked at
+MOST_READ = 8_000  # characters of a message that are looked at
 _LONGEST_RULE = 240
 _MOST_RULES = 4  # of one message
 _MOST_FACTS = 12
@@ -44,7 +44,7 @@ def lasting_of(text: str) -> Lasting:
     """Return what a user's text leaves behind; often nothing."""
     rules: list[str] = []
     facts: dict[str, None] = {}
-    for sentence in _SENTENCE.split(text[:_READ]):
+    for sentence in _SENTENCE.split(text[:MOST_READ]):
         said = sentence.strip() if sentence else ""
         if not said:
             continue
