@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from pydantic_core import from_json
+from pydantic_core import SchemaValidator, core_schema, from_json
 from sqlalchemy import (
     ColumnElement,
     DateTime,
@@ -52,6 +52,7 @@ _LONGEST_INDEXED = 800  # bytes; three such columns fit in an index
 _START_INDEXED = 700
 _DIGEST_INDEXED = 32  # hexadecimal digits
 _ELLIPSIS = "…"
+_ID = SchemaValidator(core_schema.uuid_schema())  # in a fifth of the time of UUID(text)
 _UNREADABLE = re.compile(r"\\u(?:0000|d)")
 
 
@@ -278,6 +279,7 @@ def text_to_id(text: str) -> UUID:
         RowDamaged: It is none.
     """
     try:
-        return UUID(text)
-    except (AttributeError, TypeError, ValueError) as error:
+        found: UUID = _ID.validate_strings(text)  # type: ignore[arg-type]
+    except ValueError as error:
         raise RowDamaged("no id") from error
+    return found
