@@ -27,10 +27,10 @@ from agent_eventstore.formats.claude_code_lines import (
     retried_error,
     shown,
     text_in,
-    usage_of,
 )
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import LeftOut, Transcript, identify, moment_of
+from agent_eventstore.providers.usage import anthropic_usage
 from eventstore.events import (
     ConversationStart,
     ConversationUpdate,
@@ -225,7 +225,8 @@ class _Session:
                 answer.calls.append(call)
             else:
                 answer.parts.extend(parts_of([block]) or ())
-        answer.usage = usage_of(message.get("usage")) or answer.usage
+        if isinstance(told := message.get("usage"), dict):
+            answer.usage = anthropic_usage(told) or answer.usage
         reason = message.get("stop_reason")
         answer.finish_reason = reason if isinstance(reason, str) else answer.finish_reason
         answer.invocation = Invocation(

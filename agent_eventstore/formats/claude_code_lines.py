@@ -15,7 +15,6 @@ from eventstore.events import (
     OtherPart,
     ReasoningPart,
     TextPart,
-    TokenUsage,
     ToolCallRequest,
     ToolResult,
     Ui,
@@ -33,7 +32,6 @@ __all__ = [
     "retried_error",
     "shown",
     "text_in",
-    "usage_of",
 ]
 
 BESIDE = "toolUseResult"
@@ -133,24 +131,6 @@ def result_of(block: Mapping[str, Any], beside: Any) -> ToolResult:
         provider_id=text_at(block, "tool_use_id"),
         duration_ms=whole_at(told, "durationMs" if "durationMs" in told else "totalDurationMs"),
         raw={BESIDE: beside} if kept else None,
-    )
-
-
-def usage_of(raw: Any) -> TokenUsage | None:
-    """Return the tokens that an answer's line tells."""
-    if not isinstance(raw, dict):
-        return None
-    prompt, completion = whole_at(raw, "input_tokens"), whole_at(raw, "output_tokens")
-    if prompt is None and completion is None:
-        return None
-    read = whole_at(raw, "cache_read_input_tokens")
-    written = whole_at(raw, "cache_creation_input_tokens")
-    return TokenUsage(
-        prompt_tokens=(prompt or 0) + (read or 0) + (written or 0),
-        completion_tokens=completion or 0,
-        cached_prompt_tokens=read,
-        cache_write_tokens=written,
-        raw=raw,
     )
 
 
