@@ -152,10 +152,12 @@ def _fit(value: V, path: str, told: _Told, plan: _Plan) -> V:
 
 
 @cache
-def _plan(cls: type[BaseModel], numbers_alone: bool) -> _Plan:
+def _plan(
+    cls: type[BaseModel], numbers_alone: bool, around: frozenset[type] = frozenset()
+) -> _Plan:
     hints = get_type_hints(cls, include_extras=True)
     found = (
-        (name, _limit_of(hints[name]), _fit_of(hints[name], numbers_alone))
+        (name, _limit_of(hints[name]), _fit_of(hints[name], numbers_alone, around | {cls}))
         for name in cls.model_fields
     )
     return tuple((name, limit, fit) for name, limit, fit in found if fit is not None)
@@ -171,16 +173,23 @@ def _limit_of(kind: Any) -> int | None:
     return limits[0] if len(limits) == 1 else None
 
 
-def _fit_of(kind: Any, numbers_alone: bool) -> _Fit | None:
-    """Return what brings a value of this type within its bounds; None if it has none."""
+def _fit_of(kind: Any, numbers_alone: bool, around: frozenset[type] = frozenset()) -> _Fit | None:
+    """Return what brings a value of this type within its bounds; None if it has none.
+
+    ``around`` are the classes that it stands in: a class may hold values of itself.
+    """
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return _value if numbers_alone is False else _value_of_numbers
+        if not numbers_alone:
+            return _value
+        # Every read looks at numbers, and most values have none.
+        has_numbers = kind in around or _plan(kind, True, around)
+        return _value_of_numbers if has_numbers else None
     if kind is Any or get_origin(kind) is dict:
         return None if numbers_alone else _json
     if kind is int:  # The catalogue's have bounds of their own.
         return _number(_FARTHEST)
     if get_origin(kind) is not Annotated:
-        inner = [fit for each in get_args(kind) if (fit := _fit_of(each, numbers_alone))]
+        inner = [fit for each in get_args(kind) if (fit := _fit_of(each, numbers_alone, around))]
         if not inner:
             return None
         # All members of a union are of one sort: values, or a text beside parts of a message.
@@ -190,7 +199,7 @@ def _fit_of(kind: Any, numbers_alone: bool) -> _Fit | None:
         return None if numbers_alone else _small(small.limit)
     most = next((mark.limit for mark in marks if isinstance(mark, Most)), None)
     if most is None:
-        return _fit_of(of, numbers_alone)
+        return _fit_of(of, numbers_alone, around)
     if of is int:
         return _number(most)
     return None if numbers_alone else _name(most)

@@ -10,6 +10,7 @@ import pytest
 from agent_eventstore import events, register_event
 from eventstore.errors import InvalidEvent
 from eventstore.events import JsonObject, Payload, UnknownEvent, own
+from eventstore.events.base import Value
 from eventstore.events.codec import decode, encode
 
 
@@ -25,6 +26,35 @@ def made(name: Any, version: Any = 1, base: type[Payload] = Payload) -> type[Pay
     """Make a class of a type and version, with one text."""
     about = {"__annotations__": {"text": str}, "type": name, "schema_version": version, "text": ""}
     return type("Made", (base,), {**about, "__module__": __name__})
+
+
+class Reply(Value):
+    """Something said, and what was answered to it."""
+
+    likes: int = 0
+    replies: tuple[Reply, ...] = ()
+
+
+class Thread(Value):
+    """Texts alone: nothing whose size is looked at when it is read."""
+
+    title: str = ""
+
+
+def test_numbers_are_clamped_wherever_they_stand() -> None:
+    """In values that hold values of their own class too; texts beside them stay."""
+
+    @register_event
+    class Discussed(Payload):
+        type = "acme.discussed"
+        thread: Thread = Thread()
+        replies: tuple[Reply, ...] = ()
+
+    text = '{"thread":{"title":"leak"},"replies":[{"replies":[{"likes":99999999999999999999}]}]}'
+    read = decode("acme.discussed", 1, text)
+    assert isinstance(read, Discussed)
+    assert read.thread.title == "leak"
+    assert 2**63 - 1 == read.replies[0].replies[0].likes
 
 
 def test_a_class_is_read_back() -> None:
