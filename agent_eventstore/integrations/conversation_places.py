@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from agent_eventstore.formats.transcript import Calls
 from eventstore.events import (
@@ -28,15 +28,17 @@ class Places:
 
     Attributes:
         version: Of the event that was placed last.
+        within: The turn to which all belongs, if one was begun already.
         calls: The tool calls so far, by which a result finds the one that it answers.
     """
 
     def __init__(self) -> None:
         self.version, self.turn, self.step = 0, 0, -1
+        self.within: int | None = None
         self.calls = Calls()
 
     @classmethod
-    def after(cls, newest: Sequence[EventText]) -> Places:
+    def after(cls, newest: Sequence[EventText]) -> Self:
         """Return places that go on behind the newest events, which are given newest first."""
         places = cls()
         places.version = newest[0].version if newest else 0
@@ -54,21 +56,25 @@ class Places:
                     places.calls.note(event.version, data.tool_calls)
         return places
 
-    def put(self, data: Payload, *, begins: bool = True, **named: Any) -> NewEvent:
+    def put(
+        self, data: Payload, *, begins: bool = True, in_context: bool = True, **named: Any
+    ) -> NewEvent:
         """Return a payload as the next event.
 
         Args:
             data: The payload.
             begins: Whether it begins a turn, if it is a user's message.
+            in_context: Whether messages[] has it.
             named: Further fields of the event, such as its ``event_id``.
         """
         self.version += 1
         if isinstance(data, UserMessage):
             if begins or not self.turn:
-                self.turn, self.step = self.turn + 1, -1
+                self.turn, self.step = self.within or self.turn + 1, -1
         elif isinstance(data, AssistantMessage | LlmError):
             self.step += 1
         if isinstance(data, AssistantMessage):
             self.calls.note(self.version, data.tool_calls)
         step = self.step if isinstance(data, _IN_STEP) and self.step >= 0 else None
-        return NewEvent(data, meta=Meta(turn=self.turn or None, step=step), **named)
+        meta = Meta(turn=self.turn or None, step=step, in_context=in_context)
+        return NewEvent(data, meta=meta, **named)

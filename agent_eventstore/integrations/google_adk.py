@@ -6,7 +6,6 @@ timeline, usage, tool audit, messages[], search and `verify` work on it.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import threading
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from google.adk.sessions.base_session_service import (
 from pydantic_core import to_jsonable_python
 
 from agent_eventstore.integrations.conversation_finding import keys_with
+from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.google_adk_events import (
     GoogleADKShared,
@@ -35,12 +35,12 @@ from agent_eventstore.integrations.google_adk_events import (
     events_of,
 )
 from agent_eventstore.integrations.google_adk_state import KnownSession, deltas_of, key_of
-from agent_eventstore.journal_aio import finish
+from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import ConversationStart, JsonObject, Retraction, VersionRange
 from eventstore.events.codec import loads_json
-from eventstore.sql.read import END, EventText, read_texts
+from eventstore.sql.read import EventText
 
 try:
     from google.adk.errors._stale_session_error import StaleSessionError
@@ -53,7 +53,6 @@ T = TypeVar("T")
 Named = tuple[str, str, str]
 """The app, the user, and the session."""
 
-_PAGE = 500
 _TAIL = 100  # of the newest events, looked at to learn where a session stands
 _ATTEMPTS = 50  # at an append, while others append
 _MOST_KNOWN = 256
@@ -136,7 +135,7 @@ class EventStoreSessionService(BaseSessionService):
 
     async def _run(self, work: Callable[..., T], *given: Any) -> T:
         """Do what asks the database in a thread, to its end even if the caller is cancelled."""
-        return await finish(asyncio.to_thread(partial(work, *given)))
+        return await in_thread(partial(work, *given))
 
     def _lock(self, named: Named) -> threading.RLock:
         return self._locks[hash(named) % _STRIPES]
@@ -145,7 +144,7 @@ class EventStoreSessionService(BaseSessionService):
         app, user, own = deltas_of(
             {"actions": {"state_delta": to_jsonable_python(state, serialize_unknown=True)}}
         )
-        newest = self._newest(named)
+        newest = newest_events(self.store, self.store.stream(key_of(*named)), _TAIL)
         if self._known(named) is not None:
             raise AlreadyExistsError(f"Session with id {named[2]} already exists.")
         places = Places.after(newest)
@@ -167,7 +166,7 @@ class EventStoreSessionService(BaseSessionService):
         most = None if config is None else config.num_recent_events
         since = None if config is None else config.after_timestamp
         found: list[JsonObject] = []
-        for event in self._backward(key_of(*named), _PAGE if most is None else 2 * most + 2):
+        for event in self._backward(key_of(*named), None if most is None else 2 * most + 2):
             if most is not None and len(found) >= most:
                 break
             told = event_in(event)
@@ -205,7 +204,7 @@ class EventStoreSessionService(BaseSessionService):
 
     def _delete(self, named: Named) -> None:
         self._sessions.pop(named, None)
-        if self._newest(named):
+        if newest_events(self.store, self.store.stream(key_of(*named)), 1):
             self.store.erase(key_of(*named), reason="the session was deleted", user_id=named[1])
 
     def _append_alone(self, session: Session, event: Event) -> None:
@@ -253,7 +252,7 @@ class EventStoreSessionService(BaseSessionService):
     def _retracting(self, named: Named, before: str, places: Places) -> list[NewEvent]:
         """Return what withdraws the events of an invocation, and all after it."""
         first, last = 0, places.version
-        for event in self._backward(key_of(*named), _PAGE):
+        for event in self._backward(key_of(*named)):
             told = event_in(event)
             if told is not None and told.get("invocation_id") == before:
                 first = event.version
@@ -334,20 +333,8 @@ class EventStoreSessionService(BaseSessionService):
         if len(self._sessions) > _MOST_KNOWN:
             self._sessions.pop(next(iter(self._sessions)), None)
 
-    def _newest(self, named: Named) -> list[EventText]:
-        stream = self.store.stream(key_of(*named))
-        with self.store._on_driver() as connection:
-            return read_texts(connection, stream, backward=True, limit=_TAIL)
-
-    def _backward(self, key: str, size: int) -> Iterator[EventText]:
-        stream, before = self.store.stream(key), END
-        while before > 1:
-            with self.store._on_driver() as connection:
-                page = read_texts(connection, stream, before=before, backward=True, limit=size)
-            yield from page
-            if len(page) < size:
-                return
-            before, size = page[-1].version, _PAGE
+    def _backward(self, key: str, first: int | None = None) -> Iterator[EventText]:
+        return events_before(self.store, self.store.stream(key), first=first)
 
 
 def _is_current(session: Session, known: KnownSession) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-from uuid import UUID
 
 from agent_eventstore.integrations.conversation_finding import keys_with
 from agent_eventstore.integrations.conversation_head import NO_HEAD, head_of
+from agent_eventstore.integrations.conversation_pages import events_after
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
     GrownList,
@@ -27,12 +27,11 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.ids import call_id
-from eventstore.sql.read import EventText, chain_at, read_texts
+from eventstore.sql.read import chain_at
 
 __all__ = ["copied", "latest_of", "needless", "read_thread", "stored_threads"]
 
 _BATCH = 500
-_PAGE = 1_000
 Named = tuple[str, str]
 """A namespace, and the id of a checkpoint in it."""
 
@@ -51,21 +50,11 @@ def read_thread(store: EventStore, thread_id: str, thread: Thread) -> Thread:
         elif thread.version and chain_at(connection, stream, thread.version) != thread.chain:
             thread = Thread()
     version, chain, _ = head
-    if not thread.take(_texts(store, stream, thread.version, version)):
+    if not thread.take(events_after(store, stream, thread.version, before=version + 1)):
         thread = Thread()
-        thread.take(_texts(store, stream, 0, version))
+        thread.take(events_after(store, stream, 0, before=version + 1))
     thread.version, thread.chain = version, chain
     return thread
-
-
-def _texts(store: EventStore, stream: UUID, after: int, upto: int) -> Iterator[EventText]:
-    while after < upto:
-        with store._on_driver() as connection:
-            page = read_texts(connection, stream, after=after, before=upto + 1, limit=_PAGE)
-        if not page:
-            return
-        yield from page
-        after = page[-1].version
 
 
 def stored_threads(store: EventStore) -> Iterator[str]:

@@ -14,16 +14,15 @@ from typing import Any, TypeVar
 from agents.memory import SessionSettings
 from agents.memory import session as sdk
 
+from agent_eventstore.integrations.conversation_pages import events_after, newest_events
 from agent_eventstore.integrations.openai_cache import forget, newest_items
 from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_history import (
     CLEARED,
     LiveItem,
-    events_after,
     has_changes,
     is_of,
     live_items,
-    newest_events,
     outdated,
     replacing,
 )

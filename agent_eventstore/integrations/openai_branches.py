@@ -12,9 +12,10 @@ from typing import Any
 from uuid import UUID
 
 from agent_eventstore.fork_point import fork_point
+from agent_eventstore.integrations.conversation_pages import events_after
 from agent_eventstore.integrations.openai_agents import EventStoreSession
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
-from agent_eventstore.integrations.openai_history import events_after, live_events, live_items
+from agent_eventstore.integrations.openai_history import live_events, live_items
 from agent_eventstore.integrations.openai_items import items_in
 from eventstore.events import UserMessage
 from eventstore.events.codec import loads_json

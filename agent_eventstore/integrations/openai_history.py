@@ -11,6 +11,7 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from agent_eventstore.integrations.conversation_pages import events_after, newest_events
 from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_items import (
     ITEM,
@@ -28,13 +29,11 @@ from projections.engine.folding import joined
 __all__ = [
     "CLEARED",
     "LiveItem",
-    "events_after",
     "has_changes",
     "is_of",
     "is_stand_in",
     "live_events",
     "live_items",
-    "newest_events",
     "outdated",
     "replacing",
 ]
@@ -59,12 +58,6 @@ class LiveItem(NamedTuple):
     told: tuple[VersionRange, ...] = ()
 
 
-def newest_events(store: EventStore, stream: UUID, limit: int) -> list[EventText]:
-    """Return the newest events of a conversation, newest first, in one transaction."""
-    with store._on_driver() as connection:
-        return read_texts(connection, stream, backward=True, limit=limit)
-
-
 def live_items(store: EventStore, stream: UUID, limit: int | None = None) -> list[LiveItem]:
     """Return the newest live items of a conversation, in order; all of them without a limit."""
     found = (
@@ -73,17 +66,6 @@ def live_items(store: EventStore, stream: UUID, limit: int | None = None) -> lis
         for place, item in reversed(list(enumerate(items_in(event))))
     )
     return list(found if limit is None else islice(found, limit))[::-1]
-
-
-def events_after(store: EventStore, stream: UUID, after: int) -> Iterator[EventText]:
-    """Yield the events after a version, in pages with a transaction each."""
-    while True:
-        with store._on_driver() as connection:
-            page = read_texts(connection, stream, after=after, limit=_PAGE)
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = page[-1].version
 
 
 def has_changes(store: EventStore, stream: UUID, after: int, own: Meta | None) -> bool:
@@ -163,8 +145,7 @@ def live_events(
     size = _PAGE if limit is None else min(limit * 2 + 16, _PAGE)
     withdrawn, switched = _Ranges(), _Ranges()
     while before > 1:
-        with store._on_driver() as connection:
-            page = read_texts(connection, stream, before=before, backward=True, limit=size)
+        page = newest_events(store, stream, size, before=before)
         for event in page:
             if event.text is None:
                 continue

@@ -8,12 +8,12 @@ item that has no place in the catalogue is an `OpenAIItem`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from pydantic_core import from_json
 
-from agent_eventstore.formats.transcript import Calls
 from agent_eventstore.inputs import content_of
+from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.openai_events import OpenAIItem, OpenAIItems
 from agent_eventstore.providers.answer import Answer
 from agent_eventstore.providers.openai_responses import Items
@@ -22,7 +22,6 @@ from eventstore.events import (
     AssistantMessage,
     JsonObject,
     LlmError,
-    Meta,
     NewEvent,
     OtherPart,
     Payload,
@@ -58,35 +57,18 @@ _ANSWERS = frozenset(FIELDS) - _OUTPUTS - {"compaction"}
 _SYSTEM = ("system", "developer")
 
 
-class ItemWriter:
-    """Makes the events of items; knows where in the conversation the next one will stand.
+class ItemWriter(Places):
+    """Makes the events of items; knows where in the conversation the next one will stand."""
 
-    A user's message begins a turn, an answer a step of it.
-    """
-
-    def __init__(self, version: int = 0, turn: int = 0, step: int = -1) -> None:
-        self.version, self.turn, self.step = version, turn, step
-        self.calls = Calls()
-        self.within: int | None = None
-        """The turn that a run has begun, to which all items then belong."""
-        self._instructed = version > 1
+    def __init__(self) -> None:
+        super().__init__()
+        self._instructed = False
 
     @classmethod
-    def after(cls, newest: Sequence[EventText]) -> ItemWriter:
+    def after(cls, newest: Sequence[EventText]) -> Self:
         """Return a writer that goes on behind the newest events, which are given newest first."""
-        writer = cls(newest[0].version if newest else 0)
-        for event in newest:
-            place = loads_json(event.meta)
-            if (turn := place.get("turn")) is not None:
-                writer.turn = turn
-                if (step := place.get("step")) is not None or event.type == UserMessage.type:
-                    writer.step = -1 if step is None else step
-                    break
-        for event in reversed(newest):
-            if event.type == AssistantMessage.type and event.text is not None:
-                data = decode(event.type, event.schema_version, event.text)
-                if isinstance(data, AssistantMessage):
-                    writer.calls.note(event.version, data.tool_calls)
+        writer = super().after(newest)
+        writer._instructed = writer.version > 1
         return writer
 
     def events(self, items: Sequence[Any], usage: TokenUsage | None = None) -> list[NewEvent]:
@@ -132,20 +114,11 @@ class ItemWriter:
         versions = tuple(VersionRange(first=v, last=v) for v in sorted({v for _, v in told}))
         return [self.place(OpenAIItems(items=tuple(item for item, _ in told), told=versions))]
 
-    def place(self, data: Payload, **fields: Any) -> NewEvent:
+    def place(self, data: Payload) -> NewEvent:
         """Return a payload as the next event, with its turn and step."""
-        self.version += 1
-        if isinstance(data, UserMessage):
-            self.turn, self.step = self.within or self.turn + 1, -1
-        elif isinstance(data, AssistantMessage):
-            self.step += 1
-            self.calls.note(self.version, data.tool_calls)
-        elif isinstance(data, SystemInstruction):
-            # What comes later is history: the SDK sends an agent's instructions by itself.
-            fields["in_context"] = not self.turn
-        step = self.step if isinstance(data, AssistantMessage | ToolResult) else None
-        step = None if step is None or step < 0 else step
-        return NewEvent(data, meta=Meta(turn=self.turn or None, step=step, **fields))
+        # What comes later is history: the SDK sends an agent's instructions by itself.
+        is_late = isinstance(data, SystemInstruction) and self.turn > 0
+        return self.put(data, in_context=not is_late)
 
     def _payload(self, group: Sequence[Any], usage: TokenUsage | None) -> Payload:
         if _is_answer(group[0]):

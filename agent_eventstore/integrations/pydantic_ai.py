@@ -6,9 +6,9 @@ timeline, usage, tool audit, messages[], search and `verify` work on it.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from pydantic_ai.conversation_store import (
 )
 
 from agent_eventstore.integrations.conversation_finding import keys_with, place_of
+from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.pydantic_messages import (
     KEY,
@@ -28,7 +29,7 @@ from agent_eventstore.integrations.pydantic_messages import (
     events_of,
     messages_in,
 )
-from agent_eventstore.journal_aio import finish
+from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.errors import ConversationExists, WrongExpectedVersion
 from eventstore.events import (
@@ -38,13 +39,12 @@ from eventstore.events import (
 )
 from eventstore.events.codec import loads_json
 from eventstore.sql.lineage import descendants
-from eventstore.sql.read import END, EventText, read_texts
+from eventstore.sql.read import EventText
 from projections.engine.folding import joined
 
 __all__ = ["EventStoreConversations"]
 
 T = TypeVar("T")
-_PAGE = 500
 _TAIL = 100  # of the newest events, looked at to learn where a conversation stands
 _ATTEMPTS = 20  # at an append, while others append what is no message
 _RECORD: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
@@ -135,7 +135,7 @@ class EventStoreConversations(ConversationStore):
             raise LookupError(f"no message has the id {head_id}")
         stream, version = place
         wanted: str | None = head_id
-        for event in self._backward(stream, version + 1, _PAGE if limit is None else 2 * limit):
+        for event in events_before(self.store, stream, version + 1, first=limit and 2 * limit):
             told = _told(event)
             if told is not None and told["id"] == wanted:
                 yield _Kept(told, (event.version - told["span"] + 1, event.version))
@@ -144,24 +144,10 @@ class EventStoreConversations(ConversationStore):
                     return
         raise LookupError(f"the message {wanted} was erased")
 
-    def _backward(self, stream: UUID, before: int, size: int) -> Iterator[EventText]:
-        while before > 1:
-            with self.store._on_driver() as connection:
-                page = read_texts(connection, stream, before=before, backward=True, limit=size)
-            yield from page
-            if not page:
-                return
-            before, size = page[-1].version, _PAGE
-
     def _record(self, conversation_id: str) -> ConversationRecord | None:
         """Return the newest record, which stands at the end but for what is no message."""
-        for event in self._backward(self.store.stream(conversation_id), END, 4):
-            if event.type == PydanticAIRecord.type and event.text is not None:
-                told = loads_json(event.text).get("record")
-                if told is not None and told["conversation_id"] == conversation_id:
-                    return _RECORD.validate_python(told)
-                return None
-        return None
+        stream = self.store.stream(conversation_id)
+        return _record_in(events_before(self.store, stream, first=4), conversation_id)
 
     def _records(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
         read = map(self._record, keys_with(self.store, PydanticAIRecord.type))
@@ -178,9 +164,9 @@ class EventStoreConversations(ConversationStore):
         key = record.conversation_id
         for attempt in range(_ATTEMPTS):
             stream = self.store.stream(key)
-            with self.store._on_driver() as connection:
-                newest = read_texts(connection, stream, backward=True, limit=_TAIL)
-            known = self._record(key)
+            newest = newest_events(self.store, stream, _TAIL)
+            older = events_before(self.store, stream, newest[-1].version if newest else 0)
+            known = _record_in(chain(newest, older), key)
             if (known.revision if known else None) != expected:
                 raise ConversationConflict(key)
             first = entries[0].parent_id if entries else record.head_id
@@ -237,8 +223,7 @@ class EventStoreConversations(ConversationStore):
     def _fork(self, origin: tuple[UUID, int], record: ConversationRecord) -> None:
         """Begin a conversation that shares the events of another up to a message."""
         source, version = origin
-        with self.store._on_driver() as connection:
-            newest = read_texts(connection, source, before=version + 1, backward=True, limit=_TAIL)
+        newest = newest_events(self.store, source, _TAIL, before=version + 1)
         told = Places.after(newest).put(_written(record))
         self.store.fork(
             source, before=version + 1, conversation_id=record.conversation_id, events=[told]
@@ -251,7 +236,7 @@ class EventStoreConversations(ConversationStore):
         stream = self.store.stream(conversation_id)
         with self.store._on_driver() as connection:
             shared = descendants(connection, stream)
-            [newest] = read_texts(connection, stream, backward=True, limit=1)
+        [newest] = newest_events(self.store, stream, 1)
         try:
             gone = PydanticAIRecord()
             self.store.append(conversation_id, gone, expected_version=newest.version)
@@ -263,6 +248,17 @@ class EventStoreConversations(ConversationStore):
 
 def _written(record: ConversationRecord) -> PydanticAIRecord:
     return PydanticAIRecord(record=_RECORD.dump_python(record, mode="json"))
+
+
+def _record_in(events: Iterable[EventText], conversation_id: str) -> ConversationRecord | None:
+    """Return the first record among events, newest first; None if it is of another one, or gone."""
+    for event in events:
+        if event.type == PydanticAIRecord.type and event.text is not None:
+            told = loads_json(event.text).get("record")
+            if told is not None and told["conversation_id"] == conversation_id:
+                return _RECORD.validate_python(told)
+            return None
+    return None
 
 
 def _told(event: EventText) -> Any:
@@ -279,4 +275,4 @@ def _ranges(versions: set[tuple[int, int]]) -> tuple[VersionRange, ...]:
 
 async def _thread(work: Callable[..., T], *given: Any) -> T:
     """Do what asks the database in a thread, to its end even if the caller is cancelled."""
-    return await finish(asyncio.to_thread(partial(work, *given)))
+    return await in_thread(partial(work, *given))
