@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from operator import attrgetter
 
-from projections.context.compression.monitor import Thresholds
+from projections.context.compression.monitor import Thresholds, exactly
 from projections.context.compression.strategy import Strategy, interval
 from projections.context.fitting import HORIZON, Fitting, LookForLevels
 from projections.context.older import LookForLasting, Teller
@@ -119,7 +118,7 @@ class _Stepping:
         self._trigger = thresholds.trigger_tokens(self._fixed, limit)
         self._target = thresholds.target_tokens(self._fixed, limit)
         self._room = self._trigger - self._fixed
-        self._frozen = int(Fraction(str(thresholds.frozen)) * self._room)
+        self._frozen = int(exactly(thresholds.frozen) * self._room)
 
     def plan(self, memo: PlanMemo | None, key: Hashable) -> Plan:
         """Return the plan of the last step, and everything since as it is.
