@@ -16,9 +16,9 @@ from uuid import UUID
 
 from agent_eventstore.artifacts import ToolOutputs, read_alias
 from agent_eventstore.errors import ConversationEnded, TurnStillOpen
+from agent_eventstore.inputs import with_extra
 from agent_eventstore.journal import Journal
 from agent_eventstore.journal_aio import AsyncJournal
-from agent_eventstore.kept_json import with_extra
 from agent_eventstore.machines import Answers, TurnScript, add_usage
 from agent_eventstore.machines.answers import milliseconds
 from agent_eventstore.machines.runs import RunScript
