@@ -24,9 +24,9 @@ from agent_eventstore.recovery import (
     claimed,
     recover,
 )
+from agent_eventstore.resuming import warm
 from agent_eventstore.session import Session
 from agent_eventstore.unwritten import Acknowledged
-from agent_eventstore.upkeep import warm
 from eventstore import NO_STREAM, EventStore, NewEvent, new_id
 from eventstore.errors import (
     ConversationExists,
