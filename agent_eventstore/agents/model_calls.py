@@ -30,7 +30,8 @@ class ModelRequest:
         messages: In the port's format.
         system: The system part, where it stands apart.
         tools: The declarations of the tools.
-        parameters: Temperature and the like.
+        parameters: Temperature and the like, and what the settings of the context ask for, which
+            may be ``system`` and ``tools`` in place of the others.
     """
 
     model: str
@@ -115,10 +116,11 @@ def _anthropic(client: Any) -> Callable[[ModelRequest], Any]:
         # The ReAct protocol writes for everybody in OpenAI's roles.
         system += [each["content"] for each in messages if each["role"] == "system"]
         if any(system):
-            told["system"] = "\n\n".join(filter(None, system))
+            told.setdefault("system", "\n\n".join(filter(None, system)))
         if request.tools:
-            told["tools"] = list(request.tools)
-        return client.messages.create(
+            told.setdefault("tools", list(request.tools))
+        asked = client.beta if "betas" in told else client
+        return asked.messages.create(
             model=request.model,
             messages=[each for each in messages if each["role"] != "system"],
             stream=True,
