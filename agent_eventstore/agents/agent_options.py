@@ -9,8 +9,7 @@ from typing import Any, Literal, TypedDict
 
 from agent_eventstore.agents.agent_turns import Agent, Interrupt, Listener, Protocol
 from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, tools_by_name
-from agent_eventstore.agents.model_calls import port_of
-from agent_eventstore.agents.provider_router import ProviderRouter
+from agent_eventstore.agents.model_calls import ProviderRouter, port_of
 from agent_eventstore.agents.sinks import HistorySink
 from agent_eventstore.agents.widgets import Widget, live_screen, widget_tools
 from eventstore.events import JsonObject

@@ -24,7 +24,7 @@ from agent_eventstore.agents.widgets import with_screen
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import PromptTooLong
 from agent_eventstore.inputs import Content, Said, message_of
-from agent_eventstore.posts import TurnOutcome, first_outcome
+from agent_eventstore.session import TurnOutcome, first_outcome
 from agent_eventstore.stops import told
 from agent_eventstore.turn import Turn
 from eventstore import EventStore

@@ -14,8 +14,15 @@ from uuid import UUID
 
 from agent_eventstore.agents.agent_options import agent_of, require_known
 from agent_eventstore.agents.agent_turns import Agent
-from agent_eventstore.agents.chat_log import LastMessage, chat_history, last_message, mode_state
-from agent_eventstore.agents.chat_replies import ChatReply, ChatResult, ask_all
+from agent_eventstore.agents.chat_replies import (
+    ChatReply,
+    ChatResult,
+    LastMessage,
+    ask_all,
+    chat_history,
+    last_message,
+    mode_state,
+)
 from agent_eventstore.agents.turn_results import TurnStatus
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import WrongThread
