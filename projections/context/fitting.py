@@ -329,7 +329,10 @@ def _told_by(front: Plan) -> set[str]:
 
 def _planned(groups: Sequence[Group], items: Sequence[Item], reduced: Reduced) -> Iterator[Planned]:
     account = (reduced.levels, reduced.sizes, items, reduced.facts, reduced.reasons)
-    return map(Planned, groups, *account)
+    for group, level, *rest in zip(groups, *account, strict=True):
+        # What is left out in any case is not sent for that the rest has room.
+        left_out = group.left_out and level == "full"
+        yield Planned.whole(group) if left_out else Planned(group, level, *rest)
 
 
 _tokens, _place = attrgetter("tokens"), attrgetter("key")

@@ -219,6 +219,8 @@ class _Walk:
         shorter = self._shorten(whole)
         if shorter is not None and all(limit.fits(shorter) for limit in limits):
             return replace(shorter, whole=whole, why=f"shortened: whole it is {how} {over.name}")
+        if shorter is not None:
+            over = next(limit for limit in limits if not limit.fits(shorter))
         rows = (shorter or group).rows
         return Group(rows, 0, whole=whole, why=f"{how} {over.name}")
 

@@ -238,6 +238,18 @@ def test_a_step_for_a_section_leaves_the_prefix_for_some_requests() -> None:
     assert 0 < changes < len(told) // 3
 
 
+@pytest.mark.parametrize("steps", [True, False])
+def test_what_is_left_out_is_not_sent_where_others_have_room(steps: bool) -> None:
+    """A group too large for its section was sent all the same, beside a task over its own."""
+    log = Log([UserMessage.text("The task."), AssistantMessage.of("I see. " * 200)])
+    log.add(UserMessage.text("And now?"))
+    sections = (("user", 0), ("assistant", 5))
+    view = Request(steps=steps, max_tokens=400, sections=sections).build(log.rows())
+    assert ["user", "user"] == [message["role"] for message in view.messages]
+    assert ["full", "dropped", "full"] == [entry.level for entry in view.ledger]
+    assert "alone over section_budgets.assistant" == view.ledger[1].reason
+
+
 def test_the_names_are_those_of_the_page() -> None:
     """And each is one that the judge knows, but for what stands in front of the history."""
     assert {*HISTORY, "system", "notebook"} == {*SECTIONS}
