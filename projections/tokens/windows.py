@@ -24,10 +24,10 @@ def window_of(model: str, provider: str | None = None) -> int | None:
     """
     names = names_of(model)
     sellers = dict.fromkeys((provider, None))
-    asked = [(name, each) for name in names for each in sellers]
+    asked = [(name, seller) for name in names for seller in sellers]
     # As routers write it: of whom, and then what that seller calls the model.
-    seller, _, rest = model.strip().lower().partition("/")
-    asked += [(name, seller) for name in (rest, *names) if rest]
+    first, _, rest = model.strip().lower().partition("/")
+    asked += [(name, first) for name in (rest, *names) if rest]
     for name, seller in asked:
         try:
             _, found = _listed().find_provider_model(name, None, seller, None)
