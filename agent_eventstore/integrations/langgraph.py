@@ -10,9 +10,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Sequence,
+)
 from threading import Lock, RLock
-from typing import Any, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -50,6 +57,23 @@ __all__ = ["EventStoreSaver"]
 _THREADS = 64
 _LOCKS = 64
 _ATTEMPTS = 20
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _in_thread(
+    method: Callable[Concatenate[Any, _P], _T],
+) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]]:
+    """Return a method that does in a thread what one of the same name without ``a`` does."""
+
+    async def done(self: Any, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        found: _T = await asyncio.to_thread(getattr(self, method.__name__), *args, **named)
+        return found
+
+    done.__name__, done.__doc__ = f"a{method.__name__}", f"Do what `{method.__name__}` does."
+    return done
 
 
 class EventStoreSaver(BaseCheckpointSaver[str]):
@@ -101,6 +125,18 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
             if not held or wanted not in held:
                 return None
             return self._tuple(thread, thread_id, namespace, wanted)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return of what each channel of a checkpoint is rebuilt: a value before it, and writes."""
+        asked = config["configurable"]
+        thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
+        with self._holding(thread_id):
+            thread = self._thread(thread_id)
+            held = thread.checkpoints.get(namespace)
+            wanted = get_checkpoint_id(config) or (max(held) if held else "")
+            return thread.history(namespace, wanted, channels, self._codec_now())
 
     def list(
         self,
@@ -253,9 +289,14 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
                 gone = {(ns, i) for ns, held in thread.checkpoints.items() for i in held} - kept
                 self._erase(thread_id, needless(thread, gone) - thread.messages, "it was pruned")
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Do what `get_tuple` does."""
-        return await asyncio.to_thread(self.get_tuple, config)
+    aget_tuple = _in_thread(get_tuple)
+    aput = _in_thread(put)
+    aput_writes = _in_thread(put_writes)
+    adelete_thread = _in_thread(delete_thread)
+    adelete_for_runs = _in_thread(delete_for_runs)
+    acopy_thread = _in_thread(copy_thread)
+    aprune = _in_thread(prune)
+    aget_delta_channel_history = _in_thread(get_delta_channel_history)
 
     async def alist(
         self,
@@ -269,42 +310,6 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         found = self.list(config, filter=filter, before=before, limit=limit)
         while (one := await asyncio.to_thread(next, found, None)) is not None:
             yield one
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """Do what `put` does."""
-        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
-
-    async def aput_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        """Do what `put_writes` does."""
-        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """Do what `delete_thread` does."""
-        await asyncio.to_thread(self.delete_thread, thread_id)
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Do what `delete_for_runs` does."""
-        await asyncio.to_thread(self.delete_for_runs, run_ids)
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Do what `copy_thread` does."""
-        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Do what `prune` does."""
-        await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         """Return a version of a channel after another; no two are the same, forks included."""
@@ -371,7 +376,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
     def _matches(self, saved: Saved, filter: dict[str, Any]) -> bool:
         metadata = self._codec_now().loads(saved.metadata)
-        return all(metadata.get(key) == value for key, value in filter.items())
+        return all(_at(metadata, key) == value for key, value in filter.items())
 
     def _tuple(
         self, thread: Thread, thread_id: str, namespace: str, checkpoint_id: str
@@ -394,3 +399,11 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
                 for task_id, write in thread.pending(namespace, checkpoint_id)
             ],
         )
+
+
+def _at(metadata: Any, key: str) -> Any:
+    """Return a value of metadata; ``a.b`` is also that of ``b`` in ``a``."""
+    if isinstance(metadata, dict) and key not in metadata and "." in key:
+        first, _, rest = key.partition(".")
+        return _at(metadata.get(first), rest)
+    return metadata.get(key) if isinstance(metadata, dict) else None
