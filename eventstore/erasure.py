@@ -27,8 +27,8 @@ from eventstore.events import Erasure
 from eventstore.events.records import NewEvent
 from eventstore.events.values import Quoting
 from eventstore.ids import new_id
+from eventstore.key_directory import retire
 from eventstore.quoting import Outdated, Survey, copies_in, survey, told
-from eventstore.retired_keys import retire
 from eventstore.sql.append import append
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor, keys_of
 from eventstore.sql.lineage import descendants, fork_point

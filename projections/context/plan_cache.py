@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from eventstore.forks import in_child
+from eventstore.processes import in_child
 from projections.engine.heads import Head
 
 if TYPE_CHECKING:
