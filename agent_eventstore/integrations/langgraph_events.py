@@ -1,4 +1,4 @@
-"""What LangGraph's checkpoints are in the log: three types of events, readable without LangGraph.
+"""What LangGraph's checkpoints are in the log: four types of events, readable without LangGraph.
 
 A value stands once, in a `LanggraphValues` or beside the message that it is, and everything else
 names its place: the version of that event times 2^20, plus its index there.
@@ -18,6 +18,7 @@ __all__ = [
     "SLOTS",
     "GrownList",
     "LanggraphCheckpoint",
+    "LanggraphItem",
     "LanggraphValues",
     "LanggraphWrites",
     "PackedValue",
@@ -163,5 +164,19 @@ class LanggraphWrites(Payload):
     writes: tuple[TaskWrite, ...]
 
 
-for _kind in (LanggraphValues, LanggraphCheckpoint, LanggraphWrites):
+class LanggraphItem(Payload):
+    """An item of a namespace of a graph's memory was put, or deleted.
+
+    Attributes:
+        key: The item's key in the namespace, which is the conversation.
+        value: What it holds now; None where it was deleted.
+    """
+
+    type: ClassVar[str] = "langgraph.item"
+
+    key: str
+    value: dict[str, Any] | None = None
+
+
+for _kind in (LanggraphValues, LanggraphCheckpoint, LanggraphWrites, LanggraphItem):
     register_event(_kind)
