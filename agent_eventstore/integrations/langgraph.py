@@ -18,6 +18,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
+from contextlib import contextmanager
 from threading import Lock, RLock
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -39,6 +40,7 @@ from agent_eventstore.integrations.langgraph_events import (
     LanggraphWrites,
     PackedValue,
     TaskWrite,
+    at_path,
 )
 from agent_eventstore.integrations.langgraph_keeping import (
     copied,
@@ -116,26 +118,15 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that a config names, or the newest of its thread and namespace."""
-        asked = config["configurable"]
-        thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
-        with self._holding(thread_id):
-            thread = self._thread(thread_id)
-            held = thread.checkpoints.get(namespace)
-            wanted = get_checkpoint_id(config) or (max(held) if held else None)
-            if not held or wanted not in held:
-                return None
-            return self._tuple(thread, thread_id, namespace, wanted)
+        with self._asked(config) as (thread, thread_id, namespace, wanted):
+            there = wanted in thread.checkpoints.get(namespace, ())
+            return self._tuple(thread, thread_id, namespace, wanted) if there else None
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> dict[str, Any]:
         """Return of what each channel of a checkpoint is rebuilt: a value before it, and writes."""
-        asked = config["configurable"]
-        thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
-        with self._holding(thread_id):
-            thread = self._thread(thread_id)
-            held = thread.checkpoints.get(namespace)
-            wanted = get_checkpoint_id(config) or (max(held) if held else "")
+        with self._asked(config) as (thread, _, namespace, wanted):
             return thread.history(namespace, wanted, channels, self._codec_now())
 
     def list(
@@ -184,18 +175,11 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         asked = config["configurable"]
         namespace = asked.get("checkpoint_ns", "")
 
-        def draft(thread: Thread) -> Draft:
-            made = Draft(thread, self._codec_now(), self._understood)
-            made.checkpoint(
-                namespace,
-                asked.get("checkpoint_id"),
-                checkpoint,
-                get_checkpoint_metadata(config, metadata),
-                new_versions,
-            )
-            return made
-
-        self._append(str(asked["thread_id"]), draft)
+        parent, told = asked.get("checkpoint_id"), get_checkpoint_metadata(config, metadata)
+        self._append(
+            str(asked["thread_id"]),
+            lambda draft: draft.checkpoint(namespace, parent, checkpoint, told, new_versions),
+        )
         named = {"thread_id": asked["thread_id"], "checkpoint_ns": namespace}
         return {"configurable": {**named, "checkpoint_id": checkpoint["id"]}}
 
@@ -225,13 +209,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
                 for index, (channel, value) in enumerate(writes)
             ),
         )
-
-        def draft(thread: Thread) -> Draft:
-            made = Draft(thread, self._codec_now(), self._understood)
-            made.add(event)
-            return made
-
-        self._append(str(asked["thread_id"]), draft)
+        self._append(str(asked["thread_id"]), lambda draft: draft.add(event))
 
     def delete_thread(self, thread_id: str) -> None:
         """Erase a thread's conversation for good; what its model calls have cost stays known."""
@@ -343,15 +321,27 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         """Return a thread as it was when it was last looked at."""
         return self._threads.get(thread_id) or self._thread(thread_id)
 
+    @contextmanager
+    def _asked(self, config: RunnableConfig) -> Iterator[tuple[Thread, str, str, str]]:
+        """Hold a thread as it is now; with its id, the namespace and the checkpoint asked for."""
+        asked = config["configurable"]
+        thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
+        with self._holding(thread_id):
+            thread = self._thread(thread_id)
+            held = thread.checkpoints.get(namespace, {})
+            yield thread, thread_id, namespace, get_checkpoint_id(config) or max(held, default="")
+
     def _holding(self, thread_id: str) -> RLock:
         return self._locks[hash(thread_id) % _LOCKS]
 
-    def _append(self, thread_id: str, make: Callable[[Thread], Draft]) -> None:
+    def _append(self, thread_id: str, add: Callable[[Draft], None]) -> None:
         """Append what a draft of the thread holds; again if another process was faster."""
         with self._holding(thread_id):
             thread = self._known(thread_id)
             for attempt in range(_ATTEMPTS):
-                events = make(thread).events
+                draft = Draft(thread, self._codec_now(), self._understood)
+                add(draft)
+                events = draft.events
                 expected = thread.version or NO_STREAM
                 try:
                     appended = self.store.append(thread_id, events, expected_version=expected)
@@ -376,7 +366,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
     def _matches(self, saved: Saved, filter: dict[str, Any]) -> bool:
         metadata = self._codec_now().loads(saved.metadata)
-        return all(_at(metadata, key) == value for key, value in filter.items())
+        return all(at_path(metadata, key) == value for key, value in filter.items())
 
     def _tuple(
         self, thread: Thread, thread_id: str, namespace: str, checkpoint_id: str
@@ -399,11 +389,3 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
                 for task_id, write in thread.pending(namespace, checkpoint_id)
             ],
         )
-
-
-def _at(metadata: Any, key: str) -> Any:
-    """Return a value of metadata; ``a.b`` is also that of ``b`` in ``a``."""
-    if isinstance(metadata, dict) and key not in metadata and "." in key:
-        first, _, rest = key.partition(".")
-        return _at(metadata.get(first), rest)
-    return metadata.get(key) if isinstance(metadata, dict) else None

@@ -24,6 +24,7 @@ __all__ = [
     "PackedValue",
     "TaskWrite",
     "Typed",
+    "at_path",
     "kept_in",
     "place_of",
     "raw_of",
@@ -59,6 +60,14 @@ def kept_in(raw: Any) -> Typed | None:
     """Return the serialised message that the ``raw`` of an event holds; None if it holds none."""
     kept = raw.get(_RAW) if isinstance(raw, dict) else None
     return None if kept is None else typed_of(kept)
+
+
+def at_path(value: Any, path: str) -> Any:
+    """Return a value of an object by its name; ``a.b`` is also that of ``b`` in ``a``."""
+    if isinstance(value, dict) and path not in value and "." in path:
+        first, _, rest = path.partition(".")
+        return at_path(value.get(first), rest)
+    return value.get(path) if isinstance(value, dict) else None
 
 
 class PackedValue(Value):
