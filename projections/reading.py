@@ -301,7 +301,7 @@ def _answered_ahead(
     answer: _Answer[T] | None = None
     with begin.snapshot() as connection:
         with catching_up.blamed():
-            catching_up.fold(connection)
+            catching_up.fold(connection, look_ahead=True)
         if (head := catching_up.ahead) is not None:
             with suppress(heads.NotSaved):
                 made = [head.generation]

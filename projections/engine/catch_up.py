@@ -114,11 +114,14 @@ class CatchUp:
         self._ahead: Head | None = None
         self._chain: bytes | None = None
 
-    def fold(self, connection: AnyConnection, most: int = PIECE) -> int:
+    def fold(
+        self, connection: AnyConnection, most: int = PIECE, *, look_ahead: bool = False
+    ) -> int:
         """Fold the next events in memory; return how many were read.
 
         Give it a transaction for reading: whatever a text makes slow happens here. Fewer than
-        ``most`` are the last. One pass over the events serves every generation.
+        ``most`` are the last. One pass over the events serves every generation. With
+        ``look_ahead`` there may be a head `ahead` then.
 
         Raises:
             ProjectionFailed: A fold raised, an event cannot be read, or rows cannot be converted.
@@ -136,7 +139,7 @@ class CatchUp:
                 for fold in self._folds:
                     fold.feed(page)
                     fold.fill(self._counts, stream)
-                self._ahead = self._folded() if len(page) < most else None
+                self._ahead = self._folded() if look_ahead and len(page) < most else None
                 bound = BoundFolds.of(connection, self._folds, stream)
                 self._bound = [bound, self._counts.bind(backend_of(connection))]
             self._most, self._count, self.done = most, len(page), not page

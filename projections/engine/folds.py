@@ -159,6 +159,8 @@ class RowBuffer:
         None if anything else has changed: other tables, or a row whose key does not begin with a
         version beyond ``after``.
         """
+        if self._declared[table].key[:1] != ("version",):
+            return None
         others = any(rows for name, rows in self._rows.items() if name != table)
         if self._earlier or others or any(key[0] <= after for key in self._rows[table]):
             return None
