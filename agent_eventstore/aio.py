@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from uuid import UUID
 
@@ -32,7 +31,7 @@ from agent_eventstore.session import Session
 from agent_eventstore.stops import left
 from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import Appended, AsyncEventStore, EventStore
-from eventstore.errors import ConversationInUse
+from eventstore.errors import ConversationInUse, ErrorType, Trace
 from eventstore.events import (
     BranchSwitch,
     ConversationEnd,
@@ -189,12 +188,7 @@ class AsyncConversation(AsyncConversationRuns):
         """Return the conversation itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
         with suppress(*((NotCommitted,) if error is not None else ())):
             await self.close(None if error is None else left(error) or type(error).__name__)

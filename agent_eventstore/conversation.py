@@ -7,7 +7,6 @@ through it, and opening seals first what a process that died has left open (`rec
 from __future__ import annotations
 
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from sqlalchemy import Connection
@@ -31,6 +30,7 @@ from agent_eventstore.session import Session
 from agent_eventstore.stops import left
 from agent_eventstore.turn import Turn
 from eventstore import Appended, EventStore
+from eventstore.errors import ErrorType, Trace
 from eventstore.events import ConversationEnd, ConversationUpdate, Payload, UserMessage
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
@@ -235,12 +235,7 @@ class Conversation(ConversationRuns):
         """Return the conversation itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
         with suppress(*((NotCommitted,) if error is not None else ())):
             self.close(None if error is None else left(error) or type(error).__name__)

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from os import PathLike
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 from uuid import UUID
 
@@ -25,6 +24,7 @@ from sqlalchemy.pool import QueuePool
 from eventstore import blobs, telemetry
 from eventstore.aio_eraser import AsyncEraser
 from eventstore.checkpoints import Checkpoint
+from eventstore.errors import ErrorType, Trace
 from eventstore.events.base import Clock, utc_now
 from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
 from eventstore.group_commit import GroupCommit
@@ -376,12 +376,7 @@ class AsyncEventStore(AsyncEraser):
         """Return the store itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the store."""
         await self.close()
 
