@@ -35,6 +35,8 @@ def budget_of(settings: ContextSettings, asked: Asked) -> Allowed:
     tokens = settings.budget(asked.max_tokens, asked.reserve_for_response, window=window)
     if most != "model" or tokens is not None:
         return Allowed(tokens)
+    if settings.section_budgets:
+        return Allowed(None, f"{_unknown(asked.model)}, and section_budgets are of no budget")
     return Allowed(None, _unknown(asked.model))
 
 
