@@ -1,17 +1,53 @@
-"""The budget of a request: what was asked for, or the model's window where nobody said."""
+"""The budget of a request: what was asked for, or the model's window where nobody said.
+
+How large a model's window is tells the data that `genai_prices` carries along.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from eventstore.log import get_logger
 from projections.context.options import Asked
 from projections.context.settings import ContextSettings
 from projections.context.view import ContextView
-from projections.tokens.windows import window_of
+from projections.tokens.text import names_of
 
-__all__ = ["Allowed", "budget_of"]
+if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
+
+__all__ = ["Allowed", "budget_of", "window_of"]
+
+
+@lru_cache(maxsize=256)
+def window_of(model: str, provider: str | None = None) -> int | None:
+    """Return how many tokens a call of a model may have, prompt and response; None if unknown.
+
+    Args:
+        model: Also with its seller in front (``openai/gpt-4o``), in capitals, or with a date.
+        provider: Who will be asked, by the name that the list has for them.
+    """
+    for name in names_of(model):
+        for seller in dict.fromkeys((provider, None)):
+            try:
+                _, found = _listed().find_provider_model(name, None, seller, None)
+            except LookupError:
+                continue
+            if found.context_window:
+                return int(found.context_window)
+    return None
+
+
+@cache
+def _listed() -> DataSnapshot:
+    # Not the package's current snapshot: a program may have set one that updates itself.
+    from genai_prices.data import providers  # takes a while
+    from genai_prices.data_snapshot import DataSnapshot
+
+    return DataSnapshot(providers=providers, from_auto_update=False)
+
 
 _log = get_logger(__name__)
 
