@@ -124,7 +124,7 @@ class ContextSettings(BaseModel):
     frozen: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.85
     cache_breakpoints: StrictBool = False
     prompt_cache_key: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    context_management: tuple[dict[str, Any], ...] = ()
+    context_management: Annotated[tuple[dict[str, Any], ...], Field(max_length=16)] = ()
     section_budgets: dict[str, int | float] = Field(default_factory=dict)
     strategy: _Name = "key_messages"
     strategy_options: dict[str, Any] = Field(default_factory=dict)

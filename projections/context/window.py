@@ -26,17 +26,23 @@ def window_of(model: str, provider: str | None = None) -> int | None:
     """Return how many tokens a call of a model may have, prompt and response; None if unknown.
 
     Args:
-        model: Also with its seller in front (``openai/gpt-4o``), in capitals, or with a date.
+        model: Also with its seller or a router in front (``openai/gpt-4o``, ``bedrock/...``), in
+            capitals, or with a date.
         provider: Who will be asked, by the name that the list has for them.
     """
-    for name in names_of(model):
-        for seller in dict.fromkeys((provider, None)):
-            try:
-                _, found = _listed().find_provider_model(name, None, seller, None)
-            except LookupError:
-                continue
-            if found.context_window:
-                return int(found.context_window)
+    names = names_of(model)
+    sellers = dict.fromkeys((provider, None))
+    asked = [(name, seller) for name in names for seller in sellers]
+    # As routers write it: of whom, and then what that seller calls the model.
+    first, _, rest = model.strip().lower().partition("/")
+    asked += [(name, first) for name in (rest, *names) if rest]
+    for name, seller in asked:
+        try:
+            _, found = _listed().find_provider_model(name, None, seller, None)
+        except LookupError:
+            continue
+        if found.context_window:
+            return int(found.context_window)
     return None
 
 
@@ -50,6 +56,7 @@ def _listed() -> DataSnapshot:
 
 
 _log = get_logger(__name__)
+_LONGEST_NAME = 200  # characters of a name that are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,14 @@ class Allowed:
 
 
 def budget_of(settings: ContextSettings, asked: Asked) -> Allowed:
-    """Return the budget; see `ContextSettings.budget` for what is refused."""
+    """Return the budget; see `ContextSettings.budget` for what is refused.
+
+    Raises:
+        TypeError: The settings are none.
+    """
+    if not isinstance(settings, ContextSettings):
+        told = "ContextSettings.from_mapping makes them of a mapping"
+        raise TypeError(f"settings are ContextSettings, not {type(settings).__name__}: {told}")
     most = settings.max_tokens if asked.max_tokens is None else asked.max_tokens
     window = window_of(asked.model, asked.provider) if most == "model" else None
     tokens = settings.budget(asked.max_tokens, asked.reserve_for_response, window=window)
@@ -79,6 +93,7 @@ def budget_of(settings: ContextSettings, asked: Asked) -> Allowed:
 @lru_cache(maxsize=256)
 def _unknown(model: str) -> str:
     """Return what is told of a model without a known window; logged once a process."""
-    told = f"no budget: the context window of model {model} is not known, nothing is trimmed"
+    named = model[:_LONGEST_NAME] or "without a name"
+    told = f"no budget: the context window of model {named} is not known, nothing is trimmed"
     _log.warning(told)
     return told

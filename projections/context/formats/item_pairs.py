@@ -5,8 +5,8 @@ The result of a call is an output item in the form that its call demands.
 Rules: OpenAI's API reference "Create a model response", its guides "Function calling", "Reasoning
 models", "Shell", "Apply patch", "Computer use", "Tool search", "MCP and connectors" and
 "Programmatic tool calling" (all 2026); the errors "No tool output found for ... call", "No tool
-call found for ... output", "... was provided without its required following item" and "... without its required
-'reasoning' item" (observed, 2025).
+call found for ... output", "... was provided without its required following item" and "... without
+its required 'reasoning' item" (observed, 2025).
 
 - A call has its output and an output its call. A program that is still at work, which a call names
   as its caller, has none yet. What cannot go back as an item is told in words.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from projections.context.compression import strategy_of
 from projections.context.settings import ContextSettings
 from projections.errors import EncodingNotBundled, InvalidSettings
 
@@ -219,6 +220,20 @@ class TestBudget:
         """A sign error is not a small budget."""
         with pytest.raises(ValueError, match="must not be negative, and is -1"):
             ContextSettings().budget(max_tokens, reserve)
+
+
+@pytest.mark.parametrize("name", ["key_messages", "retrieval", "hybrid"])
+@pytest.mark.parametrize("number", [-1, 1.5, "4", True, None])
+def test_options_of_strategies_are_numbers(name: str, number: Any) -> None:
+    """A negative one was taken, and any other failed far from where it was given."""
+    with pytest.raises(InvalidSettings, match="rounds is a whole number from 0"):
+        strategy_of(name, rounds=number)
+
+
+def test_edits_of_providers_are_few() -> None:
+    """They are recorded with every request."""
+    with pytest.raises(InvalidSettings, match="at most 16 items"):
+        ContextSettings().with_(context_management=[{"type": "compaction"}] * 17)
 
 
 class TestSectionBudgets:
