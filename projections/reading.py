@@ -261,8 +261,9 @@ def _read_new(
     With ``ahead`` the query can do without the tables of what was folded last.
     """
     for attempt in range(_LOOKS):
-        catching_up = CatchUp(generations, conversation_id)
-        if ahead and not attempt:
+        first = ahead and not attempt
+        catching_up = CatchUp(generations, conversation_id, look_ahead=first)
+        if first:
             early = _answered_ahead(begin, catching_up, conversation_id, query)
             if early is not None:
                 return early.value
@@ -301,7 +302,7 @@ def _answered_ahead(
     answer: _Answer[T] | None = None
     with begin.snapshot() as connection:
         with catching_up.blamed():
-            catching_up.fold(connection, look_ahead=True)
+            catching_up.fold(connection)
         if (head := catching_up.ahead) is not None:
             with suppress(heads.NotSaved):
                 made = [head.generation]

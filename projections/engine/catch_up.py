@@ -98,7 +98,12 @@ class CatchUp:
     """
 
     def __init__(
-        self, generations: Sequence[Generation], conversation_id: UUID, *, before: int = END
+        self,
+        generations: Sequence[Generation],
+        conversation_id: UUID,
+        *,
+        before: int = END,
+        look_ahead: bool = False,
     ) -> None:
         self.done = False
         self.version = self.erasures = 0
@@ -111,17 +116,15 @@ class CatchUp:
         self._bound: list[BoundFolds | BoundCounts] = []
         self.stood: list[tuple[int, bytes | None]] = []
         self._most = self._count = self._missed = 0
+        self._look_ahead = look_ahead
         self._ahead: Head | None = None
         self._chain: bytes | None = None
 
-    def fold(
-        self, connection: AnyConnection, most: int = PIECE, *, look_ahead: bool = False
-    ) -> int:
+    def fold(self, connection: AnyConnection, most: int = PIECE) -> int:
         """Fold the next events in memory; return how many were read.
 
         Give it a transaction for reading: whatever a text makes slow happens here. Fewer than
-        ``most`` are the last. One pass over the events serves every generation. With
-        ``look_ahead`` there may be a head `ahead` then.
+        ``most`` are the last. One pass over the events serves every generation.
 
         Raises:
             ProjectionFailed: A fold raised, an event cannot be read, or rows cannot be converted.
@@ -139,7 +142,7 @@ class CatchUp:
                 for fold in self._folds:
                     fold.feed(page)
                     fold.fill(self._counts, stream)
-                self._ahead = self._folded() if look_ahead and len(page) < most else None
+                self._ahead = self._folded() if self._look_ahead and len(page) < most else None
                 bound = BoundFolds.of(connection, self._folds, stream)
                 self._bound = [bound, self._counts.bind(backend_of(connection))]
             self._most, self._count, self.done = most, len(page), not page
@@ -184,8 +187,8 @@ class CatchUp:
     def ahead(self) -> Head | None:
         """The head that `save` is to write, with the rows that the tables lack until then.
 
-        Of one generation that has been folded to the end, and has only made new rows of its first
-        table; otherwise None.
+        With ``look_ahead``, of one generation that has been folded to the end, and has only made
+        new rows of its first table; otherwise None.
         """
         return self._ahead
 
