@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 from uuid import UUID
 
@@ -28,6 +27,7 @@ from agent_eventstore.session import TurnOutcome, first_outcome
 from agent_eventstore.stops import told
 from agent_eventstore.turn import Turn
 from eventstore import EventStore
+from eventstore.errors import ErrorType, Trace
 from eventstore.events import AssistantMessage, JsonObject, TextPart, TokenUsage, TurnEnd
 from eventstore.ids import StreamId
 from eventstore.log import get_logger
@@ -327,12 +327,7 @@ class AgentSession:
         """Return the session itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
         self.close(None if error is None else told(error))
 

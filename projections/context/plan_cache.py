@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Folded", "KeptPlan", "PlanMemo", "Recent", "touch"]
 
-_MOST = 64  # values; each holds up to some hundred rows
+_MOST = 64  # values
 _MOST_TOUCHED = 32
 
 V = TypeVar("V")
@@ -39,6 +39,11 @@ class KeptPlan:
 
     head: int
     step: Step
+
+    @property
+    def weight(self) -> int:
+        """How much of the memory it takes, in groups."""
+        return 1 + len(self.step.before.groups)
 
 
 class Recent(Generic[V]):

@@ -19,7 +19,7 @@ from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter
 
-from projections.context.compression.monitor import Thresholds
+from projections.context.compression.monitor import Thresholds, exactly
 from projections.context.compression.strategy import Strategy, interval
 from projections.context.fitting import HORIZON, Fitting, LookForLevels
 from projections.context.older import LookForLasting, Teller
@@ -142,7 +142,7 @@ class _Stepping:
         self._trigger = thresholds.trigger_tokens(self._fixed, limit)
         self._target = thresholds.target_tokens(self._fixed, limit)
         self._room = self._trigger - self._fixed
-        share = Fraction(str(thresholds.frozen))
+        share = exactly(thresholds.frozen)
         self._frozen = int(share * self._room)
         self._tokenizer = tokenizer
         task = sum(group.tokens for group in past.standing if section(group) == "user")
@@ -153,8 +153,8 @@ class _Stepping:
             if name in _STEPPED
         }
         self._frozen_rooms = {name: int(share * room) for name, room in self._rooms.items()}
-        self._task, self._part = task, Fraction(str(thresholds.target))
-        self._part /= Fraction(str(thresholds.trigger))
+        self._task, self._part = task, exactly(thresholds.target)
+        self._part /= exactly(thresholds.trigger)
 
     def plan(self, memo: PlanMemo | None, key: Hashable) -> Plan:
         """Return the plan of the last step, and everything since as it is.

@@ -9,9 +9,8 @@ import pytest
 from projections.context import ContextSettings
 from projections.context.options import Asked
 from projections.context.settings import settings_of
-from projections.context.window import budget_of
+from projections.context.window import budget_of, window_of
 from projections.tokens import tokenizer_for
-from projections.tokens.windows import window_of
 
 
 @pytest.mark.parametrize(
