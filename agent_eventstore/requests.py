@@ -185,13 +185,13 @@ class SystemTexts:
 
 def ranges(versions: Iterable[int]) -> list[VersionRange]:
     """Return ascending versions as ranges without gaps."""
-    found: list[VersionRange] = []
+    found: list[list[int]] = []
     for version in versions:
-        if found and found[-1].last + 1 == version:
-            found[-1] = VersionRange(first=found[-1].first, last=version)
+        if found and found[-1][1] + 1 == version:
+            found[-1][1] = version
         else:
-            found.append(VersionRange(first=version, last=version))
-    return found
+            found.append([version, version])
+    return [VersionRange(first=first, last=last) for first, last in found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-__all__ = ["Amount", "Figure", "Measured", "in_turns"]
+__all__ = ["Amount", "Figure", "Measured", "in_turns", "processor_time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,11 @@ Measured = Figure | Amount
 
 
 def in_turns(
-    candidates: Mapping[str, Callable[[], object]], rounds: int, *, events: int = 0
+    candidates: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    events: int = 0,
+    processor: bool = False,
 ) -> list[Figure]:
     """Run every candidate once a round, and return their times in the order given.
 
@@ -69,8 +73,11 @@ def in_turns(
         candidates: What to run, by name.
         rounds: How often; a first round that is not counted warms up.
         events: How many events each candidate writes or reads in a round.
+        processor: Whether to return the processor's time too, of all threads of this process: a
+            second figure each, behind all others.
     """
     times: dict[str, list[float]] = {name: [] for name in candidates}
+    spent: dict[str, list[float]] = {processor_time(name): [] for name in candidates}
     for candidate in candidates.values():
         candidate()
     gc.collect()
@@ -78,9 +85,16 @@ def in_turns(
     try:
         for _ in range(rounds):
             for name, candidate in candidates.items():
-                started = time.perf_counter()
+                started, begun = time.perf_counter(), time.process_time()
                 candidate()
                 times[name].append(time.perf_counter() - started)
+                spent[processor_time(name)].append(time.process_time() - begun)
     finally:
         gc.enable()
-    return [Figure(name, tuple(values), events) for name, values in times.items()]
+    measured = times | spent if processor else times
+    return [Figure(name, tuple(values), events) for name, values in measured.items()]
+
+
+def processor_time(name: str) -> str:
+    """Return what a candidate's time on the processor is called."""
+    return f"{name}, processor"

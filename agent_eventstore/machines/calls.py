@@ -354,7 +354,7 @@ class CallScript:
         return [] if chunk is None else [self._event(chunk)]
 
     def _event(self, payload: Payload) -> NewEvent:
-        if isinstance(payload, AssistantMessage | LlmError):
+        if self._tracing.is_open and isinstance(payload, AssistantMessage | LlmError):
             asked = self._begun[0].data if self._begun else None
             told = of_call(asked if isinstance(asked, LlmRequest) else None, payload)
             self._tracing.end(told, payload.kind if isinstance(payload, LlmError) else None)

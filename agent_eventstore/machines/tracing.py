@@ -42,6 +42,11 @@ class Tracing:
         ids = {"trace_id": self._open.trace_id, "span_id": self._open.span_id}
         return meta.model_copy(update=ids)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a span that has not ended: only then is it worth while to describe it."""
+        return self._open is not None
+
     def end(self, attributes: Mapping[str, Any], error_type: str | None = None) -> None:
         """End the span, if there is one."""
         ended, self._open = self._open, None

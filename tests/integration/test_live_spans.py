@@ -15,6 +15,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from agent_eventstore import AsyncConversation, AsyncEventStore, Conversation
 from agent_eventstore.formats import export_otlp
+from agent_eventstore.machines import calls
 from eventstore import EventStore, telemetry
 from eventstore.events import TurnStart
 
@@ -153,6 +154,18 @@ def test_the_same_for_an_event_loop(store: EventStore, sent: InMemorySpanExporte
         (_told(span)[0], f"{span.parent.span_id:016x}") for span in spans if span.parent is not None
     }
     assert (2, agents) == (len(agents), within)
+
+
+def test_nothing_is_told_of_a_call_where_nobody_traces(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attributes of a span are made for a span alone."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("nobody wants to know")
+
+    monkeypatch.setattr(calls, "of_call", refuse)
+    _converse(store)
 
 
 def test_nobody_traces(store: EventStore) -> None:
