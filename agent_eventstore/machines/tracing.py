@@ -44,7 +44,7 @@ class Tracing:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a span that has not ended: only then is it worth while to describe it."""
+        """Whether there is a span to be described, which has not ended."""
         return self._open is not None
 
     def end(self, attributes: Mapping[str, Any], error_type: str | None = None) -> None:
