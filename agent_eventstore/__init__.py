@@ -40,12 +40,19 @@ from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.clients import UnrecordedCall, record
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
+from agent_eventstore.opening import (
+    ForkOptions,
+    NewOptions,
+    OpenOptions,
+    SessionOptions,
+    StartOptions,
+)
 from agent_eventstore.participants import Participant
-from agent_eventstore.posts import TurnOutcome
 from agent_eventstore.recovery import Recovery, recover, recover_all
 from agent_eventstore.requests import Request
 from agent_eventstore.runs import AsyncRun, Run
 from agent_eventstore.scheduling import Closure, Scheduler, TaskPlan, TaskResult
+from agent_eventstore.session import TurnOutcome
 from agent_eventstore.tool_call import AsyncToolCall, ToolCall
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
@@ -58,6 +65,7 @@ from eventstore import (
     Meta,
     NewEvent,
     RecordedEvent,
+    StoreOptions,
     events,
     new_id,
     redact_secrets,
@@ -101,6 +109,7 @@ __all__ = [
     "Conversation",
     "DirectoryKeys",
     "EventStore",
+    "ForkOptions",
     "FunctionTool",
     "HistorySink",
     "JsonlHistorySink",
@@ -110,6 +119,8 @@ __all__ = [
     "Meta",
     "ModelRequest",
     "NewEvent",
+    "NewOptions",
+    "OpenOptions",
     "Participant",
     "Patch",
     "Projection",
@@ -123,6 +134,9 @@ __all__ = [
     "Route",
     "Run",
     "Scheduler",
+    "SessionOptions",
+    "StartOptions",
+    "StoreOptions",
     "TaskPlan",
     "TaskResult",
     "ToolArgumentParser",

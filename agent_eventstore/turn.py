@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from agent_eventstore.current import OpenTurn
@@ -20,7 +19,6 @@ from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedCall
-from agent_eventstore.posts import first_outcome
 from agent_eventstore.requests import (
     Request,
     failed_summary,
@@ -28,10 +26,12 @@ from agent_eventstore.requests import (
     strategy_for,
     summary_of,
 )
+from agent_eventstore.resuming import earlier_calls
+from agent_eventstore.session import first_outcome
 from agent_eventstore.stops import left
 from agent_eventstore.tool_call import ToolCall
-from agent_eventstore.upkeep import earlier_calls
 from eventstore import Appended, NewEvent
+from eventstore.errors import ErrorType, Trace
 from projections.context.compression import LlmSummary
 from projections.context.options import ContextOptions
 
@@ -99,12 +99,7 @@ class Turn(OpenTurn[LlmCall, Journal]):
             first_outcome(self._journal.store, self._journal.conversation_id, posted)
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> bool | None:
         """Write the turn's end; a stop goes no further.
 
         Raises:

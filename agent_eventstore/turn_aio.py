@@ -10,7 +10,6 @@ import asyncio
 import time
 import weakref
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from agent_eventstore.current import OpenTurn
@@ -18,7 +17,6 @@ from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.llm_call import AsyncLlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedCall
-from agent_eventstore.posts import first_outcome
 from agent_eventstore.requests import (
     Request,
     failed_summary,
@@ -26,10 +24,12 @@ from agent_eventstore.requests import (
     strategy_for,
     summary_of,
 )
+from agent_eventstore.resuming import earlier_calls
+from agent_eventstore.session import first_outcome
 from agent_eventstore.stops import left
 from agent_eventstore.tool_call import AsyncToolCall
-from agent_eventstore.upkeep import earlier_calls
 from eventstore import Appended, NewEvent
+from eventstore.errors import ErrorType, Trace
 from projections.context.compression import LlmSummary
 from projections.context.options import ContextOptions
 
@@ -93,10 +93,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
         return self._repeat(await asyncio.to_thread(first_outcome, store, stream, posted))
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: ErrorType, error: BaseException | None, trace: Trace
     ) -> bool | None:
         """Write the turn's end; a stop goes no further."""
         if self.outcome is not None:

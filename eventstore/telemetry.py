@@ -14,12 +14,12 @@ import sys
 import time
 from collections.abc import Mapping
 from functools import cache
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from sqlalchemy import URL
 
+from eventstore.errors import ErrorType, Trace
 from eventstore.gauges import Attributes
 from eventstore.log import get_logger
 from eventstore.sql.requests import Appended
@@ -166,12 +166,7 @@ class operation:
         self._started = time.perf_counter()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the span, and tell of the operation."""
         seconds = time.perf_counter() - self._started
         if self._entered is not None:

@@ -21,6 +21,7 @@ from projections import queries
 from projections.across import ViewsAcross
 from projections.context import CONTEXT, ContextView
 from projections.context.compression.strategy import Strategy, strategy_of
+from projections.context.formats.neutral import with_facts
 from projections.context.options import Asked, AskedContext
 from projections.context.settings import DEFAULTS
 from projections.context.state import CONTEXT_ACTIVE, read_active
@@ -38,7 +39,6 @@ from projections.models.tasks import TASKS, TaskRow
 from projections.models.timeline import TIMELINE
 from projections.models.timeline_changes import TimelineUpdate
 from projections.models.timeline_items import TimelineItem
-from projections.neutral_facts import with_facts
 from projections.pulse import pulse_of
 from projections.run_mode import read_run_state
 

@@ -8,12 +8,13 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Unpack
 from uuid import UUID
 
 from sqlalchemy import Connection
 
+from eventstore.errors import ErrorType, Trace
 from eventstore.events.base import utc_now
 from eventstore.sql.at_hand import TURN_S
 from eventstore.sql.backend import (
@@ -108,8 +109,11 @@ class _Sqlite(Backend):
         return cursor(connection)
 
     def transaction(self, at_hand: Pooled, **asked: Unpack[Asked]) -> _Transaction:
-        mode = "IMMEDIATE" if asked.get("write") else "DEFERRED"
-        return _Transaction(at_hand, mode, asked.get("durable", True), asked.get("patience_ms"))
+        write = asked.get("write", False)
+        # What only reads commits nothing, at whatever sync level the connection has.
+        durable = asked.get("durable", True) if write else None
+        mode = "IMMEDIATE" if write else "DEFERRED"
+        return _Transaction(at_hand, mode, durable, asked.get("patience_ms"))
 
     def settings(self, *, durable: bool, patience_ms: int | None) -> str:
         return ""  # `begin` has seen to it.
@@ -234,7 +238,7 @@ class _Transaction:
     )
 
     def __init__(
-        self, at_hand: Pooled, mode: str, durable: bool, patience_ms: int | None = None
+        self, at_hand: Pooled, mode: str, durable: bool | None, patience_ms: int | None = None
     ) -> None:
         self._at_hand = at_hand
         self._mode = mode
@@ -261,12 +265,7 @@ class _Transaction:
         begin(pooled, self._mode, durable=self._durable, patience_ms=patience)
         return DriverConnection(pooled.dbapi_connection, at_hand.backend, at_hand.keys)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Commit; on an error, give the connection to the pool, which rolls back."""
         try:
             if error is None:
@@ -299,18 +298,20 @@ class _Transaction:
             self._has_turn = False
 
 
-def begin(pooled: Any, mode: str, *, durable: bool, patience_ms: int | None = None) -> None:
+def begin(pooled: Any, mode: str, *, durable: bool | None, patience_ms: int | None = None) -> None:
     """Begin a transaction on SQLite, at the sync level that its durability asks for.
 
-    It waits for the lock as long as the store does, or for ``patience_ms`` if that is shorter.
+    With ``durable`` None, which is for those that write nothing, it is at any level. It waits for
+    the lock as long as the store does, or for ``patience_ms`` if that is shorter.
     """
     info, connection = pooled.info, pooled.dbapi_connection
-    # Of each transaction, also of one that begins by reading: nobody knows what it will write.
-    level = info["synchronous"] if durable else "NORMAL"
-    if info.get("current") != level:
-        info["current"] = None
-        connection.execute(f"PRAGMA synchronous={level}")
-        info["current"] = level
+    # Of SQLAlchemy's, also those that begin by reading: nobody knows what they will write.
+    if durable is not None:
+        level = info["synchronous"] if durable else "NORMAL"
+        if info.get("current") != level:
+            info["current"] = None
+            connection.execute(f"PRAGMA synchronous={level}")
+            info["current"] = level
     usual = info["busy_timeout_ms"]
     timeout = usual if patience_ms is None else min(patience_ms, usual)
     if info.get("timeout", usual) != timeout:
