@@ -33,7 +33,7 @@ from eventstore.ids import StreamId
 from eventstore.log import get_logger
 from projections.context.settings import DEFAULTS
 from projections.models.open_items import OpenToolCall
-from projections.tokens.estimates import estimated_tokens
+from projections.tokens.text import estimated_tokens
 
 __all__ = ["AgentSession", "run_agent"]
 
