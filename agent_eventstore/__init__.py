@@ -41,11 +41,11 @@ from agent_eventstore.clients import UnrecordedCall, record
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.participants import Participant
-from agent_eventstore.posts import TurnOutcome
 from agent_eventstore.recovery import Recovery, recover, recover_all
 from agent_eventstore.requests import Request
 from agent_eventstore.runs import AsyncRun, Run
 from agent_eventstore.scheduling import Closure, Scheduler, TaskPlan, TaskResult
+from agent_eventstore.session import TurnOutcome
 from agent_eventstore.tool_call import AsyncToolCall, ToolCall
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn

@@ -21,14 +21,14 @@ from sqlalchemy import Connection
 from agent_eventstore.artifacts import AsyncReadOutput, AsyncTools
 from agent_eventstore.branching import rewound, switched
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.conversation_runs import AsyncConversationRuns
 from agent_eventstore.current import Plan
 from agent_eventstore.errors import NotCommitted
+from agent_eventstore.inputs import kept_json
 from agent_eventstore.journal_aio import AsyncJournal, finish
-from agent_eventstore.kept_json import kept_json
 from agent_eventstore.machines import TurnScript
 from agent_eventstore.opening import IfExists, SessionMode, Title
 from agent_eventstore.recovery import AGAIN_S, WAIT_S, IfBusy
+from agent_eventstore.runs import AsyncConversationRuns
 from agent_eventstore.session import Session
 from agent_eventstore.stops import left
 from agent_eventstore.turn_aio import AsyncTurn

@@ -1,24 +1,37 @@
-"""Which events leave the active branch of a conversation, and which ones come back.
+"""Which events leave the active branch of a conversation, which come back, and where it is forked.
 
-What is decided here is one `BranchSwitch`, read from the timeline as it stands: what a turn begins
-with when a message is edited or answered again, or what is written alone when a conversation is
-rewound or goes back to an alternative.
+What is decided is one `BranchSwitch`, read from the timeline as it stands: what a turn begins with
+when a message is edited or answered again, or what is written alone when a conversation is rewound
+or goes back to an alternative. A fork begins at the beginning of a turn, which is shared whole or
+not at all; it is found among the newest events there, however long the conversation is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from uuid import UUID
 
 from agent_eventstore.errors import BranchRefused
 from agent_eventstore.machines import Branching
 from eventstore import EventStore
-from eventstore.events import BranchSwitch, RecordedEvent, TurnStart, UserMessage, VersionRange
+from eventstore.events import (
+    BranchSwitch,
+    ConversationStart,
+    ModeSwitch,
+    RecordedEvent,
+    ToolPolicy,
+    TurnStart,
+    UserMessage,
+    VersionRange,
+)
+from eventstore.events.values import Mode
+from eventstore.ids import StreamId
 from projections.branch_reading import Branches, read_branches
 from projections.engine.folding import text_of
 from projections.models.branches import BranchRow
 
-__all__ = ["edited", "regenerated", "rewound", "switched"]
+__all__ = ["edited", "fork_point", "regenerated", "rewound", "switched"]
 
 
 def edited(store: EventStore, conversation_id: UUID, version: int) -> Branching:
@@ -157,3 +170,69 @@ def _beginning(store: EventStore, event: RecordedEvent) -> int:
 
 def _ranges(found: Iterable[tuple[int, int]]) -> tuple[VersionRange, ...]:
     return tuple(VersionRange(first=first, last=last) for first, last in found)
+
+
+_PAGES = (16, 256, 2_000)
+"""Events that are read until a turn is found: most are short."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPoint:
+    """Where a fork begins, and how its parent stands there.
+
+    Attributes:
+        before: The first version that is not shared.
+        mode: The mode that the conversation is in.
+        turn: The number of the next turn; None if that was too far back to be found.
+        tool_policy: Which tools the conversation may use, as its start says.
+    """
+
+    before: int
+    mode: Mode | None
+    turn: int | None
+    tool_policy: ToolPolicy | None
+
+
+def fork_point(store: EventStore, source: StreamId, before: int | None) -> ForkPoint:
+    """Return where the turn begins that a version is in; the version itself if it is in none.
+
+    Args:
+        store: Where the conversation is.
+        source: The conversation.
+        before: The version, such as that of a user message; None is the end.
+
+    Raises:
+        ConversationNotFound: No conversation has this id.
+    """
+    end = store.get(source).version + 1
+    upper = end if before is None else min(before, end)
+    mode: Mode | None = None
+    last, seen = 0, 0
+    policy = _policy(store, source)
+    for event in _newest(store, source, upper):
+        seen, mode = seen + 1, mode or _mode(event)
+        last = max(last, event.meta.turn or 0)
+        if event.type == "turn_start":
+            return ForkPoint(event.version, event.meta.mode or mode, event.meta.turn, policy)
+        if event.type == "turn_end":
+            return ForkPoint(before or end, mode, event.meta.turn and last + 1, policy)
+    return ForkPoint(before or end, mode, last + 1 if seen < sum(_PAGES) else None, policy)
+
+
+def _newest(store: EventStore, source: StreamId, before: int) -> Iterator[RecordedEvent]:
+    for size in _PAGES:
+        for event in store.read(source, before=before, backward=True, limit=size):
+            before = event.version
+            yield event
+
+
+def _mode(event: RecordedEvent) -> Mode | None:
+    if isinstance(event.data, ModeSwitch | ConversationStart) and event.data.mode is not None:
+        return event.data.mode
+    return event.meta.mode
+
+
+def _policy(store: EventStore, source: StreamId) -> ToolPolicy | None:
+    first = next(store.read(source, limit=1), None)
+    data = None if first is None else first.data
+    return data.tool_policy if isinstance(data, ConversationStart) else None

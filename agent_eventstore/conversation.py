@@ -16,10 +16,9 @@ from sqlalchemy import Connection
 
 from agent_eventstore.artifacts import ReadOutput, Tools
 from agent_eventstore.branching import rewound, switched
-from agent_eventstore.conversation_runs import ConversationRuns
 from agent_eventstore.current import Plan
 from agent_eventstore.errors import NotCommitted
-from agent_eventstore.kept_json import kept_json
+from agent_eventstore.inputs import kept_json
 from agent_eventstore.machines import TurnScript
 from agent_eventstore.opening import (
     IfExists,
@@ -32,6 +31,7 @@ from agent_eventstore.opening import (
     started,
 )
 from agent_eventstore.recovery import WAIT_S, IfBusy
+from agent_eventstore.runs import ConversationRuns
 from agent_eventstore.session import Session
 from agent_eventstore.stops import left
 from agent_eventstore.turn import Turn

@@ -22,8 +22,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from agent_eventstore.errors import BlockNotOpen, TurnStopped
 from agent_eventstore.machines import Branching, CallFacts, TurnScript
-from agent_eventstore.posts import TurnOutcome
-from agent_eventstore.session import JournalT, Session
+from agent_eventstore.session import JournalT, Session, TurnOutcome
 from agent_eventstore.stops import Stop
 from eventstore import NewEvent
 from eventstore.events import TokenUsage, UserMessage

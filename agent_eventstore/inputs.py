@@ -1,4 +1,4 @@
-"""What a product hands in as an input or as a tool's result, in the shapes in which it has it.
+"""What a product hands in: an input or a tool's result in its own shapes, and JSON that is kept.
 
 A provider's content parts are taken as dictionaries, a tool's result as any JSON value; what cannot
 be told is refused in words that say what is wanted.
@@ -15,10 +15,13 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from agent_eventstore.formats.openai_wire import parts_of
 from eventstore.errors import InvalidEvent
-from eventstore.events import ContentPart, OtherPart, TextPart, UserMessage
+from eventstore.events import ContentPart, Meta, OtherPart, TextPart, UserMessage
 from eventstore.events.base import Value
+from eventstore.events.bounds import Extra, excess_of
+from eventstore.events.codec import dumps
 
-__all__ = ["Content", "Said", "content_of", "message_of"]
+__all__ = ["Content", "Said", "content_of", "kept_json", "message_of", "with_extra"]
+
 
 Part = ContentPart | Mapping[str, Any] | str
 Said = str | UserMessage | Sequence[Part]
@@ -129,3 +132,30 @@ def _start(value: Any) -> str:
     except Exception:
         shown = "..."
     return f"{type(value).__name__} {shown[:80]}"
+
+
+def kept_json(kind: Any, name: str, value: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a JSON object of the product's, if it is one of at most the size of its kind.
+
+    Raises:
+        InvalidEvent: It is too large, nested too deeply, or no JSON.
+    """
+    if found := excess_of(kind, name, value):
+        raise InvalidEvent(str(found[0]), field=found[0].field, limit=found[0].limit)
+    if value is not None:
+        if not isinstance(value, dict):
+            raise InvalidEvent(f"{name} is a JSON object, not {value!r:.80}", field=name)
+        dumps(value)
+    return value
+
+
+def with_extra(meta: Meta, extra: dict[str, Any] | None) -> Meta:
+    """Return metadata with further keys in ``extra``.
+
+    Raises:
+        InvalidEvent: See `kept_json`.
+    """
+    if not kept_json(Extra, "extra", extra):
+        return meta
+    both = {**(meta.extra or {}), **(extra or {})}
+    return meta.model_copy(update={"extra": kept_json(Extra, "extra", both)})

@@ -10,40 +10,44 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from agent_eventstore.artifacts import ToolOutputs, read_alias
-from agent_eventstore.errors import ConversationEnded, TurnStillOpen
+from agent_eventstore.errors import ConversationEnded, TurnRunning, TurnStillOpen
+from agent_eventstore.inputs import with_extra
 from agent_eventstore.journal import Journal
 from agent_eventstore.journal_aio import AsyncJournal
-from agent_eventstore.kept_json import with_extra
 from agent_eventstore.machines import Answers, TurnScript, add_usage
 from agent_eventstore.machines.answers import milliseconds
 from agent_eventstore.machines.runs import RunScript
-from agent_eventstore.posts import posted_ids
 from agent_eventstore.recovery import Recovery
 from agent_eventstore.requests import SystemTexts
-from agent_eventstore.upkeep import Upkeep
-from eventstore import NewEvent, new_id
+from agent_eventstore.resuming import Upkeep
+from eventstore import EventStore, NewEvent, new_id
 from eventstore.errors import InvalidEvent
 from eventstore.events import (
+    AssistantMessage,
     ConversationUpdate,
     Meta,
     ModeSwitch,
     Payload,
     SessionEnd,
+    TextPart,
     TokenUsage,
     ToolPolicy,
+    TurnEnd,
 )
 from eventstore.events.bounds import LONGEST_NAME
 from eventstore.events.values import Mode
-from eventstore.ids import to_owner
+from eventstore.ids import derived_id, to_owner
 from eventstore.log import get_logger
+from eventstore.sql.streams import version_of
 from projections import Views
 
-__all__ = ["JournalT", "OneTurn", "Session"]
+__all__ = ["JournalT", "OneTurn", "Session", "TurnOutcome", "first_outcome"]
 
 
 _log = get_logger("agent_eventstore")
@@ -228,3 +232,64 @@ class Session:
 
 
 JournalT = TypeVar("JournalT", Journal, AsyncJournal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOutcome:
+    """What came of a turn.
+
+    Attributes:
+        turn: Its number.
+        version: That of its first event.
+        status: How it ended: ``ok``, ``error``, ``max_steps``, ``cancelled`` or
+            ``aborted``; None if erased.
+        text: The text of its last answer; empty if there was none, or it has been erased.
+        error: What went wrong, in words.
+        tokens: Those of its model calls.
+    """
+
+    turn: int | None
+    version: int
+    status: Literal["ok", "error", "max_steps", "cancelled", "aborted"] | None
+    text: str = ""
+    error: str | None = None
+    tokens: TokenUsage | None = None
+
+
+def posted_ids(conversation_id: UUID, message_id: str) -> tuple[UUID, UUID]:
+    """Return the ids of a posted turn's start and of its message."""
+    return (
+        derived_id(conversation_id, "turn of", message_id),
+        derived_id(conversation_id, "message", message_id),
+    )
+
+
+def first_outcome(store: EventStore, conversation_id: UUID, message_id: str) -> TurnOutcome | None:
+    """Return what came of the turn of a message; None if it was not posted yet.
+
+    Raises:
+        TurnRunning: It has not ended.
+    """
+    start, _ = posted_ids(conversation_id, message_id)
+    with store.reading() as connection:
+        version = version_of(connection, conversation_id, start)
+    if version is None:
+        return None
+    turn, text = None, ""
+    for event in store.read(conversation_id, after=version - 1):
+        turn = event.meta.turn if event.version == version else turn
+        if event.meta.turn != turn:
+            continue
+        if isinstance(event.data, AssistantMessage):
+            text = "".join(part.text for part in event.data.parts if isinstance(part, TextPart))
+        if event.type == TurnEnd.type:
+            end = event.data
+            return TurnOutcome(
+                turn=turn,
+                version=version,
+                status=end.status if isinstance(end, TurnEnd) else None,
+                text=text,
+                error=end.error if isinstance(end, TurnEnd) else None,
+                tokens=end.tokens if isinstance(end, TurnEnd) else None,
+            )
+    raise TurnRunning(conversation_id, turn, message_id)

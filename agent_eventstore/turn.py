@@ -20,7 +20,6 @@ from agent_eventstore.errors import NotCommitted
 from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.llm_call import LlmCall
 from agent_eventstore.machines import CLOSED, CallScript, Executable, RequestedCall
-from agent_eventstore.posts import first_outcome
 from agent_eventstore.requests import (
     Request,
     failed_summary,
@@ -28,9 +27,10 @@ from agent_eventstore.requests import (
     strategy_for,
     summary_of,
 )
+from agent_eventstore.resuming import earlier_calls
+from agent_eventstore.session import first_outcome
 from agent_eventstore.stops import left
 from agent_eventstore.tool_call import ToolCall
-from agent_eventstore.upkeep import earlier_calls
 from eventstore import Appended, NewEvent
 from projections.context.compression import LlmSummary
 from projections.context.options import ContextOptions

@@ -11,6 +11,7 @@
 from eventstore import errors, events
 from eventstore.aio import AsyncEventStore
 from eventstore.checkpoints import Checkpoint
+from eventstore.eraser import UserErasure
 from eventstore.erasure import ErasureReceipt
 from eventstore.events import Meta, NewEvent, RecordedEvent
 from eventstore.ids import new_id
@@ -24,7 +25,6 @@ from eventstore.sql.feed import FeedPage
 from eventstore.sql.requests import ANY, NO_STREAM, Anchor, Appended
 from eventstore.sql.streams import StreamInfo
 from eventstore.store import EventStore
-from eventstore.user_erasure import UserErasure
 
 __all__ = [
     "ANY",

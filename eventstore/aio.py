@@ -27,11 +27,11 @@ from eventstore.aio_eraser import AsyncEraser
 from eventstore.checkpoints import Checkpoint
 from eventstore.events.base import Clock, utc_now
 from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
-from eventstore.forks import in_child
 from eventstore.group_commit import GroupCommit
 from eventstore.ids import StreamId
 from eventstore.integrity import Verification
 from eventstore.owners import Owned, named
+from eventstore.processes import in_child
 from eventstore.redaction import Redactor
 from eventstore.sealing import KeyProvider
 from eventstore.sql.engines import Synchronous

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ParamSpec, TypeVar, Unpack
 
+from eventstore.eraser import UserErasure
 from eventstore.erasure import ErasureReceipt
 from eventstore.ids import StreamId
 from eventstore.owners import Owned
 from eventstore.purging import PurgeReceipt
 from eventstore.store import EventStore
-from eventstore.user_erasure import UserErasure
 
 __all__ = ["AsyncEraser"]
 

@@ -15,8 +15,14 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from eventstore.errors import BlobDamaged, BlobNotFound, EventDamaged
-from eventstore.events.billing import BilledCall, KeptUsage
-from eventstore.events.model import AssistantChunk, AssistantMessage, LlmError, LlmRequest
+from eventstore.events.model import (
+    AssistantChunk,
+    AssistantMessage,
+    BilledCall,
+    KeptUsage,
+    LlmError,
+    LlmRequest,
+)
 from eventstore.events.records import RecordedEvent
 from eventstore.events.values import Invocation
 from eventstore.log import get_logger

@@ -12,17 +12,24 @@ import re
 import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from eventstore.sealing import KEY_BYTES
+from sqlalchemy import Connection, delete, insert, select, update
+
+from eventstore.errors import KeyUnavailable
+from eventstore.sealing import KEY_BYTES, Keyring
+from eventstore.sql.schema import metadata_for
+from eventstore.sql.transactions import Transactions
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["DirectoryKeys", "WrappingKey"]
+__all__ = ["DirectoryKeys", "WrappingKey", "destroy_retired", "retire"]
+
 
 WrappingKey = bytes | str | Path | Callable[[], bytes]
 """32 bytes; their text in hexadecimal digits or base64; a file of either; or what returns them."""
@@ -211,3 +218,46 @@ def _sync(directory: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def retire(connection: Connection, conversation_id: UUID, key_id: str, now: datetime) -> None:
+    """Take a conversation's key away from it, in the caller's transaction, to be destroyed."""
+    tables = metadata_for(connection.dialect.name).tables
+    streams, retired = tables["conversations"], tables["retired_keys"]
+    connection.execute(
+        insert(retired).values(conversation_id=conversation_id, key_id=key_id, retired_at=now)
+    )
+    connection.execute(
+        update(streams).where(streams.c.conversation_id == conversation_id).values(key_id=None)
+    )
+
+
+def destroy_retired(
+    transactions: Transactions, keys: Keyring, conversation_id: UUID | None = None
+) -> None:
+    """Destroy the retired keys of a conversation, or of all, and then forget them.
+
+    Raises:
+        KeyUnavailable: The provider could not destroy one of them, the first of which this names.
+    """
+    retired = metadata_for(transactions.engine.dialect.name).tables["retired_keys"]
+    query = select(retired.c.conversation_id, retired.c.key_id)
+    if conversation_id is not None:
+        query = query.where(retired.c.conversation_id == conversation_id)
+    with transactions.reading() as connection:
+        found = connection.execute(query).all()
+    failed: KeyUnavailable | None = None
+    for stream, key_id in found:
+        try:
+            keys.destroy(stream, key_id)
+        except KeyUnavailable as error:  # The others are destroyed all the same.
+            failed = failed or error
+            continue
+        with transactions.writing() as connection:
+            connection.execute(
+                delete(retired).where(
+                    retired.c.conversation_id == stream, retired.c.key_id == key_id
+                )
+            )
+    if failed is not None:
+        raise failed

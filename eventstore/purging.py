@@ -23,8 +23,8 @@ from eventstore.errors import (
     OwnerMismatch,
 )
 from eventstore.ids import new_id
+from eventstore.key_directory import retire
 from eventstore.owners import ANYBODY, Owner
-from eventstore.retired_keys import retire
 from eventstore.sql.backend import keys_of
 from eventstore.sql.lineage import descendants
 from eventstore.sql.schema import metadata_for

@@ -21,11 +21,11 @@ from eventstore.errors import (
 )
 from eventstore.events.base import Clock, utc_now
 from eventstore.ids import StreamId
+from eventstore.key_directory import destroy_retired
 from eventstore.leases import KEEPER, writer_of
 from eventstore.log import get_logger
 from eventstore.owners import Owned, Owner, Owners
 from eventstore.redaction import Redactor
-from eventstore.retired_keys import destroy_retired
 from eventstore.sealing import OPTION, KeyProvider, Keyring
 from eventstore.sql import migrate, streams
 from eventstore.sql.appending import Appending

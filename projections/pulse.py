@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Engine, select
 
-from eventstore.forks import in_child
 from eventstore.leases import without_writer
 from eventstore.log import get_logger
+from eventstore.processes import in_child
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.watch import Watch
 

@@ -1,7 +1,7 @@
 """Kill runs of Google's ADK with ``kill -9``, and print what each session service still has.
 
 ``python scripts/google_adk_losses.py`` prints the table of docs/integrations.md. Each run is a
-process of its own, with ADK's runner and tools; only the model is scripted.
+process of its own, forked from this one, with ADK's runner and tools; only the model is scripted.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import AsyncIterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +42,12 @@ COUNTED = types.GenerateContentResponseUsageMetadata(
 )
 
 
+killed_at = ""
+"""Where this process is to be killed, if it is."""
+
+
 def _die(place: str) -> None:
-    if sys.argv[1:2] == [place]:
+    if place == killed_at:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -92,8 +95,23 @@ def _service(name: str, folder: str) -> Any:
     return EventStoreSessionService(EventStore.open(f"sqlite:///{Path(folder) / 'agent.db'}"))
 
 
+def _kill(place: str, name: str, folder: str) -> None:
+    """Run the agent once in a process that is killed; its parent has no store or event loop yet."""
+    Path(folder).mkdir()
+    process = get_context("fork").Process(target=_live, args=(place, name, folder))
+    process.start()
+    process.join()
+    if process.exitcode != -signal.SIGKILL:
+        raise SystemExit(f"{name} {place} was not killed: {process.exitcode}")
+
+
+def _live(place: str, name: str, folder: str) -> None:
+    global killed_at
+    killed_at = place
+    asyncio.run(_run(place, name, folder))
+
+
 async def _run(place: str, name: str, folder: str) -> None:
-    """Run the agent once, in a process that is killed."""
     asked = FunctionTool(last, require_confirmation=place == "approval")
     agent = LlmAgent(name="clerk", model=Scripted(model="m"), tools=[warm, cold, asked])
     sessions = _service(name, folder)
@@ -135,21 +153,15 @@ def main() -> None:
     columns = ["scene", "session service", "events kept", "calls", "results"]
     print(f"| {' | '.join(columns)} | tool calls in the audit | tokens known | found by search |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for place, scene in PLACES.items():
-        for name in SERVICES:
-            with tempfile.TemporaryDirectory() as folder:
-                command = [sys.executable, __file__, place, name, folder]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode != -signal.SIGKILL:
-                    raise SystemExit(done.stderr)
-                found = _found(name, folder)
-            print(f"| {scene} | {name} | {' | '.join(map(str, found))} |", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [(place, name, f"{folder}/{place}-{name}") for place in PLACES for name in SERVICES]
+        for run in runs:
+            _kill(*run)
+        for place, name, left in runs:
+            print(f"| {PLACES[place]} | {name} | {' | '.join(map(str, _found(name, left)))} |")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        asyncio.run(_run(*sys.argv[1:4]))
-    else:
-        main()
+    main()
 
 # ruff: noqa: T201

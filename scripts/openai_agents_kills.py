@@ -1,7 +1,8 @@
 """Kill runs of the OpenAI Agents SDK with ``kill -9``, and print what each session still has.
 
 ``python scripts/openai_agents_kills.py`` prints the table of docs/integrations.md. Each run is a
-process of its own, with the SDK's runner, tools and session; only the model is scripted.
+process of its own, forked from this one, with the SDK's runner, tools and session; only the model
+is scripted.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from agent_eventstore import EventStore
 from agent_eventstore.integrations.openai_agents import EventStoreSession
 from agent_eventstore.integrations.openai_recording import RecordedModel, RecordedRun
 
-ROOT = Path(__file__).resolve().parent.parent
 PLACES = {
     "tool": "in the second of two parallel tools; the first has returned",
     "stream": 'in the stream of the answer, after "It is "',
@@ -116,27 +116,38 @@ def _words(item: Any) -> str:
     return f"result {item['call_id']}: {told}"
 
 
+def kill(place: str, store: str, folder: str) -> None:
+    """Run the agent in a process that is killed; its parent has no store or event loop yet."""
+    Path(folder).mkdir()
+    process = get_context("fork").Process(target=_live, args=(store, place, folder))
+    process.start()
+    process.join()
+    if process.exitcode != -signal.SIGKILL:
+        raise SystemExit(f"{store} {place} was not killed: {process.exitcode}")
+
+
+def _live(store: str, place: str, folder: str) -> None:
+    asyncio.run(run(store, place, folder))
+
+
 def table() -> str:
     """Kill a run at each place with each store, and return the table."""
     lines = ["| killed | " + " | ".join(STORES) + " |", "|---|---|---|"]
-    for place, words in PLACES.items():
-        cells = []
-        for store in STORES:
-            with tempfile.TemporaryDirectory() as folder:
-                said = [sys.executable, __file__, store, place, folder]
-                done = subprocess.run(
-                    said, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-                )
-                if done.returncode != -signal.SIGKILL:
-                    raise SystemExit(f"{store} {place} was not killed: {done.returncode}")
-                cells.append("; ".join(asyncio.run(left(store, folder))) or "nothing")
-        lines.append(f"| {words} | " + " | ".join(cells) + " |")
+    with tempfile.TemporaryDirectory() as folder:
+        places = {
+            (place, store): f"{folder}/{place}-{number}"
+            for place in PLACES
+            for number, store in enumerate(STORES)
+        }
+        for (place, store), found in places.items():
+            kill(place, store, found)
+        for place, words in PLACES.items():
+            kept = [asyncio.run(left(store, places[place, store])) for store in STORES]
+            cells = ["; ".join(each) or "nothing" for each in kept]
+            lines.append(f"| {words} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        asyncio.run(run(*sys.argv[1:]))
-    else:
-        set_tracing_disabled(True)
-        sys.stdout.write(table() + "\n")
+    set_tracing_disabled(True)
+    sys.stdout.write(table() + "\n")

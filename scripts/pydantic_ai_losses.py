@@ -1,7 +1,8 @@
 """Kill runs of Pydantic AI with ``kill -9``, and print which messages the next process loads.
 
 ``python scripts/pydantic_ai_losses.py`` prints the table of docs/integrations.md. Each run is a
-process of its own, with the framework's agent and tools; only the model is scripted.
+process of its own, forked from this one, with the framework's agent and tools; only the model is
+scripted.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,10 @@ PLACES = {
     "approval": "while a tool waits for approval",
 }
 WAYS = {"end": "`save(result)` after the run", "live": "with `SavedRun`"}
+
+
+killed_at = ""
+"""Where this process is to be killed, if it is."""
 
 
 def _calls(messages: list[Any]) -> list[str]:
@@ -56,7 +60,7 @@ async def _stream(messages: list[Any], info: Any) -> AsyncIterator[Any]:
 
 
 def _die(place: str) -> None:
-    if sys.argv[1:2] == [place]:
+    if place == killed_at:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -64,7 +68,6 @@ def _agent(kept: EventStoreConversations, way: str) -> Agent[None, Any]:
     capabilities = [SavedRun(kept)] if way == "live" else []
     model = FunctionModel(_answer, stream_function=_stream)
     agent = Agent(model, output_type=[str, DeferredToolRequests], capabilities=capabilities)
-    approved = sys.argv[1:2] == ["approval"]
 
     @agent.tool_plain
     def warm() -> str:
@@ -75,7 +78,7 @@ def _agent(kept: EventStoreConversations, way: str) -> Agent[None, Any]:
         _die("tool")
         return "-3 degrees"
 
-    @agent.tool_plain(requires_approval=approved)
+    @agent.tool_plain(requires_approval=killed_at == "approval")
     def last() -> str:
         _die("second")
         return "done"
@@ -83,8 +86,22 @@ def _agent(kept: EventStoreConversations, way: str) -> Agent[None, Any]:
     return agent
 
 
+def _kill(place: str, way: str, url: str) -> None:
+    """Run the agent once in a process that is killed; its parent has no store or event loop yet."""
+    process = get_context("fork").Process(target=_live, args=(place, way, url))
+    process.start()
+    process.join()
+    if process.exitcode != -signal.SIGKILL:
+        raise SystemExit(f"{way} {place} was not killed: {process.exitcode}")
+
+
+def _live(place: str, way: str, url: str) -> None:
+    global killed_at
+    killed_at = place
+    asyncio.run(_run(place, way, url))
+
+
 async def _run(place: str, way: str, url: str) -> None:
-    """Run the agent once, in a process that may be killed."""
     with EventStore.open(url) as store:
         kept = EventStoreConversations(store)
         agent = _agent(kept, way)
@@ -108,7 +125,6 @@ async def _look(way: str, url: str) -> tuple[int, str, int, str]:
             return found, said, audited, "no"
         waiting = loaded.deferred_tool_requests
         answers = waiting.build_results(approve_all=True) if waiting else None
-        sys.argv[1:] = []
         done = await _agent(kept, way).run(conversation=loaded, deferred_tool_results=answers)
         return found, said, audited, "yes" if done.output == "It is 18 degrees." else "no"
 
@@ -118,20 +134,20 @@ def main() -> None:
     columns = ["killed", "saved", "messages loaded", "found by search", "calls in the audit"]
     print(f"| {' | '.join([*columns, 'goes on to the answer'])} |")
     print("| --- | --- | --- | --- | --- | --- |")
-    for place, scene in PLACES.items():
-        for way, name in WAYS.items():
-            with tempfile.TemporaryDirectory() as folder:
-                url = f"sqlite:///{Path(folder) / 'agent.db'}"
-                done = subprocess.run([sys.executable, __file__, place, way, url], check=False)
-                assert done.returncode == -signal.SIGKILL, done  # noqa: S101 - it tells of nothing else
-                found = asyncio.run(_look(way, url))
-            print(f"| {scene} | {name} | {' | '.join(map(str, found))} |", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [
+            (place, way, f"sqlite:///{Path(folder) / f'{place}-{way}.db'}")
+            for place in PLACES
+            for way in WAYS
+        ]
+        for run in runs:
+            _kill(*run)
+        for place, way, url in runs:
+            found = asyncio.run(_look(way, url))
+            print(f"| {PLACES[place]} | {WAYS[way]} | {' | '.join(map(str, found))} |")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        asyncio.run(_run(*sys.argv[1:4]))
-    else:
-        main()
+    main()
 
 # ruff: noqa: T201

@@ -25,6 +25,7 @@ from sqlalchemy import make_url
 from eventstore import EventStore
 from projections import Views
 from tests.compiled import share_compiled_statements
+from tests.connected import close_left, share_connections
 from tests.emptied import EmptiedDatabase
 from tests.postgres import (
     OTHERWISE,
@@ -66,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hundreds of tests start processes, which took a third longer where each compiles all modules.
     """
     share_compiled_statements()
+    share_connections()
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if (memory := roomy_memory()) is not None:
@@ -103,6 +105,7 @@ def pytest_configure_node(node: WorkerController) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Delete this process's PostgreSQL, and what its workers may have left of theirs."""
+    close_left()
     with ExitStack() as stack:
         for server in (*config.stash.get(WORKERS, []), config.stash.get(SERVER, None)):
             if server is not None:

@@ -13,6 +13,7 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import make_url
 
+from tests.connected import close_left, share
 from tests.postgres import fresh_database
 
 __all__ = ["EmptiedDatabase"]
@@ -86,6 +87,8 @@ class EmptiedDatabase:
 
     def close(self) -> None:
         """Drop the database."""
+        if self._url is not None:
+            close_left(make_url(self._url).database)
         self._url = None
         self._stack.close()
 
@@ -103,6 +106,7 @@ class EmptiedDatabase:
             for name, _ in tables
             if (rows := self._rows(_format("SELECT json_agg(t)::text FROM {0} t", name))[0][0])
         }
+        share(str(make_url(url).database))
         self._url = url
 
     def _insert_kept(self) -> None:

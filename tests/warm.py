@@ -8,6 +8,7 @@ forks is a process as any other, which runs a file, a module or a text as ``pyth
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -26,14 +27,14 @@ _ROOT = Path(__file__).parents[1]
 
 
 @contextmanager
-def server(module: str) -> Iterator[Callable[[Any], int]]:
+def server(module: str, *arguments: str) -> Iterator[Callable[[Any], int]]:
     """Run a module as a server of processes, and end it with the block.
 
     Yields:
         What gives it an order, which is JSON, and returns how the process of it ended.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", module],
+        [sys.executable, "-m", module, *arguments],
         cwd=_ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -90,9 +91,9 @@ class Programs:
 
 
 @contextmanager
-def programs() -> Iterator[Programs]:
-    """Run the server, and end it with the block."""
-    with server("tests.warm") as run:
+def programs(*imported: str) -> Iterator[Programs]:
+    """Run the server, which imports these modules too, and end it with the block."""
+    with server("tests.warm", *imported) as run:
         yield Programs(run)
 
 
@@ -148,6 +149,8 @@ if __name__ == "__main__":
 
     import agent_eventstore.cli  # noqa: F401 - for the children
 
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()
     wanted = _serve()

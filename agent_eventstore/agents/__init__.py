@@ -9,11 +9,9 @@ from agent_eventstore.agents.agent_session import AgentSession, run_agent
 from agent_eventstore.agents.agent_session_aio import AsyncAgentSession
 from agent_eventstore.agents.chat_replies import ChatReply, ChatResult
 from agent_eventstore.agents.chat_session import ChatOptions, ChatSession
-from agent_eventstore.agents.function_tools import FunctionTool
-from agent_eventstore.agents.model_calls import ModelRequest
-from agent_eventstore.agents.provider_router import ProviderRouter, Route
+from agent_eventstore.agents.function_tools import FunctionTool, ToolArgumentParser
+from agent_eventstore.agents.model_calls import ModelRequest, ProviderRouter, Route
 from agent_eventstore.agents.sinks import HistorySink, JsonlHistorySink, LegacyXmlSink
-from agent_eventstore.agents.tool_arguments import ToolArgumentParser
 from agent_eventstore.agents.turn_results import ToolUse, TurnResult, TurnStep
 from agent_eventstore.agents.widgets import MemoryNotebook, Widget
 

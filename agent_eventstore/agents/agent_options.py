@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
 
 from agent_eventstore.agents.agent_turns import Agent, Interrupt, Listener, Protocol
 from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, tools_by_name
-from agent_eventstore.agents.model_calls import port_of
-from agent_eventstore.agents.provider_router import ProviderRouter
+from agent_eventstore.agents.model_calls import ProviderRouter, port_of
 from agent_eventstore.agents.sinks import HistorySink
 from agent_eventstore.agents.widgets import Widget, live_screen, widget_tools
 from eventstore.events import JsonObject
+from projections.context import ContextSettings
 from projections.context.compression import Strategy
+from projections.context.settings import DEFAULTS
 from projections.tokens import tokenizer_for
 
-__all__ = ["AgentOptions", "agent_of", "config_of"]
+__all__ = ["AgentOptions", "agent_of", "config_of", "require_known"]
 
 
 class AgentOptions(TypedDict, total=False):
@@ -30,15 +32,18 @@ class AgentOptions(TypedDict, total=False):
         max_steps: Replies of the model in one turn, at most; 100 by default.
         on_tool_error: ``continue`` tells the model, ``stop`` ends the turn, ``retry`` runs the tool
             up to three times before the model is told.
+        settings: How a request's messages are chosen; the options of this class go before them.
         max_prompt_tokens: Tokens of a request, at most.
         over_max_prompt: ``refuse`` a longer one before anything is written, or ``trim`` it.
         strategy: Which messages lose detail first: see `ContextOptions`; ``live_summary`` shows
             only the newest input or tool result with its screen.
-        warn_prompt_tokens: From how many tokens on a turn begins with a note.
+        warn_prompt_tokens: From how many tokens on a turn begins with a note; by default the
+            settings'.
         parameters: Temperature and the like, as the provider's API takes them.
         attempts: How often a model call is tried that may succeed if it is made again; 3.
         provider: Who is asked; by default told from the client's URL.
-        tokenizer_model: The model or encoding by which tokens are counted, if not by the model.
+        tokenizer_model: The model or encoding by which tokens are counted, if not by the settings'
+            or the model.
         sinks: Who is told the history beside the log, such as a `JsonlHistorySink`.
         listener: Told of everything as it happens, as kind and text.
         settle: Given what a model or a tool returned, returns what that stands for: for bridges to
@@ -53,6 +58,7 @@ class AgentOptions(TypedDict, total=False):
     protocol: Protocol
     max_steps: int
     on_tool_error: OnToolError
+    settings: ContextSettings
     max_prompt_tokens: int | None
     over_max_prompt: Literal["refuse", "trim"]
     strategy: Strategy | str | None
@@ -72,21 +78,24 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
     """Return the agent that a model and options make.
 
     Raises:
-        TypeError: The model is none, or a tool makes no declaration.
-        ValueError: Two tools have one name, or a number is below 1.
+        TypeError: The model is none, there is no such option, or a tool makes no declaration.
+        ValueError: Two tools have one name, a number is below 1, or an option contradicts the
+            settings.
     """
+    require_known(options, AgentOptions)
     for name in ("max_steps", "attempts", "max_prompt_tokens"):
         number = options.get(name)
         if isinstance(number, int) and number < 1:
             raise ValueError(f"{name} is at least 1, not {number}")
     name, widgets = options.get("model_name", "gpt-4o"), tuple(options.get("widgets", ()))
-    return Agent(
+    agent = Agent(
         **_asked(model, name, options),
         tools=tools_by_name([*options.get("tools", ()), *widget_tools(widgets)]),
         screen=lambda: live_screen(widgets),
         protocol=options.get("protocol", "tools"),
         max_steps=options.get("max_steps", 100),
         on_tool_error=options.get("on_tool_error", "continue"),
+        settings=options.get("settings", DEFAULTS),
         max_prompt_tokens=options.get("max_prompt_tokens"),
         strategy=options.get("strategy"),
         attempts=options.get("attempts", 3),
@@ -95,11 +104,27 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
         check=options.get("check", lambda: None),
         interrupt=options.get("interrupt", lambda turn, calls: False),
     )
+    agent.rendering()  # refuses what contradicts the settings
+    return agent
+
+
+def require_known(options: Mapping[str, Any], kind: type) -> None:
+    """Refuse options that a kind of them does not have, which would be ignored in silence.
+
+    Raises:
+        TypeError: There are some.
+    """
+    known = [*kind.__annotations__]
+    for name in options.keys() - {*known}:
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+        raise TypeError(f"there is no option {name!r}: {hint}")
 
 
 def _asked(model: Any, name: str, options: AgentOptions) -> dict[str, Any]:
     """Return whom the first step asks and, where there is a router, whom the others ask."""
-    tokenizer, parameters = options.get("tokenizer_model"), options.get("parameters", {})
+    parameters, settings = options.get("parameters", {}), options.get("settings", DEFAULTS)
+    tokenizer = options.get("tokenizer_model") or settings.tokenizer
     if not isinstance(model, ProviderRouter):
         port = port_of(model, options.get("provider"))
         named: JsonObject = {"port": port, "model": name, "parameters": parameters}

@@ -24,13 +24,14 @@ from agent_eventstore.agents.widgets import with_screen
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import PromptTooLong
 from agent_eventstore.inputs import Content, Said, message_of
-from agent_eventstore.posts import TurnOutcome, first_outcome
+from agent_eventstore.session import TurnOutcome, first_outcome
 from agent_eventstore.stops import told
 from agent_eventstore.turn import Turn
 from eventstore import EventStore
 from eventstore.events import AssistantMessage, JsonObject, TextPart, TokenUsage, TurnEnd
 from eventstore.ids import StreamId
 from eventstore.log import get_logger
+from projections.context.settings import DEFAULTS
 from projections.models.open_items import OpenToolCall
 from projections.tokens.estimates import estimated_tokens
 
@@ -63,7 +64,8 @@ class AgentSession:
         self.conversation = conversation
         self._agent = agent_of(model, options)
         self._over = options.get("over_max_prompt", "refuse")
-        self._warn = options.get("warn_prompt_tokens")
+        warn = options.get("settings", DEFAULTS).warn_prompt_tokens
+        self._warn = options.get("warn_prompt_tokens", warn)
         store, sinks = conversation.views.store, tuple(options.get("sinks", ()))
         self._store, self._history = store, History(store, conversation, sinks, self._agent.tell)
         if self._agent.tools:

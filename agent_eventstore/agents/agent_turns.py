@@ -30,8 +30,10 @@ from agent_eventstore.providers.base import plain
 from agent_eventstore.turn import Turn
 from eventstore.events import JsonObject, TextPart
 from eventstore.events.codec import dumps
+from projections.context import ContextSettings
 from projections.context.compression import Strategy
 from projections.context.content import wire_name
+from projections.context.settings import DEFAULTS
 from projections.tokens.estimates import estimated_tokens
 
 __all__ = [
@@ -72,7 +74,8 @@ class Agent:
         protocol: How tools are called.
         max_steps: Replies of the model in one turn, at most.
         on_tool_error: What comes of a tool that fails.
-        max_prompt_tokens: Tokens of a request, at most; None for no limit.
+        settings: How a request's messages are chosen.
+        max_prompt_tokens: Tokens of a request, at most; None for what the settings say.
         parameters: Temperature and the like.
         strategy: Which messages lose detail first; None for the default.
         attempts: How often a model call is tried that may succeed if it is made again.
@@ -91,6 +94,7 @@ class Agent:
     protocol: Protocol = "tools"
     max_steps: int = 100
     on_tool_error: OnToolError = "continue"
+    settings: ContextSettings = DEFAULTS
     max_prompt_tokens: int | None = None
     parameters: JsonObject = field(default_factory=dict)
     strategy: Strategy | str | None = None
@@ -125,16 +129,27 @@ class Agent:
         return tuple(tool.declaration(self.port.format) for tool in self.tools.values())
 
     def rendering(self) -> dict[str, Any]:
-        """Return how a request is rendered, as `Views.context` takes it."""
-        told: dict[str, Any] = {"model": self.tokenizer, "tools": self.declared}
-        told["format"] = self.format
-        told |= {
+        """Return how a request is rendered, as `Views.context` takes it.
+
+        Raises:
+            InvalidSettings: A limit of the agent's contradicts the settings.
+        """
+        own, changes = estimated_tokens([self.instructions], self.tokenizer), dict[str, Any]()
+        if self.max_prompt_tokens is not None:
+            changes["max_prompt_tokens"] = max(self.max_prompt_tokens - own, 1)
+        if self.tokenizer != self.model:
+            changes["tokenizer"] = self.tokenizer
+        settings = self.settings.with_(**changes) if changes else self.settings
+        told: dict[str, Any] = {
+            "model": self.model,
+            "tools": self.declared,
+            "format": self.format,
             "strategy": self.strategy,
             "provider": self.port.provider,
-            "max_tokens": self.max_prompt_tokens,
+            "settings": settings,
         }
-        if self.max_prompt_tokens is not None:
-            told["reserve_for_response"] = estimated_tokens([self.instructions], self.tokenizer)
+        if own and isinstance(settings.max_tokens, int):
+            told["reserve_for_response"] = settings.reserve_for_response + own
         return told
 
 
@@ -221,14 +236,16 @@ class AgentTurn:
         agent = self._agent
         request = self._turn.context(**agent.rendering())
         recorded: dict[str, Any] = {"request": request}
-        messages = request.messages
+        messages, parameters = request.messages, agent.parameters
         if agent.protocol == "react":
             messages = in_tags(messages, agent.instructions)
             recorded = {"prompt": messages}
+        if agent.format == agent.port.format:
+            parameters = {**parameters, **request.parameters}
+        if "tools" in request.parameters:
+            parameters["tools"] = [*map(_on_the_wire, request.parameters["tools"])]
         tools = tuple(map(_on_the_wire, request.tools))
-        return ModelRequest(
-            agent.model, messages, request.system, tools, agent.parameters
-        ), recorded
+        return ModelRequest(agent.model, messages, request.system, tools, parameters), recorded
 
     def _call(self, **recorded: Any) -> LlmCall:
         agent = self._agent

@@ -12,10 +12,17 @@ from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 from uuid import UUID
 
-from agent_eventstore.agents.agent_options import agent_of
+from agent_eventstore.agents.agent_options import agent_of, require_known
 from agent_eventstore.agents.agent_turns import Agent
-from agent_eventstore.agents.chat_log import LastMessage, chat_history, last_message, mode_state
-from agent_eventstore.agents.chat_replies import ChatReply, ChatResult, ask_all
+from agent_eventstore.agents.chat_replies import (
+    ChatReply,
+    ChatResult,
+    LastMessage,
+    ask_all,
+    chat_history,
+    last_message,
+    mode_state,
+)
 from agent_eventstore.agents.turn_results import TurnStatus
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.errors import WrongThread
@@ -80,6 +87,7 @@ class ChatSession:
         model: Any,
         **options: Unpack[ChatOptions],
     ) -> None:
+        require_known(options, ChatOptions)
         self.conversation, self.participants = conversation, tuple(participants)
         self.thread_slug: str | None = config.get("thread_slug")
         self._roles: Mapping[str, str] = config.get("role_map") or {}
@@ -112,9 +120,11 @@ class ChatSession:
             options: How they are asked; see `ChatOptions`.
 
         Raises:
+            TypeError: There is no such option.
             ValueError: Two participants have one name, or a role is nobody's.
             ConversationExists: There is a conversation of this id or key already.
         """
+        require_known(options, ChatOptions)
         _require_roles(participants, mode, role_map)
         given = dict(conversation or {})
         own = {"thread_slug": thread_slug, "role_map": dict(role_map) if role_map else None}

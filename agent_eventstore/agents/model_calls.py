@@ -1,19 +1,21 @@
 """What an agent asks: a client of OpenAI's or Anthropic's shape, or any callable, as one thing.
 
 Neither SDK is imported here: a client is told by its shape. What comes back is a text, a whole
-response, or pieces of one, which the recorder takes as they are.
+response, or pieces of one, which the recorder takes as they are. With `ProviderRouter` several
+models answer in one conversation, by stage (document 004); the log's ``invocation`` says which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from agent_eventstore.clients.proxy import plain_client
 from eventstore.events import JsonObject
 
-__all__ = ["MODEL_OUTPUT_TOKENS", "ModelPort", "ModelRequest", "pieces_of", "port_of"]
+__all__ = ["ModelPort", "ModelRequest", "ProviderRouter", "Route", "pieces_of", "port_of"]
+
 
 MODEL_OUTPUT_TOKENS = 4_096
 """Tokens of an answer at most, where the provider wants that said."""
@@ -28,7 +30,8 @@ class ModelRequest:
         messages: In the port's format.
         system: The system part, where it stands apart.
         tools: The declarations of the tools.
-        parameters: Temperature and the like.
+        parameters: Temperature and the like, and what the settings of the context ask for, which
+            may be ``system`` and ``tools`` in place of the others.
     """
 
     model: str
@@ -113,10 +116,11 @@ def _anthropic(client: Any) -> Callable[[ModelRequest], Any]:
         # The ReAct protocol writes for everybody in OpenAI's roles.
         system += [each["content"] for each in messages if each["role"] == "system"]
         if any(system):
-            told["system"] = "\n\n".join(filter(None, system))
+            told.setdefault("system", "\n\n".join(filter(None, system)))
         if request.tools:
-            told["tools"] = list(request.tools)
-        return client.messages.create(
+            told.setdefault("tools", list(request.tools))
+        asked = client.beta if "betas" in told else client
+        return asked.messages.create(
             model=request.model,
             messages=[each for each in messages if each["role"] != "system"],
             stream=True,
@@ -131,3 +135,69 @@ def pieces_of(answer: Any) -> Iterator[Any] | None:
     if isinstance(answer, list | tuple):
         return iter(answer)
     return answer if hasattr(answer, "__next__") else None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Whom a stage asks.
+
+    Attributes:
+        client: A client or a callable, as an `AgentSession` takes it as its model.
+        model: The model's name.
+        parameters: Temperature and the like, as the provider's API takes them.
+        provider: Who is asked; by default told from the client's URL.
+    """
+
+    client: Any
+    model: str
+    parameters: JsonObject = field(default_factory=dict)
+    provider: str | None = None
+
+
+class ProviderRouter:
+    """Picks whom to ask; handed to an `AgentSession` in the place of a model.
+
+    Args:
+        routes: By the name of the stage, in order.
+        strategy: Given the number of the step within its turn, from 0, returns the name of a stage;
+            by default the first stage has the first step of a turn, and the last one all others.
+
+    Raises:
+        ValueError: There is no route.
+    """
+
+    def __init__(
+        self, routes: Mapping[str, Route], *, strategy: Callable[[int], str] | None = None
+    ) -> None:
+        if not routes:
+            raise ValueError("a router has at least one route: name a stage, and whom it asks")
+        self.routes = dict(routes)
+        self._strategy = strategy or self._first_then_last
+        self._stage: str | None = None
+
+    def use(self, stage: str | None) -> None:
+        """Ask whom this stage names from the next step on; None leaves it to the strategy again.
+
+        Raises:
+            ValueError: There is no such stage.
+        """
+        if stage is not None:
+            self._named(stage)
+        self._stage = stage
+
+    def route(self, step: int) -> Route:
+        """Return whom a step asks.
+
+        Raises:
+            ValueError: The strategy names a stage that there is not.
+        """
+        return self._named(self._strategy(step) if self._stage is None else self._stage)
+
+    def _named(self, stage: str) -> Route:
+        if stage not in self.routes:
+            raise ValueError(f"there is no stage {stage!r}: there are {', '.join(self.routes)}")
+        return self.routes[stage]
+
+    def _first_then_last(self, step: int) -> str:
+        stages = list(self.routes)
+        return stages[-1 if step else 0]

@@ -14,7 +14,7 @@ from agent_eventstore.agents.function_tools import FunctionTool
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.inputs import Said, message_of
 from eventstore.events import JsonObject, Notebook, Sections
-from eventstore.events.sections import LIVE_SCREEN, with_live_section
+from eventstore.events.content import LIVE_SCREEN, with_live_section
 
 __all__ = [
     "MemoryNotebook",

@@ -1,7 +1,7 @@
 """The command ``eventstore``: each group of commands in a thin file of its own.
 
 A command reads its options, calls the library, and hands what came back to `render` or, with
-``--json``, to `progress.print_document`. Nothing here decides anything that the library does not.
+``--json``, to `console.print_document`. Nothing here decides anything that the library does not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from agent_eventstore.cli import (
     erasing,
     integrity,
     projections,
-    purging,
     reading,
     recovery,
     torture,
@@ -107,7 +106,7 @@ for command in (
     checkpoint.checkpoint,
     doctor.doctor,
     erasing.erase,
-    purging.purge,
+    erasing.purge,
     keys.keys,
     projections.projections,
     demo.demo,

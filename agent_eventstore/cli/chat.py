@@ -21,7 +21,7 @@ from agent_eventstore.cli.console import count, note, one_line, shown
 from agent_eventstore.cli.demo import DEMO_FILE, DEMO_TENANT
 from agent_eventstore.cli.options import Number, Target, common, find_conversation, with_target
 from agent_eventstore.cli.program import Failed
-from agent_eventstore.demo.chatting import RecordedModel, demo_tools
+from agent_eventstore.demo.agent import RecordedModel, demo_tools
 from agent_eventstore.demo.model import MODEL
 from eventstore import EventStore
 from eventstore.errors import EventStoreError

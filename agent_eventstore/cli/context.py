@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent_eventstore.cli import render_context
-from agent_eventstore.cli.console import one_line, say, stdout
+from agent_eventstore.cli.console import one_line, print_document, say, stdout
 from agent_eventstore.cli.options import (
     InputFile,
     Number,
@@ -25,7 +25,6 @@ from agent_eventstore.cli.options import (
     with_target,
 )
 from agent_eventstore.cli.program import Failed
-from agent_eventstore.cli.progress import print_document
 from agent_eventstore.cli.render import brief
 from agent_eventstore.formats.source import StrictDecoder
 from eventstore import EventStore

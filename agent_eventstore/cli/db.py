@@ -19,12 +19,12 @@ from agent_eventstore.cli.console import (
     grid,
     one_line,
     plural,
+    print_document,
     say,
     stdout,
 )
 from agent_eventstore.cli.options import Number, Target, common, json_option, with_target
 from agent_eventstore.cli.program import Failed, found_something
-from agent_eventstore.cli.progress import print_document
 from agent_eventstore.cli.projections import projections_option
 from eventstore import EventStore
 from eventstore.checks import Check, log, postgresql, run, sqlite

@@ -15,13 +15,12 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from agent_eventstore.cli import render, render_context
-from agent_eventstore.cli.console import say, stdout
+from agent_eventstore.cli.console import progress_bar, say, stdout
 from agent_eventstore.cli.context import show_budget
 from agent_eventstore.cli.demo_deaths import Narrator, Scene, heading, show_deaths, waiting_agents
 from agent_eventstore.cli.integrity import said
 from agent_eventstore.cli.options import URL_VARIABLE, Target, common, with_target
 from agent_eventstore.cli.program import NAME, Failed, found_something
-from agent_eventstore.cli.progress import progress_bar
 from agent_eventstore.cli.projections import compared, rebuilt
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.demo import script

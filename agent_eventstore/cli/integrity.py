@@ -16,7 +16,7 @@ from uuid import UUID
 import click
 
 from agent_eventstore.cli import render
-from agent_eventstore.cli.console import note, plural, say, stdout
+from agent_eventstore.cli.console import note, plural, print_document, progress_bar, say, stdout
 from agent_eventstore.cli.options import (
     InputFile,
     Target,
@@ -26,7 +26,6 @@ from agent_eventstore.cli.options import (
     with_target,
 )
 from agent_eventstore.cli.program import Failed, found_something
-from agent_eventstore.cli.progress import print_document, progress_bar
 from eventstore import EventStore, Verification, checkpoints
 from eventstore.errors import KeyRefused
 

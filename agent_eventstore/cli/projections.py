@@ -27,12 +27,13 @@ from agent_eventstore.cli.console import (
     number,
     one_line,
     plural,
+    print_document,
+    progress_bar,
     say,
     stdout,
 )
 from agent_eventstore.cli.options import Number, Target, common, json_option, with_target
 from agent_eventstore.cli.program import Failed, found_something
-from agent_eventstore.cli.progress import print_document, progress_bar
 from eventstore import EventStore
 from eventstore.sql.feed import held_back
 from projections import ProjectionSet, worker

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import get_args
 
 import click
+from rich.table import Table
+from rich.text import Text
 
-from agent_eventstore.cli import render, render_search
-from agent_eventstore.cli.console import note, say, stdout
+from agent_eventstore.cli import render
+from agent_eventstore.cli.console import (
+    cell,
+    event_document,
+    fixed,
+    flexible,
+    grid,
+    note,
+    number,
+    one_line,
+    print_document,
+    say,
+    stdout,
+)
 from agent_eventstore.cli.options import (
     Number,
     Target,
@@ -19,12 +34,11 @@ from agent_eventstore.cli.options import (
     limit_option,
     with_target,
 )
-from agent_eventstore.cli.progress import event_document, print_document
 from eventstore import EventStore
 from eventstore.events import EVENT_TYPES
 from eventstore.events.own import is_own
 from eventstore.events.values import ToolStatus
-from projections import Views
+from projections import SearchHit, Views
 from projections.engine.projection import Projection
 from projections.engine.set_aside import noted
 from projections.models.branches import BranchPoint
@@ -35,6 +49,7 @@ from projections.models.totals import UsageBy
 from projections.models.usage import USAGE
 
 __all__ = ["events", "list_conversations", "search", "timeline", "tools", "usage"]
+
 
 _TOOL_STATUSES = ("requested", "running", *get_args(ToolStatus))
 
@@ -189,7 +204,7 @@ def search(
     if as_json:
         print_document(found[:limit])
         return
-    stdout().print(render_search.search_table(found[:limit]))
+    stdout().print(_search_table(found[:limit]))
     _tell_of_more(len(found), limit, "messages")
 
 
@@ -287,3 +302,26 @@ def _tell_of_set_aside(store: EventStore, projection: Projection) -> None:
 def _tell_of_more(found: int, limit: int, what: str) -> None:
     if found > limit:
         note(f"there are more {what}: raise --limit")
+
+
+_ID_CELLS = 36
+
+
+def _search_table(hits: Sequence[SearchHit]) -> Table:
+    """Return the messages, each under its conversation's id, which stands whole, to be copied."""
+    found = flexible("conversation and message")
+    found.min_width = _ID_CELLS
+    table = grid(found, fixed("role"), number("#"))
+    for hit in hits:
+        title = cell(one_line(hit.title or "(untitled)"), "bold")
+        shown = Text("\n").join((title, cell(hit.conversation_id, "dim"), _marked(hit)))
+        table.add_row(shown, cell(hit.role), cell(hit.version))
+    return table
+
+
+def _marked(hit: SearchHit) -> Text:
+    parts, end = [], 0
+    for first, last in hit.marks:
+        parts += [cell(one_line(hit.snippet[end:first])), cell(hit.snippet[first:last], "bold red")]
+        end = last
+    return Text(" ").join([part for part in [*parts, cell(one_line(hit.snippet[end:]))] if part])

@@ -17,6 +17,8 @@ from agent_eventstore.cli.console import (
     grid,
     one_line,
     plural,
+    print_document,
+    progress_bar,
     say,
     status_cell,
     stdout,
@@ -29,7 +31,6 @@ from agent_eventstore.cli.options import (
     with_target,
 )
 from agent_eventstore.cli.program import Failed, found_something
-from agent_eventstore.cli.progress import print_document, progress_bar
 from agent_eventstore.recovery import Recovery, recover_all
 from agent_eventstore.recovery import recover as recover_one
 from eventstore.errors import ConversationInUse

@@ -227,6 +227,9 @@ def show_budget(console: Console, view: ContextView, thresholds: tuple[int, int]
         if view.step is not None:
             told += f"; last at event {view.step[0]}"
         console.print(Text(f"        {told}"))
+    if view.sections:
+        taken = (f"{name} {count(n)} of {count(most)}" for name, (n, most) in view.sections.items())
+        console.print(Text(f"sections  {', '.join(taken)}"))
     said = _status(usage, view.complete)
     console.print(Text.assemble("status  ", (usage.status, style), f": {said}"))
 

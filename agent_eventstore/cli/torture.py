@@ -7,10 +7,20 @@ from dataclasses import asdict
 import click
 from rich.table import Table
 
-from agent_eventstore.cli.console import cell, fixed, flexible, grid, note, number, say, stdout
+from agent_eventstore.cli.console import (
+    cell,
+    fixed,
+    flexible,
+    grid,
+    note,
+    number,
+    print_document,
+    progress_bar,
+    say,
+    stdout,
+)
 from agent_eventstore.cli.options import Number, Seconds, Target, common, json_option, with_target
 from agent_eventstore.cli.program import Failed, found_something
-from agent_eventstore.cli.progress import print_document, progress_bar
 from agent_eventstore.torture import (
     COUNTS,
     SCENARIOS,

@@ -15,7 +15,15 @@ from uuid import UUID
 import click
 
 from agent_eventstore import formats
-from agent_eventstore.cli.console import note, plural, say
+from agent_eventstore.cli.console import (
+    Meter,
+    note,
+    plural,
+    print_document,
+    progress_bar,
+    say,
+    write_json,
+)
 from agent_eventstore.cli.options import (
     InputFile,
     Target,
@@ -25,7 +33,6 @@ from agent_eventstore.cli.options import (
     with_target,
 )
 from agent_eventstore.cli.program import Failed, found_something
-from agent_eventstore.cli.progress import Meter, print_document, progress_bar, write_json
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import ImportReport, Transcript, load, read_transcripts, size_of
 from agent_eventstore.formats.project import json_text

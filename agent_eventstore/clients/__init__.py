@@ -9,7 +9,7 @@
 Neither SDK is imported here: a client is told by its shape.
 """
 
+from agent_eventstore.clients.asked import UnrecordedCall, recorded
 from agent_eventstore.clients.proxy import record
-from agent_eventstore.clients.unrecorded import UnrecordedCall, recorded
 
 __all__ = ["UnrecordedCall", "record", "recorded"]

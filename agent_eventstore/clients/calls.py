@@ -6,9 +6,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from agent_eventstore.clients.asked import Asked
+from agent_eventstore.clients.asked import GOES_ON, UNKNOWN, Asked, Guard, remember
 from agent_eventstore.clients.raw import AsyncTap, Tap, answer_in
-from agent_eventstore.clients.unrecorded import GOES_ON, UNKNOWN, Guard, remember
 from agent_eventstore.current import is_over
 from agent_eventstore.errors import UnknownResponse
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall

@@ -13,8 +13,16 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from agent_eventstore.clients import calls
-from agent_eventstore.clients.asked import Surface, asked_of, seller_at
-from agent_eventstore.clients.unrecorded import ENDED, NO_TURN, NOT_SEEN, Guard, Unrecorded
+from agent_eventstore.clients.asked import (
+    ENDED,
+    NO_TURN,
+    NOT_SEEN,
+    Guard,
+    Surface,
+    Unrecorded,
+    asked_of,
+    seller_at,
+)
 from agent_eventstore.current import OpenTurn, current_turn, is_open
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn

@@ -12,8 +12,7 @@ import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from agent_eventstore.clients.asked import Body
-from agent_eventstore.clients.unrecorded import GOES_ON, UNKNOWN, Guard
+from agent_eventstore.clients.asked import GOES_ON, UNKNOWN, Body, Guard
 from agent_eventstore.current import is_over
 from agent_eventstore.errors import UnknownResponse
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall

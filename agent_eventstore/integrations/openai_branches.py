@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from agent_eventstore.fork_point import fork_point
+from agent_eventstore.branching import fork_point
 from agent_eventstore.integrations.conversation_pages import events_after
 from agent_eventstore.integrations.openai_agents import EventStoreSession
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch

@@ -13,7 +13,6 @@ Converse. What comes from elsewhere is told by hand. Everything here is pure: no
 """
 
 from agent_eventstore.providers.base import Delta, Partial, StreamError, StreamParser
-from agent_eventstore.providers.by_hand import ByHand
 from agent_eventstore.providers.detect import (
     from_response,
     parser_for,
@@ -21,6 +20,7 @@ from agent_eventstore.providers.detect import (
     says_nothing,
 )
 from agent_eventstore.providers.failures import Failure, classify
+from agent_eventstore.providers.parser import ByHand
 
 __all__ = [
     "ByHand",

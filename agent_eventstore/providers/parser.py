@@ -1,4 +1,4 @@
-"""What the parsers of the three specifications share: taking chunks in, and giving back the whole.
+"""What the parsers of the specifications share, and the answer that a product tells by hand.
 
 A parser of a specification says what one of its chunks, as a plain JSON object, adds to the
 `Answer`. Chunks are copied into plain JSON first, so nothing that a caller does to an object later
@@ -7,9 +7,12 @@ changes what was received, and a parser never meets anything but JSON.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from agent_eventstore.errors import UnknownResponse
 from agent_eventstore.providers.answer import Answer
 from agent_eventstore.providers.base import (
     Delta,
@@ -17,14 +20,17 @@ from agent_eventstore.providers.base import (
     StreamError,
     as_chunk,
     attribute,
+    plain,
     told,
     word,
 )
 from agent_eventstore.providers.failures import stream_error
-from eventstore.events import AssistantMessage, Invocation, TokenUsage
+from agent_eventstore.providers.usage import any_usage
+from eventstore.events import AssistantMessage, Invocation, TokenUsage, ToolCallRequest
 from eventstore.events.base import JsonObject
 
-__all__ = ["ChunkParser", "text"]
+__all__ = ["ByHand", "ChunkParser", "text"]
+
 
 _DERIVED = frozenset(
     {
@@ -149,3 +155,99 @@ class ChunkParser(ABC):
 def text(value: Any) -> str:
     """Return a text, or an empty one for anything else."""
     return value if isinstance(value, str) else ""
+
+
+_WRAPPERS = ("function", "custom", "functionCall", "function_call", "toolUse")
+_IDS = ("call_id", "id", "tool_call_id", "toolUseId", "provider_id")
+_ARGUMENTS = ("arguments_text", "arguments", "args", "input")
+
+
+class ByHand(ChunkParser):
+    """Takes an answer in words."""
+
+    specification: ClassVar[str] = ""
+
+    def __init__(self, provider: str | None = None) -> None:
+        super().__init__(provider)
+        self.finished = True
+        self._counts: TokenUsage | None = None
+
+    def say(self, said: str, reasoning: str = "") -> Delta:
+        """Add pieces of the answer, and return them as a delta."""
+        self._answer.say("reasoning", "reasoning", _words(reasoning, "reasoning"))
+        self._answer.say("text", "text", _words(said, "text"))
+        return self._answer.take()
+
+    def tell(
+        self,
+        said: str | None,
+        reasoning: str | None,
+        tool_calls: Sequence[Any],
+        usage: Any,
+        finish_reason: str | None,
+    ) -> None:
+        """Take what makes the answer whole; text that was said piece by piece is not said again.
+
+        Raises:
+            UnknownResponse: A tool call or the usage is none.
+        """
+        calls = [_call(call) for call in tool_calls]
+        counts = any_usage(plain(usage)) if usage is not None else None
+        if usage is not None and counts is None:
+            raise UnknownResponse(usage, "usage")
+        self._counts = usage if isinstance(usage, TokenUsage) else counts
+        self._finish_reason = finish_reason
+        for kind, whole in (("reasoning", reasoning), ("text", said)):
+            if whole is not None:
+                self._complete(kind, _words(whole, kind))
+        for call in calls:
+            index = self._answer.open_call(name=call["name"], provider_id=call["id"])
+            self._answer.add_to_call(index, call["arguments"])
+
+    def _complete(self, kind: Any, whole: str) -> None:
+        said = self._answer.all_of(kind)
+        if whole.startswith(said):
+            self._answer.say(kind, kind, whole[len(said) :])
+        else:
+            # What was streamed was something else: the message is what the product says it is.
+            fresh, other = Answer(), "text" if kind == "reasoning" else "reasoning"
+            fresh.say(other, other, self._answer.all_of(other))  # type: ignore[arg-type]
+            fresh.say(kind, kind, whole)
+            self._answer = fresh
+
+    def _take(self, event: JsonObject) -> None:
+        raise NotImplementedError
+
+    def _read(self, response: JsonObject) -> None:
+        raise NotImplementedError
+
+    def _usage(self) -> TokenUsage | None:
+        return self._counts
+
+    def _raw(self) -> JsonObject:
+        return {}
+
+
+def _words(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise UnknownResponse(value, what)
+    return value
+
+
+def _call(given: Any) -> dict[str, Any]:
+    """Return name, id and arguments of a tool call in any provider's shape."""
+    if isinstance(given, ToolCallRequest):
+        return {"name": given.name, "id": given.provider_id, "arguments": given.arguments_text}
+    value = plain(given)
+    if not isinstance(value, dict):
+        raise UnknownResponse(given, "tool call")
+    wrapped = next((value[key] for key in _WRAPPERS if isinstance(value.get(key), dict)), value)
+    name = text(wrapped.get("name"))
+    if not name:
+        raise UnknownResponse(given, "tool call")
+    ids = (each.get(key) for each in (value, wrapped) for key in _IDS)
+    arguments = next((wrapped[key] for key in _ARGUMENTS if wrapped.get(key) is not None), "")
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    found = next((each for each in ids if isinstance(each, str) and each), None)
+    return {"name": name, "id": found, "arguments": arguments}

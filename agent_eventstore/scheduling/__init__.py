@@ -5,7 +5,7 @@
 what those set off that interrupt, and ``task_runs`` takes a task to its end.
 """
 
-from agent_eventstore.scheduling.plans import Closure, TaskPlan, TaskResult
+from agent_eventstore.scheduling.queue import Closure, TaskPlan, TaskResult
 from agent_eventstore.scheduling.scheduler import Scheduler
 
 __all__ = ["Closure", "Scheduler", "TaskPlan", "TaskResult"]

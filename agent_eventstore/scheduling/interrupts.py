@@ -6,6 +6,7 @@ same again.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -20,14 +21,13 @@ from agent_eventstore.scheduling.conversation_tools import (
     payload,
     refusal,
 )
-from agent_eventstore.scheduling.instruction_files import read_instructions
-from agent_eventstore.scheduling.members import Members
-from agent_eventstore.scheduling.plans import Closure, TaskPlan
+from agent_eventstore.scheduling.queue import Closure, Members, TaskPlan
 from eventstore.events import JsonObject, TextPart
 from eventstore.ids import derived_id
 from projections.models.open_items import OpenToolCall
 
 __all__ = ["INTERRUPTING", "Interrupts", "Opening"]
+
 
 INTERRUPTING = (CREATE, SEND)
 """The tools that interrupt."""
@@ -147,3 +147,44 @@ def answered(call: OpenToolCall, conversation_id: str, answer: str | None) -> st
 
 def _key(call: OpenToolCall) -> str:
     return call.idempotency_key or call.call_id
+
+
+MOST_BYTES = 256 * 1024
+"""How large a file of instructions may be."""
+
+
+def read_instructions(directory: Path, name: str) -> str:
+    """Return the text of a file within a directory.
+
+    Where a name leads out of the directory, by ``..``, as an absolute path or through a link, it is
+    refused, and so is what is no plain file.
+
+    Raises:
+        ValueError: The file is not in the directory, is too large, or holds no text.
+        OSError: It cannot be read.
+    """
+    root = directory.resolve(strict=True)
+    if "\0" in name or not name.strip() or Path(name).is_absolute():
+        raise ValueError("name a file by its path relative to the working directory")
+    path = (root / name).resolve(strict=True)
+    if not path.is_relative_to(root) or not path.is_file():
+        raise ValueError("it is not a file in the working directory")
+    with os.fdopen(_opened(root, path.relative_to(root).parts), "rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES // 1024} KB")
+    return content.decode("utf-8")
+
+
+def _opened(root: Path, parts: tuple[str, ...]) -> int:
+    """Open a file step by step, so that no link counts which is put there meanwhile."""
+    *folders, last = parts
+    place = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for folder in folders:
+            inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+            os.close(place)
+            place = inner
+        return os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
+    finally:
+        os.close(place)

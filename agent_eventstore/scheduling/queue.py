@@ -1,23 +1,88 @@
-"""The queue of tasks: events of the root conversation, read through the projection ``tasks``.
+"""What a scheduler is asked to do, and its queue: events of the root conversation (document 003).
 
-Nothing of it is held in memory, so whoever opens the root again has the queue as it was left. One
-that others have enqueued from within their run comes ahead of those that were there before, so that
-what has been interrupted goes on as soon as may be; otherwise first come, first served.
+Nothing of the queue is held in memory, so whoever opens the root again has it as it was left; it is
+read through the projection ``tasks``. What others have enqueued from within their run comes ahead
+of what was there before, so that what has been interrupted goes on as soon as may be; otherwise
+first come, first served.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any, Literal
+from uuid import UUID
 
 from agent_eventstore.conversation import Conversation
-from agent_eventstore.inputs import message_of
-from agent_eventstore.scheduling.plans import TaskPlan
+from agent_eventstore.inputs import Said, message_of
 from eventstore import new_id
-from eventstore.events import Payload, TaskEnd, TaskEnqueue, TaskStart
+from eventstore.events import (
+    AssistantMessage,
+    ContentPart,
+    ImagePart,
+    JsonObject,
+    Payload,
+    TaskEnd,
+    TaskEnqueue,
+    TaskStart,
+    TextPart,
+    UserMessage,
+)
+from eventstore.ids import uuid_in
+from projections import Views
 from projections.models.tasks import TaskRow
 
-__all__ = ["TaskQueue"]
+__all__ = ["Closure", "Members", "TaskPlan", "TaskQueue", "TaskResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """The call that a task brings the result of: our own id of it, and the tool's name."""
+
+    call_id: str
+    tool_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan:
+    """A task that is to run.
+
+    Attributes:
+        conversation_id: The conversation that it is for.
+        input_items: What it says there: text, or parts, images among them.
+        base_instructions_override: Instructions in place of the conversation's, from this task on.
+        closure: The call that it brings the result of; then ``input_items`` are that result.
+        task_id: The product's own id of it, at most 480 characters: enqueued again, it is not run
+            again.
+    """
+
+    conversation_id: UUID
+    input_items: Said = ()
+    base_instructions_override: str | None = None
+    closure: Closure | None = None
+    task_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What came of a task.
+
+    Attributes:
+        task_id: Its id.
+        conversation_id: The conversation that it was for.
+        status: ``aborted`` where other work took its place, or its conversation was destroyed.
+        reason: Which of the two, as ``replaced`` or ``interrupted``.
+        last_assistant_message: The last answer that it brought.
+        error: What went wrong, in words.
+    """
+
+    task_id: str
+    conversation_id: UUID
+    status: Literal["complete", "failed", "aborted"]
+    reason: Literal["replaced", "interrupted"] | None = None
+    last_assistant_message: str | None = None
+    error: str | None = None
 
 
 class TaskQueue:
@@ -132,3 +197,80 @@ def _event(plan: TaskPlan, depth: int) -> TaskEnqueue:
         closes_tool_name=None if closure is None else closure.tool_name,
         depth=depth,
     )
+
+
+class Members:
+    """The root conversation, and those that tasks were enqueued for.
+
+    Args:
+        views: The store's views.
+        root: The root conversation.
+        queue: The scheduler's queue.
+    """
+
+    def __init__(self, views: Views, root: UUID, queue: TaskQueue) -> None:
+        self._views, self._root, self._queue = views, root, queue
+
+    def find(self, conversation_id: str) -> UUID | None:
+        """Return the id of a conversation that exists; None if none has this id."""
+        wanted = uuid_in(conversation_id)
+        return wanted if wanted in self._ids() and self._row(wanted) is not None else None
+
+    def listed(self) -> list[JsonObject]:
+        """Return id, number of messages and last activity of each, in the order of their coming."""
+        found = ((each, self._row(each)) for each in self._ids())
+        return [
+            {
+                "id": str(each),
+                "message_count": len(self.history(each)),
+                "last_active_at": _rfc3339(row["last_activity_at"]),
+            }
+            for each, row in found
+            if row is not None
+        ]
+
+    def history(self, conversation_id: UUID, limit: int | None = None) -> list[JsonObject]:
+        """Return what was said in a conversation, by users and the model, and nothing of tools.
+
+        Args:
+            conversation_id: One of them.
+            limit: Only so many, of the latest.
+        """
+        shown = {
+            item.message_version
+            for item in self._views.timeline(conversation_id)
+            if item.kind in ("user", "assistant") and item.status != "withdrawn"
+        }
+        entries = [
+            entry
+            for event in self._views.store.read(conversation_id)
+            if event.version in shown and (entry := _entry(event.data)) is not None
+        ]
+        return entries if limit is None else entries[-limit:]
+
+    def _ids(self) -> list[UUID]:
+        targets = (uuid_in(task.target_conversation_id or "") for task in self._queue.all())
+        return list(dict.fromkeys((self._root, *(each for each in targets if each is not None))))
+
+    def _row(self, conversation_id: UUID) -> dict[str, Any] | None:
+        rows = self._views.rows("directory", conversation_id=conversation_id)
+        return next((row for row in rows if row["status"] not in ("destroyed", "erased")), None)
+
+
+def _entry(said: object) -> JsonObject | None:
+    if not isinstance(said, UserMessage | AssistantMessage):
+        return None
+    entry: JsonObject = {"role": "user" if isinstance(said, UserMessage) else "assistant"}
+    if text := _text(said.parts):
+        entry["text"] = text
+    images = [part.url for part in said.parts if isinstance(part, ImagePart)]
+    entry["attachments"] = [{"type": "image", "image_url": url} for url in images]
+    return entry if text or images else None
+
+
+def _text(parts: Sequence[ContentPart]) -> str:
+    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def _rfc3339(moment: Any) -> str:
+    return str(moment.astimezone(UTC).isoformat(timespec="milliseconds")).replace("+00:00", "Z")

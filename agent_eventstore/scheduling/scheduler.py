@@ -20,7 +20,7 @@ from agent_eventstore.agents.function_tools import FunctionTool
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.inputs import Said
 from agent_eventstore.scheduling.conversation_tools import declared
-from agent_eventstore.scheduling.plans import TaskPlan, TaskResult
+from agent_eventstore.scheduling.queue import TaskPlan, TaskResult
 from agent_eventstore.scheduling.task_runs import OnEvent, TaskRuns
 from eventstore import EventStore
 from eventstore.events import JsonObject

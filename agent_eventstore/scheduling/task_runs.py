@@ -35,9 +35,7 @@ from agent_eventstore.scheduling.interrupts import (
     answered,
     given_by,
 )
-from agent_eventstore.scheduling.members import Members
-from agent_eventstore.scheduling.plans import TaskPlan, TaskResult
-from agent_eventstore.scheduling.queue import TaskQueue
+from agent_eventstore.scheduling.queue import Members, TaskPlan, TaskQueue, TaskResult
 from agent_eventstore.turn import Turn
 from eventstore.events import JsonObject, SystemInstruction, TaskEnd, TextPart
 from projections.models.open_items import OpenToolCall, OpenWork

@@ -19,7 +19,6 @@ from uuid import UUID
 from sqlalchemy import text
 
 from agent_eventstore.torture.checking import COUNTS, Findings, Report, check
-from agent_eventstore.torture.crew import READER, REBUILDER, WRITER, Crew, Role
 from agent_eventstore.torture.plan import (
     NOTES,
     PATIENCE_S,
@@ -30,7 +29,17 @@ from agent_eventstore.torture.plan import (
     recall,
 )
 from agent_eventstore.torture.sessions import converse, fork_writers
-from agent_eventstore.torture.setbacks import Copied, Dumped, FailedOver, Setback
+from agent_eventstore.torture.setbacks import (
+    READER,
+    REBUILDER,
+    WRITER,
+    Copied,
+    Crew,
+    Dumped,
+    FailedOver,
+    Role,
+    Setback,
+)
 from agent_eventstore.torture.writing import fold, hold, rebuild_again, tail, write
 from eventstore import EventStore, new_id
 from eventstore.errors import StoreUnavailable

@@ -5,7 +5,6 @@ all types stands in `eventstore.events.registry`.
 """
 
 from eventstore.events.base import JsonObject, Payload
-from eventstore.events.billing import BilledCall, KeptUsage
 from eventstore.events.content import (
     BranchSwitch,
     Notebook,
@@ -33,7 +32,14 @@ from eventstore.events.lifecycle import (
     TurnEnd,
     TurnStart,
 )
-from eventstore.events.model import AssistantChunk, AssistantMessage, LlmError, LlmRequest
+from eventstore.events.model import (
+    AssistantChunk,
+    AssistantMessage,
+    BilledCall,
+    KeptUsage,
+    LlmError,
+    LlmRequest,
+)
 from eventstore.events.own import register_event
 from eventstore.events.records import Meta, NewEvent, RecordedEvent
 from eventstore.events.registry import EVENT_TYPES, UnknownEvent

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventstore.events.base import JsonObject, Payload
-from eventstore.events.billing import KeptUsage
 from eventstore.events.content import (
     BranchSwitch,
     Notebook,
@@ -40,7 +39,13 @@ from eventstore.events.lifecycle import (
     TurnEnd,
     TurnStart,
 )
-from eventstore.events.model import AssistantChunk, AssistantMessage, LlmError, LlmRequest
+from eventstore.events.model import (
+    AssistantChunk,
+    AssistantMessage,
+    KeptUsage,
+    LlmError,
+    LlmRequest,
+)
 from eventstore.events.runs import RunEnd, RunStart, RunStepEnd, RunStepStart
 
 __all__ = ["EVENT_TYPES", "REGISTRY", "UPCASTERS", "UnknownEvent"]

@@ -17,7 +17,7 @@ from weakref import WeakSet
 from sqlalchemy import Engine, event
 from sqlalchemy.pool import QueuePool
 
-from eventstore.forks import at_fork
+from eventstore.processes import at_fork
 from eventstore.sealing import OPTION, Keyring
 from eventstore.sql.backend import Asked, DriverConnection, backend_named
 from eventstore.sql.pools import is_closed

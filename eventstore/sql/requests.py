@@ -12,10 +12,10 @@ from uuid import UUID
 from eventstore.blobs import Blob, externalise
 from eventstore.errors import InvalidEvent
 from eventstore.events.base import Payload
-from eventstore.events.billing import KeptUsage
 from eventstore.events.bounds import Excess, excess_of, excesses
 from eventstore.events.codec import decode, dumps, encode
 from eventstore.events.lifecycle import Erasure
+from eventstore.events.model import KeptUsage
 from eventstore.events.own import class_of
 from eventstore.events.records import NO_META, EventData, Meta, NewEvent, RecordedEvent
 from eventstore.events.registry import REGISTRY, UnknownEvent

@@ -108,8 +108,11 @@ class _Sqlite(Backend):
         return cursor(connection)
 
     def transaction(self, at_hand: Pooled, **asked: Unpack[Asked]) -> _Transaction:
-        mode = "IMMEDIATE" if asked.get("write") else "DEFERRED"
-        return _Transaction(at_hand, mode, asked.get("durable", True), asked.get("patience_ms"))
+        write = asked.get("write", False)
+        # What only reads commits nothing, at whatever sync level the connection has.
+        durable = asked.get("durable", True) if write else None
+        mode = "IMMEDIATE" if write else "DEFERRED"
+        return _Transaction(at_hand, mode, durable, asked.get("patience_ms"))
 
     def settings(self, *, durable: bool, patience_ms: int | None) -> str:
         return ""  # `begin` has seen to it.
@@ -234,7 +237,7 @@ class _Transaction:
     )
 
     def __init__(
-        self, at_hand: Pooled, mode: str, durable: bool, patience_ms: int | None = None
+        self, at_hand: Pooled, mode: str, durable: bool | None, patience_ms: int | None = None
     ) -> None:
         self._at_hand = at_hand
         self._mode = mode
@@ -299,18 +302,20 @@ class _Transaction:
             self._has_turn = False
 
 
-def begin(pooled: Any, mode: str, *, durable: bool, patience_ms: int | None = None) -> None:
+def begin(pooled: Any, mode: str, *, durable: bool | None, patience_ms: int | None = None) -> None:
     """Begin a transaction on SQLite, at the sync level that its durability asks for.
 
-    It waits for the lock as long as the store does, or for ``patience_ms`` if that is shorter.
+    With ``durable`` None, which is for those that write nothing, it is at any level. It waits for
+    the lock as long as the store does, or for ``patience_ms`` if that is shorter.
     """
     info, connection = pooled.info, pooled.dbapi_connection
-    # Of each transaction, also of one that begins by reading: nobody knows what it will write.
-    level = info["synchronous"] if durable else "NORMAL"
-    if info.get("current") != level:
-        info["current"] = None
-        connection.execute(f"PRAGMA synchronous={level}")
-        info["current"] = level
+    # Of SQLAlchemy's, also those that begin by reading: nobody knows what they will write.
+    if durable is not None:
+        level = info["synchronous"] if durable else "NORMAL"
+        if info.get("current") != level:
+            info["current"] = None
+            connection.execute(f"PRAGMA synchronous={level}")
+            info["current"] = level
     usual = info["busy_timeout_ms"]
     timeout = usual if patience_ms is None else min(patience_ms, usual)
     if info.get("timeout", usual) != timeout:

@@ -30,6 +30,7 @@ from projections.context.plans import COMPACTED, ERROR, Budget, Group, groups_of
 from projections.context.recall import recall_for
 from projections.context.recalled import Block, block_of, reserve
 from projections.context.rows import ContextRow
+from projections.context.section_budgets import require_front, section_budgets, uses
 from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import RowSource
 from projections.context.system_part import Injection
@@ -97,6 +98,7 @@ def build(
             max_messages=settings.max_messages if max_messages is None else max_messages,
             max_chars=settings.max_chars,
             thresholds=settings.thresholds if settings.steps else None,
+            sections=section_budgets(settings.section_budgets, least),
         ),
         model,
         tokenizer,
@@ -138,10 +140,8 @@ class _Builder:
         remembers = isinstance(strategy, Hashable) and self._lit is as_it_is
         self._memo = memo if remembers else None
         self._look_for_levels = look_for_levels
-        self._source = source
-        self._model = model
-        self._budget = budget
-        self._tokenizer = tokenizer
+        self._source, self._budget = source, budget
+        self._model, self._tokenizer = model, tokenizer
         self._strategy = strategy
         self._with_results = settings.include_tool_results
         self._format, self._provider = format, provider
@@ -163,6 +163,7 @@ class _Builder:
     ) -> ContextView:
         head = self._source.head()
         front = self._grouping.front(head, injections)
+        require_front(front, self._budget.sections)
         first, latest = head.first_user, self._source.latest_user()
         mandatory = self._grouping.users(first and self._lit(first), latest and self._lit(latest))
         summaries = [self._grouping.group((row,)) for row in head.summaries]
@@ -210,6 +211,7 @@ class _Builder:
             complete=not chosen.trimmed and not ended,
             versions=tuple(sorted({v for row in rows for v in row.source_versions})),
             account=Account(tuple(front), chosen, tuple(ended), block),
+            sections=uses(self._budget.sections, front, chosen, block, self._tokenizer),
             policy=self._policy(settings, injections),
             format=self._format,
             tools=tuple(tools),
@@ -255,7 +257,7 @@ class _Builder:
             return (*self._plan(front, mandatory, summaries, overhead, budget), None)
         latest = mandatory[1]
         fixed = overhead + sum(group.tokens for group in (*front, mandatory[0]))
-        kept = reserve(limit, fixed)
+        kept = reserve(limit, fixed, dict(budget.sections).get("recalled"))
         if not kept or not self._is_divided(latest, limit - fixed, limit - fixed - kept):
             return (*self._plan(front, mandatory, summaries, overhead, budget), None)
         less = replace(budget, max_tokens=limit - kept)
@@ -353,11 +355,9 @@ class _Builder:
             return chosen
         if sum(chars_of(row.message) for row in self._rows(front, chosen)) <= most:
             return chosen
-        groups = list(chosen.groups)
-        for place, each in enumerate(groups):
-            if each.level == "facts":
-                groups[place] = Planned.dropped(each.group, "no room for its facts in max_chars")
-        return replace(chosen, groups=tuple(groups))
+        why, groups = "no room for its facts in max_chars", chosen.groups
+        none = (Planned.dropped(n.group, why) if n.level == "facts" else n for n in groups)
+        return replace(chosen, groups=tuple(none))
 
     def _rows(
         self, front: Sequence[Group], chosen: Plan, block: Block | None = None
@@ -391,8 +391,8 @@ class _Builder:
         return sum(added, total)
 
     def _recalled(self, rows: tuple[ContextRow, ...]) -> Group:
-        bare = rows if self._with_results else tuple(map(without_result, rows))
-        return self._grouping.group(bare)
+        rows = rows if self._with_results else tuple(map(without_result, rows))
+        return self._grouping.group(rows)
 
     def _error(self) -> Group | None:
         row = self._source.latest_error()

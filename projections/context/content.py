@@ -27,7 +27,7 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
 )
-from eventstore.events.sections import to_plain_text, without_live_screen
+from eventstore.events.content import to_plain_text, without_live_screen
 from projections.context import prompts
 from projections.context.mentions import mention
 

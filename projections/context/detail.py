@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from eventstore.events import Sections
-from eventstore.events.sections import to_plain_text
+from eventstore.events.content import to_plain_text
 from projections.context.compression.facts import Fact
 from projections.context.compression.items import Item, Message
 from projections.context.compression.shortening import Preview

@@ -8,10 +8,12 @@ strategy retrieves from beyond joins these.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, takewhile
+from math import inf
 from operator import attrgetter
 
 from projections.context.compression.items import Item
@@ -19,10 +21,11 @@ from projections.context.compression.reduction import Reduced, header_tokens, re
 from projections.context.compression.strategy import Reduction, Strategy
 from projections.context.detail import GroupItem
 from projections.context.older import Teller
-from projections.context.plans import Group, Past, Plan, Planned, Room
+from projections.context.plans import Group, Past, Plan, Planned
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.recall import Recall
 from projections.context.rows import ContextRow
+from projections.context.section_budgets import Room, section
 from projections.errors import BudgetInfeasible
 from projections.tokens import Tokenizer
 
@@ -48,6 +51,7 @@ class Fitting:
         form: Returns a group that is retrieved in the form in which it can be sent.
         look_for_levels: Called with the rows that may lose detail, before their levels are asked.
         teller: Tells of what is older than all that is looked at, if anything is told.
+        sections: Upper limits for the tokens of sections.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Fitting:
         form: Callable[[Group], Group],
         look_for_levels: LookForLevels,
         teller: Teller | None,
+        sections: Mapping[str, int],
     ) -> None:
         self._past, self._teller = past, teller
         self._limit = limit
@@ -70,10 +75,12 @@ class Fitting:
         self._recall = recall
         self._form = form
         self._look_for_levels = look_for_levels
+        self._sections = sections
 
     def fitting(self) -> Plan:
         """Return the plan that just fits."""
-        room = Room(self._limit, self._limit // 2 + 2, (self._limit,), strict=True)
+        least, most = self._limit // 2 + 2, (self._limit,)
+        room = Room(self._limit, least, most, strict=True, sections=self._sections)
         return self.at(0, room)
 
     def size(self, plan: Plan) -> int:
@@ -131,11 +138,12 @@ class Fitting:
         if self._teller is None or self._past.at(start + HORIZON) is None:
             return 0
         found = {group.key: group for group in near}
-        if self._whole_within(found, start, aim.limit - self._fixed):
+        if self._whole_within(found, start, aim):
             return 0
         must = self._fixed + sum(group.tokens for group in near if group.label)
         oldest = self._past.groups[start + HORIZON - 1]
-        return self._teller.reserve(oldest.key[0], aim.limit, must)
+        kept = self._teller.reserve(oldest.key[0], aim.limit, must)
+        return max(min(kept, aim.sections.get("digest", kept)), 0)
 
     def _with_older(self, plan: Plan, start: int, kept: int) -> Plan:
         assert self._teller is not None  # noqa: S101 - it has said how much is kept
@@ -147,23 +155,26 @@ class Fitting:
 
     def _chosen(self, near: Sequence[Group], start: int, aim: Room, *, asked: bool) -> Plan:
         room = aim.limit - self._fixed
-        if sum(map(_tokens, near)) > room:
+        if sum(map(_tokens, near)) > room or aim.passed(near):
             return self._reduce(near, start, aim)
         found = {group.key: group for group in near}
-        if self._recall is not None and not self._whole_within(found, start, room):
+        if self._recall is not None and not self._whole_within(found, start, aim):
             recalled, _ = self._retrieve(near, start)
             found |= {group.key: group for group in recalled}
-            if sum(map(_tokens, found.values())) > room:
+            if sum(map(_tokens, found.values())) > room or aim.passed(found.values()):
                 return self._reduce(near, start, aim)
         return self._reaching(near, found, start, aim, asked=asked)
 
-    def _whole_within(self, found: Mapping[_Key, Group], start: int, room: int) -> bool:
+    def _whole_within(self, found: Mapping[_Key, Group], start: int, aim: Room) -> bool:
         """Whether everything from a place on fits; of what does not, no more is read than that."""
-        size, index = sum(map(_tokens, found.values())), start + HORIZON
+        room = aim.limit - self._fixed
+        size, index, more = sum(map(_tokens, found.values())), start + HORIZON, list[Group]()
         while size <= room and (group := self._past.at(index)) is not None:
-            size += 0 if group.key in found else group.tokens
+            if group.key not in found:
+                size += group.tokens
+                more.append(group)
             index += 1
-        return bool(size <= room)
+        return bool(size <= room) and not aim.passed(chain(found.values(), more))
 
     def _reaching(
         self,
@@ -178,25 +189,34 @@ class Fitting:
 
         Where that is far less than the budget, groups that do not fit are passed over.
         """
-        past, dropped = self._past, set[_Key]()
+        past, dropped = self._past, dict[_Key, str]()
+        used = Counter[str]()
+        for each in found.values() if aim.sections else ():
+            used[section(each)] += each.tokens
         recalled = frozenset(found.keys() - {group.key for group in near})
         size, index = self._fixed + sum(map(_tokens, found.values())), start + HORIZON
         while (group := past.at(index)) is not None:
             if group.key not in found:
-                grown = size + group.tokens
-                if grown > (aim.limit if size >= aim.least else aim.most[-1]):
-                    dropped.add(group.key)
+                grown, name = size + group.tokens, section(group)
+                if used[name] + group.tokens > aim.sections.get(name, inf):
+                    dropped[group.key] = f"over section_budgets.{name}"
+                    if index >= start + 2 * HORIZON:
+                        index += 1
+                        break
+                elif grown > (aim.limit if size >= aim.least else aim.most[-1]):
+                    dropped[group.key] = "the budget does not reach back so far"
                     if size >= aim.least or index >= start + 2 * HORIZON:
                         index += 1
                         break
                 else:
                     size = grown
+                    used[name] += group.tokens
                 found[group.key] = group
             index += 1
         everything = past.with_standing(past.groups[start:index], start, asked=asked)
         found |= {group.key: group for group in everything}
         planned = (
-            Planned.dropped(found[key], "the budget does not reach back so far")
+            Planned.dropped(found[key], dropped[key])
             if key in dropped
             else Planned.whole(found[key])
             for key in sorted(found)
@@ -257,6 +277,7 @@ class Fitting:
             least=aim.least,
             most=aim.most,
             known=known,
+            sections=aim.sections,
         )
 
     def _kept(
@@ -271,9 +292,25 @@ class Fitting:
         room -= sum(items[index].shorter_tokens for index in kept)
         for index in range(len(groups) - 1, -1, -1) if newest else ():
             if not (groups[index].left_out or groups[index].label):
-                if items[index].shorter_tokens <= room:
+                if items[index].shorter_tokens <= self._left(groups, items, kept, index, room):
                     return kept | {index}
         return kept
+
+    def _left(
+        self,
+        groups: Sequence[Group],
+        items: Sequence[Item],
+        kept: Collection[int],
+        index: int,
+        room: int,
+    ) -> int:
+        """Return what is left for a group of a room, and of its section, by what must be sent."""
+        name = section(groups[index])
+        if name not in self._sections:
+            return room
+        must = sum(item.tokens for item in items if item.mandatory and item.section == name)
+        must += sum(items[n].shorter_tokens for n in kept if items[n].section == name)
+        return min(room, self._sections[name] - must)
 
 
 def _told_by(front: Plan) -> set[str]:
@@ -292,7 +329,10 @@ def _told_by(front: Plan) -> set[str]:
 
 def _planned(groups: Sequence[Group], items: Sequence[Item], reduced: Reduced) -> Iterator[Planned]:
     account = (reduced.levels, reduced.sizes, items, reduced.facts, reduced.reasons)
-    return map(Planned, groups, *account)
+    for group, level, *rest in zip(groups, *account, strict=True):
+        # What is left out in any case is not sent for that the rest has room.
+        left_out = group.left_out and level == "full"
+        yield Planned.whole(group) if left_out else Planned(group, level, *rest)
 
 
 _tokens, _place = attrgetter("tokens"), attrgetter("key")

@@ -173,4 +173,4 @@ class Grouping:
 @lru_cache(maxsize=64)
 def tokens_of(text: str, encoding: str) -> int:
     """Return the tokens of a text that stands in many requests."""
-    return tokenizer_for(encoding).count(text).tokens
+    return tokenizer_for(encoding).count(text).tokens if text else 0

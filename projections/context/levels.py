@@ -35,7 +35,7 @@ from projections.context.compression.shortening import Preview, shorten
 from projections.context.counting import ENCODING
 from projections.context.limits import chars_of
 from projections.context.rows import ContextRow
-from projections.engine import shared
+from projections.engine import setup
 from projections.tokens import counts, tokenizer_for
 from projections.tokens.counts import Digest, canonical
 
@@ -99,7 +99,7 @@ def create(store: EventStore, *, patience_ms: int | None = None) -> None:
     """Create the table where it is missing, in one transaction under the schema lock."""
     with schema_lock(store.engine, patience_ms=patience_ms) as connection:
         TABLE.create(connection, checkfirst=True)
-        shared.register(connection, [TABLE.name])
+        setup.register(connection, [TABLE.name])
 
 
 class KeptLevels:

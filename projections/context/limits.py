@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
+from projections.context.compression.items import section_of
 from projections.context.plans import Budget, Group
 from projections.errors import BudgetInfeasible
 
@@ -106,11 +108,16 @@ def within(
         if limit.left < 0:
             raise _infeasible(limit, must)
     # Without the latest user message, which is another at every turn: what is too large stays so.
-    tokens = None if budget.max_tokens is None else budget.max_tokens - fixed - _tokens(users[:1])
-    window = _Walk(limits, tokens, shorten, {group.key for group in must[len(front) :]})
+    alone = [replace(limit) for limit in limits]
+    if budget.max_tokens is not None:
+        tokens = budget.max_tokens - fixed - _tokens(users[:1])
+        alone.append(_Limit("max_tokens", tokens, tokens, lambda group: group.tokens))
+    alone += _section_limits(budget, _tokens(users[:1]))
+    window = _Walk(limits, alone, shorten, {group.key for group in must[len(front) :]})
+    summaries = window.newest_summaries(summaries, budget)
     if not limits:
         return Window(map(window.alone, newest), tuple(summaries), error, window.alone)
-    found = window.walk(newest, summaries)
+    found = window.walk(newest, [each for each in summaries if not each.left_out])
     if window.ended and budget.thresholds is not None:
         if budget.max_messages is None or budget.max_messages >= _LEAST_MESSAGES:
             found = window.begun_later(found)
@@ -123,7 +130,7 @@ class _Walk:
     def __init__(
         self,
         limits: Sequence[_Limit],
-        tokens: int | None,
+        alone: Sequence[_Limit],
         shorten: Shorten,
         paid: set[tuple[int, int]],
     ) -> None:
@@ -133,12 +140,26 @@ class _Walk:
         self._shorten = shorten
         self._paid = paid
         # What a group may come to if nothing else is sent that need not be.
-        self._alone = [replace(limit) for limit in limits]
-        if tokens is not None:
-            self._alone.append(_Limit("max_tokens", tokens, tokens, lambda group: group.tokens))
+        self._alone = alone
+        self._summaries: dict[tuple[int, int], Group] = {}
+
+    def newest_summaries(self, summaries: Sequence[Group], budget: Budget) -> Sequence[Group]:
+        """Return summaries in the form in which they can be sent within their section."""
+        most = dict(budget.sections).get("summaries")
+        if most is None:
+            return summaries
+        limit = _Limit("section_budgets.summaries", most, most, lambda group: group.tokens)
+        for group in reversed(summaries):
+            form = self._form(self.alone(group), [limit], "with what is newer over")
+            self._summaries[group.key] = form
+            if not form.left_out:
+                limit.pay(form)
+        return [self._summaries[group.key] for group in summaries]
 
     def alone(self, group: Group) -> Group:
         """Return a group in the form in which it can be sent, if only by itself."""
+        if group.key in self._summaries:
+            return self._summaries[group.key]
         return group if group.key in self._paid else self._form(group, self._alone, "alone over")
 
     def walk(self, newest: Iterator[Group], summaries: Sequence[Group]) -> list[Group]:
@@ -198,6 +219,8 @@ class _Walk:
         shorter = self._shorten(whole)
         if shorter is not None and all(limit.fits(shorter) for limit in limits):
             return replace(shorter, whole=whole, why=f"shortened: whole it is {how} {over.name}")
+        if shorter is not None:
+            over = next(limit for limit in limits if not limit.fits(shorter))
         rows = (shorter or group).rows
         return Group(rows, 0, whole=whole, why=f"{how} {over.name}")
 
@@ -226,6 +249,21 @@ def _limits(budget: Budget) -> list[_Limit]:
         ("max_chars", budget.max_chars, _chars),
     )
     return [_Limit(name, most, most, measure) for name, most, measure in told if most is not None]
+
+
+def _section_limits(budget: Budget, task: int) -> list[_Limit]:
+    """Return what a group may come to beside the task, by its section."""
+    listed = (
+        (name, max(most - task, 0) if name == "user" else most) for name, most in budget.sections
+    )
+    return [
+        _Limit(f"section_budgets.{name}", most, most, partial(_tokens_in, name))
+        for name, most in listed
+    ]
+
+
+def _tokens_in(name: str, group: Group) -> int:
+    return group.tokens if section_of(group.kind, len(group.rows)) == name else 0
 
 
 def _yielding(error: Group, limits: Sequence[_Limit], shorten: Shorten) -> Group:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from eventstore.forks import in_child
+from eventstore.processes import in_child
 from projections.engine.heads import Head
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Folded", "KeptPlan", "PlanMemo", "Recent", "touch"]
 
-_MOST = 64  # values; each holds up to some hundred rows
+_MOST = 64  # values
 _MOST_TOUCHED = 32
 
 V = TypeVar("V")
@@ -39,6 +39,11 @@ class KeptPlan:
 
     head: int
     step: Step
+
+    @property
+    def weight(self) -> int:
+        """How much of the memory it takes, in groups."""
+        return 1 + len(self.step.before.groups)
 
 
 class Recent(Generic[V]):

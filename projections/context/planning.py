@@ -13,23 +13,26 @@ What is planned at one moment is the work of `projections.context.fitting`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter
 
-from projections.context.compression.monitor import Thresholds
+from projections.context.compression.monitor import Thresholds, exactly
 from projections.context.compression.strategy import Strategy, interval
 from projections.context.fitting import HORIZON, Fitting, LookForLevels
 from projections.context.older import LookForLasting, Teller
 from projections.context.plan_cache import PlanMemo
-from projections.context.plans import Budget, Group, Past, Plan, Planned, Room, Step, holds, whole
+from projections.context.plans import Budget, Group, Past, Plan, Planned, Step, holds, whole
 from projections.context.recall import Recall
+from projections.context.section_budgets import Room, held, over, section
 from projections.tokens import Tokenizer
 
 __all__ = ["HORIZON", "LookForLevels", "Plan", "Planned", "plan"]
 
 _Key = tuple[int, int]
+_STEPPED = frozenset({"user", "assistant", "tools", "digest"})
 
 # Most requests look at all groups of a plan.
 _tokens, _key = attrgetter("tokens"), attrgetter("group.key")
@@ -86,16 +89,27 @@ def plan(
     but = {group.key for group in past.standing}
     teller = None if limited else Teller(lasting, tokenizer, but)
     fit = Fitting(
-        past, budget.max_tokens, fixed, strategy, tokenizer, recall, form, look_for_levels, teller
+        past,
+        budget.max_tokens,
+        fixed,
+        strategy,
+        tokenizer,
+        recall,
+        form,
+        look_for_levels,
+        teller,
+        dict(budget.sections),
     )
     if budget.thresholds is None:
         return fit.fitting()
     # A digest is a message: each more than the first might be one too many.
     thresholds = replace(budget.thresholds, frozen=0.0) if limited else budget.thresholds
-    stepping = _Stepping(past, fit, thresholds, budget.max_tokens, fixed)
+    sections = dict(budget.sections)
+    stepping = _Stepping(past, fit, thresholds, budget.max_tokens, fixed, sections, tokenizer)
     stepped = stepping.plan(memo, (budget, fixed, memo_key))
     # What must be sent may be too large for what the step left.
-    return stepped if fit.size(stepped) <= budget.max_tokens else fit.fitting()
+    fits = fit.size(stepped) <= budget.max_tokens and not over(stepped, sections, tokenizer)
+    return stepped if fits else fit.fitting()
 
 
 class _Stepping:
@@ -107,10 +121,19 @@ class _Stepping:
         thresholds: When a step falls, and how far it goes.
         limit: Tokens of the request.
         fixed: Tokens of what is sent besides.
+        sections: Upper limits for the tokens of sections.
+        tokenizer: Counts.
     """
 
     def __init__(
-        self, past: Past, fit: Fitting, thresholds: Thresholds, limit: int, fixed: int
+        self,
+        past: Past,
+        fit: Fitting,
+        thresholds: Thresholds,
+        limit: int,
+        fixed: int,
+        sections: Mapping[str, int],
+        tokenizer: Tokenizer,
     ) -> None:
         self._past, self._fit, self._limit = past, fit, limit
         self._standing = {group.key for group in past.standing}
@@ -119,7 +142,19 @@ class _Stepping:
         self._trigger = thresholds.trigger_tokens(self._fixed, limit)
         self._target = thresholds.target_tokens(self._fixed, limit)
         self._room = self._trigger - self._fixed
-        self._frozen = int(Fraction(str(thresholds.frozen)) * self._room)
+        share = exactly(thresholds.frozen)
+        self._frozen = int(share * self._room)
+        self._tokenizer = tokenizer
+        task = sum(group.tokens for group in past.standing if section(group) == "user")
+        # Those of summaries do not change with a step.
+        self._rooms = {
+            name: max(most - task, 0) if name == "user" else most
+            for name, most in sections.items()
+            if name in _STEPPED
+        }
+        self._frozen_rooms = {name: int(share * room) for name, room in self._rooms.items()}
+        self._task, self._part = task, exactly(thresholds.target)
+        self._part /= exactly(thresholds.trigger)
 
     def plan(self, memo: PlanMemo | None, key: Hashable) -> Plan:
         """Return the plan of the last step, and everything since as it is.
@@ -129,13 +164,14 @@ class _Stepping:
         kept = None if memo is None else memo.get(key)
         known = None if kept is None else self._since(kept)
         step, index = (kept, known) if known is not None else self._anchored()
-        size = self._taken(step, index)
+        size, used = self._taken(step, index)
         while index:
             index -= 1
-            size += self._past.size(self._past.groups[index])
-            if size > self._room:
+            group = self._past.groups[index]
+            size += self._past.size(group)
+            if size > self._room or self._passes(used, group):
                 step = self._fall(index, step)
-                size = self._taken(step, index)
+                size, used = self._taken(step, index)
         if step is None:
             return whole(self._past)
         plan = self._joined(step)
@@ -147,7 +183,7 @@ class _Stepping:
 
     def _anchored(self) -> tuple[Step | None, int]:
         """Return the step that fell at the last anchor, and its place from the end."""
-        index, fell = self._past.anchor(self._limit, self._room)
+        index, fell = self._past.anchor(self._limit, self._room, self._passes)
         return self._fall(index, None) if fell else None, index
 
     def _since(self, step: Step) -> int | None:
@@ -176,14 +212,28 @@ class _Stepping:
             for each in self._past.mandatory
         )
 
-    def _taken(self, step: Step | None, index: int) -> int:
+    def _passes(self, used: Counter[str], group: Group) -> bool:
+        """Add a group to the tokens of sections; whether its section is over its room then."""
+        if not self._rooms:
+            return False
+        name = section(group)
+        used[name] += self._past.size(group)
+        return used[name] > self._rooms.get(name, used[name])
+
+    def _taken(self, step: Step | None, index: int) -> tuple[int, Counter[str]]:
         """Return the tokens of all from a place on, beside what stands in every plan."""
         size = 0 if step is None else self._held(step.before)
+        used = Counter[str]() if step is None else self._held_by_section(step.before)
         for group in self._past.groups[index:]:
             if step is not None and group.key <= step.covered:
                 break
             size += self._past.size(group)
-        return size
+            self._passes(used, group)
+        return size, used
+
+    def _held_by_section(self, plan: Plan) -> Counter[str]:
+        """Return the tokens of a plan's sections, beside what stands in every plan."""
+        return held(plan, self._tokenizer, self._standing) if self._rooms else Counter()
 
     def _held(self, plan: Plan) -> int:
         """Return the tokens of a plan, beside what stands in every plan."""
@@ -192,11 +242,17 @@ class _Stepping:
 
     def _fall(self, index: int, last: Step | None) -> Step | None:
         """Return the step that falls with a group; the last one if there is nothing to cover."""
-        if last is not None and self._held(last.before) <= self._frozen:
+        if last is not None and self._stays(last.before):
             minor = self._covering(index, last)
             if minor is not None:
                 return minor
         return self._covering(index, None) or last
+
+    def _stays(self, plan: Plan) -> bool:
+        """Whether a plan is small enough to stay as it is, in all and in each section."""
+        used = self._held_by_section(plan)
+        small = all(used[name] <= most for name, most in self._frozen_rooms.items())
+        return small and self._held(plan) <= self._frozen
 
     def _covering(self, index: int, front: Step | None) -> Step | None:
         """Return the step that falls with a group, behind another or of all; None if it misses."""
@@ -211,18 +267,37 @@ class _Stepping:
         rest = max(target - size, fixed + (target - fixed) // 2)
         asked = newest.kind == "user"
         # What comes after an answer has it; a question goes with what it is asked about.
+        sections = self._sections(front, newest)
         room = Room(
-            rest, least - size, (target, self._limit - size), newest=asked or newest.left_out
+            rest,
+            least - size,
+            (target, self._limit - size),
+            newest=asked or newest.left_out,
+            sections=sections,
         )
         step = self._step(index + 1, index, room, front, asked=asked)
         if step is not None and self._fixed + self._held(step.before) + size <= self._limit:
-            return step
+            used = self._held_by_section(step.before)
+            self._passes(used, newest)
+            if all(used[name] <= most for name, most in self._rooms.items()):
+                return step
         if front is not None:
             return None
         # Where it is too large for that, it loses detail too, to what leaves room up to the next.
         limit = self._limit - (self._trigger - target)
-        room = Room(limit, least, (limit, self._limit))
+        room = Room(limit, least, (limit, self._limit), sections=self._sections(None, None))
         return self._step(index, index, room, None)
+
+    def _sections(self, front: Step | None, newest: Group | None) -> dict[str, int]:
+        """Return what a step leaves each section: as of all, a part of its room, or half of it."""
+        used = Counter[str]() if front is None else self._held_by_section(front.before)
+        share = self._part if front is None else Fraction(1, 2)
+        left = {name: int(share * (most - used[name])) for name, most in self._rooms.items()}
+        if newest is not None and (name := section(newest)) in left:
+            left[name] = max(left[name] - self._past.size(newest), left[name] // 2)
+        if front is None and "user" in left:
+            left["user"] += self._task
+        return left
 
     def _step(
         self, start: int, index: int, room: Room, front: Step | None, *, asked: bool = False

@@ -8,11 +8,11 @@ no further than asked. A plan says of each group at what level of detail a reque
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
 
 from projections.context.compression.items import Item, Level
 from projections.context.compression.monitor import Thresholds
@@ -29,7 +29,6 @@ __all__ = [
     "Past",
     "Plan",
     "Planned",
-    "Room",
     "Step",
     "groups_of",
     "holds",
@@ -144,12 +143,14 @@ class Budget:
         max_chars: Upper limit for the characters of its messages.
         thresholds: When the history is trimmed, and how far; None to trim it at every request to
             what just fits.
+        sections: Upper limits for the tokens of sections; see `section_budgets`.
     """
 
     max_tokens: int | None = None
     max_messages: int | None = None
     max_chars: int | None = None
     thresholds: Thresholds | None = None
+    sections: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +285,9 @@ class Past:
         """Return the tokens of a group; none for what stands in every plan and always counts."""
         return 0 if group.key in self._standing else group.tokens
 
-    def anchor(self, limit: int, room: int) -> tuple[int, bool]:
+    def anchor(
+        self, limit: int, room: int, passes: Callable[[Counter[str], Group], bool]
+    ) -> tuple[int, bool]:
         """Return the place from the end from which steps are told, and whether one fell there.
 
         That is the newest group before the last anchor, with which a step falls if what stands up
@@ -293,15 +296,17 @@ class Past:
         Args:
             limit: Tokens of the request.
             room: Tokens of the groups up to which no step falls.
+            passes: Whether a section is over its room with a group, which is added to the tokens.
         """
         place, size = self._before_anchor(limit), 0
         if place is None:
             return len(self.groups), False
-        index = place
-        while size <= room and (group := self.at(index)) is not None:
+        index, used, fell = place, Counter[str](), False
+        while not fell and (group := self.at(index)) is not None:
             size += self.size(group)
+            fell = passes(used, group) or size > room
             index += 1
-        return (place, True) if size > room else (len(self.groups), False)
+        return (place, True) if fell else (len(self.groups), False)
 
     def _before_anchor(self, limit: int) -> int | None:
         """Return the place from the end of the newest group before the last anchor, if any."""
@@ -357,29 +362,6 @@ def _mandatory_then(newest: Sequence[Group], *, asked: bool) -> Iterator[Group]:
                 yield replace(group, label=_AT_THE_STEP)
             if users == 2:
                 return
-
-
-class Room(NamedTuple):
-    """How large a request may be, in tokens.
-
-    Attributes:
-        limit: Up to which nothing loses detail.
-        least: That it should have, if there are groups for it.
-        most: That it may have to come to these: a first limit, and where that is none, a second.
-        strict: Refuses what cannot fit; otherwise all that may be dropped is, but the summaries.
-        newest: Whether the newest group for which there is room is sent in any case.
-    """
-
-    limit: int
-    least: int
-    most: tuple[int, ...]
-    strict: bool = False
-    newest: bool = True
-
-    def less(self, tokens: int) -> Room:
-        """Return the room without so many tokens."""
-        most = tuple(each - tokens for each in self.most)
-        return self._replace(limit=self.limit - tokens, least=self.least - tokens, most=most)
 
 
 def whole(past: Past) -> Plan:

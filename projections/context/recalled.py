@@ -45,14 +45,16 @@ class Block:
     before: tuple[int, int]
 
 
-def reserve(limit: int, fixed: int) -> int:
+def reserve(limit: int, fixed: int, most: int | None = None) -> int:
     """Return how many tokens are kept for the block; 0 if it would be too small.
 
     Args:
         limit: Tokens that the request may have.
         fixed: Of these, for what stands in every request of the conversation.
+        most: What the block may have in any case; None for no limit.
     """
     tokens = (limit - fixed) * _SHARE // 100
+    tokens = tokens if most is None else min(tokens, most)
     return tokens if tokens >= _LEAST else 0
 
 

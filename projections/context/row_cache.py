@@ -27,7 +27,8 @@ __all__ = ["KeptRows", "Memory", "RecentRows"]
 _MOST_NEW = 256  # rows that are read at once to bring kept ones up
 _LEAST_KEPT = 256  # rows of a conversation, however large
 _MOST_TOKENS = 400_000  # of one conversation's rows beyond these: what the largest windows hold
-_MOST_KEPT = 16_384  # rows of all conversations
+_MOST_KEPT = 16_384  # rows of all conversations; and groups of the plans of all
+_MOST_SEEN = 1_024  # conversations
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +150,9 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self._plans: Recent[KeptPlan] = Recent()
+        self._plans: Recent[KeptPlan] = Recent(_MOST_KEPT, lambda kept: kept.weight)
         self._rows: Recent[KeptRows] = Recent(_MOST_KEPT, lambda kept: 1 + len(kept.newest))
-        self._seen: Recent[_Seen] = Recent()
+        self._seen: Recent[_Seen] = Recent(_MOST_SEEN)
         self._lock = Lock()
 
     def head(self, stream: UUID) -> heads.Head | None:

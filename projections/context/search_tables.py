@@ -38,7 +38,7 @@ from projections.context.compression.search import (
 )
 from projections.context.plans import groups_of
 from projections.context.rows import ContextRow
-from projections.engine import shared
+from projections.engine import setup
 
 __all__ = [
     "TABLES",
@@ -270,7 +270,7 @@ def create(store: EventStore, *, patience_ms: int | None = None) -> None:
             statements = tuple(each.format(vector=kind) for each in _POSTGRESQL)
         for statement in statements:
             connection.exec_driver_sql(statement)
-        shared.register(connection, TABLES)
+        setup.register(connection, TABLES)
 
 
 def pgvector_type(connection: Connection) -> str | None:

@@ -24,6 +24,7 @@ from pydantic import (
 from projections.context.compression.monitor import Thresholds
 from projections.context.edits import KINDS
 from projections.context.prompt_texts import PromptTexts
+from projections.context.section_budgets import require_known
 from projections.errors import InvalidSettings
 from projections.tokens import tokenizer_for
 
@@ -91,6 +92,8 @@ class ContextSettings(BaseModel):
         prompt_cache_key: By which OpenAI's formats route requests of one prefix to one cache.
         context_management: What providers are asked to do with a prompt themselves, as they write
             it: OpenAI's ``compaction``, Anthropic's edits. Each is asked for its own.
+        section_budgets: How many tokens a section of the prompt may take, or which share of its
+            budget: by its name, see `SECTIONS`.
         strategy: Name of the compression strategy.
         strategy_options: What that strategy is given.
         prompts: The product's texts for the system part; a path stands for their directory.
@@ -121,7 +124,8 @@ class ContextSettings(BaseModel):
     frozen: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.85
     cache_breakpoints: StrictBool = False
     prompt_cache_key: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    context_management: tuple[dict[str, Any], ...] = ()
+    context_management: Annotated[tuple[dict[str, Any], ...], Field(max_length=16)] = ()
+    section_budgets: dict[str, int | float] = Field(default_factory=dict)
     strategy: _Name = "key_messages"
     strategy_options: dict[str, Any] = Field(default_factory=dict)
     prompts: PromptTexts = Field(default_factory=PromptTexts)
@@ -229,6 +233,11 @@ class ContextSettings(BaseModel):
                 raise ValueError(f"type {each.get('type')!r} is none of {', '.join(KINDS)}")
         return entries
 
+    @field_validator("section_budgets", mode="before")
+    @classmethod
+    def _known_sections(cls, given: Any) -> Any:
+        return require_known(given)
+
     @field_validator("tokenizer")
     @classmethod
     def _bundled(cls, tokenizer: str | None) -> str | None:
@@ -242,6 +251,8 @@ class ContextSettings(BaseModel):
             low, high = getattr(self, low_name), getattr(self, high_name)
             if isinstance(low, int | float) and isinstance(high, int | float) and low >= high:
                 raise ValueError(f"{low_name} ({low}) must be less than {high_name} ({high})")
+        if self.section_budgets and self.max_tokens is self.max_prompt_tokens is None:
+            raise ValueError("section_budgets are of a budget: set max_tokens")
         return self
 
 

@@ -235,6 +235,7 @@ class ContextView:
             give the same bytes again.
         format: The provider's format.
         tools: The tool declarations to be sent along: those that the tool policy lets through.
+        sections: Of each section that has a budget, the tokens that it takes, and its budget.
         due: With the strategy ``llm_summary``, the summary that the dropped part should get.
         notes: What did not go as it was asked, such as an embedding that failed.
     """
@@ -250,6 +251,7 @@ class ContextView:
     policy: dict[str, Any]
     format: str
     tools: tuple[Any, ...] = ()
+    sections: dict[str, tuple[int, int]] = field(default_factory=dict)
     due: SummaryRequest | None = None
     notes: tuple[str, ...] = ()
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -273,8 +275,8 @@ class ContextView:
     @property
     def document(self) -> dict[str, Any]:
         """What can be said of the view as one JSON object."""
-        told = ("messages", "system", "ledger", "tokens", "usage", "encoding", "complete")
-        more = ("versions", "step", "policy", "format", "digest", "tools", "notes")
+        told = ("messages", "system", "ledger", "tokens", "usage", "sections", "encoding")
+        more = ("complete", "versions", "step", "policy", "format", "digest", "tools", "notes")
         return {name: getattr(self, name) for name in (*told, *more)}
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -69,11 +69,12 @@ class Generation:
     projection: Projection
     number: int
     cursor: str | None
+    tables: Mapping[str, Table] = field(init=False, compare=False, repr=False)
+    """The tables, by their stable names."""
 
-    @property
-    def tables(self) -> Mapping[str, Table]:
-        """The tables, by their stable names."""
-        return tables.tables_of(self.projection, self.number)
+    def __post_init__(self) -> None:
+        """Find the tables, which are looked up again and again."""
+        object.__setattr__(self, "tables", tables.tables_of(self.projection, self.number))
 
     @property
     def in_memory(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -193,7 +194,8 @@ def lock(
 ) -> list[Head]:
     """Return the generations' heads, locked against others until the transaction ends.
 
-    One that has folded nothing has the version 0.
+    One that has folded nothing has the version 0. The states are not read: whoever locks asks
+    whether the heads stand where they did.
     """
     found = _select(connection, generations, conversation_id, locked=True)
     if len(found) < len(generations) and not backend_of(connection).locks_all:
@@ -277,12 +279,13 @@ def _select(
     return found
 
 
+@lru_cache(maxsize=64)
 def _heads_query(backend: Backend, count: int, locked: bool) -> str:
-    mark = backend.mark
+    mark, state = backend.mark, "'{}'" if locked else "state"
     wanted = " OR ".join([f"projection = {mark} AND generation = {mark}"] * count)
     # In one order everywhere, so that two that lock cannot wait for each other.
     query = f"""
-        SELECT projection, generation, version, state, (
+        SELECT projection, generation, version, {state}, (
             SELECT chain FROM events WHERE conversation_id = projection_heads.conversation_id
             AND version = projection_heads.version)
         FROM projection_heads

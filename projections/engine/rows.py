@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -235,6 +236,7 @@ def _key_and_others(table: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return key, tuple(name for name in table.columns.keys() if name not in (_OWNER, *key))
 
 
+@lru_cache(maxsize=256)
 def _insert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepared:
     names = ", ".join(_quoted(columns))
     marks = ", ".join([backend.mark] * len(columns))
@@ -244,6 +246,7 @@ def _insert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepar
     )
 
 
+@lru_cache(maxsize=256)
 def _upsert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepared:
     key = tuple(column.name for column in table.primary_key)
     plain = _insert(table, (*key, *columns), backend)
@@ -253,6 +256,7 @@ def _upsert(table: Table, columns: tuple[str, ...], backend: Backend) -> _Prepar
     return _Prepared(f"{plain.sql} {conflict}", plain.columns)
 
 
+@lru_cache(maxsize=256)
 def _patch(
     table: Table,
     within: str,

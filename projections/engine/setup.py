@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from weakref import WeakSet
 
-from sqlalchemy import Connection, Engine, inspect
+from sqlalchemy import Connection, Engine, func, insert, inspect, select
 
 from eventstore import EventStore
 from eventstore.sql.migrate import require_free, schema_lock
-from projections.engine import set_aside, shared
+from eventstore.sql.rights import share_rights
+from eventstore.sql.schema import metadata_for
+from eventstore.sql.traces import without_statistics
+from projections.engine import set_aside
 from projections.engine.generations import find_all_live, install, registered
 from projections.engine.projection import Projection
 from projections.tokens import counts
 
-__all__ = ["install_all"]
+__all__ = ["install_all", "register"]
 
 # Where the tables that all share have been seen: they are never dropped, and an idle worker asks
 # often.
@@ -39,7 +42,7 @@ def install_all(store: EventStore, projections: Sequence[Projection]) -> None:
         with schema_lock(store.engine) as connection:
             counts.create(connection)
             set_aside.create(connection)
-            shared.register(connection, (counts.TABLE.name, set_aside.TABLE.name))
+            register(connection, (counts.TABLE.name, set_aside.TABLE.name))
             known = {row["name"] for row in registered(connection)}
             new = [each for each in missing if each.name not in known]
             names = {table.name for each in new for table in each.tables}
@@ -55,3 +58,19 @@ def _restored(connection: Connection, names: Collection[str]) -> set[str]:
     inspector = inspect(connection)
     tables = {table.rpartition("_g")[0] for table in inspector.get_table_names()}
     return {*names} & {*inspector.get_view_names()} & tables
+
+
+def register(connection: Connection, names: Sequence[str]) -> None:
+    """Name tables that were just made to whoever erases; give others the rights that they have.
+
+    An erasure deletes rows from them in this order. In the caller's transaction, under the schema
+    lock.
+    """
+    table = metadata_for(connection.dialect.name).tables["shared_tables"]
+    known = {*connection.execute(select(table.c.name)).scalars()}
+    last = connection.execute(select(func.coalesce(func.max(table.c.place), 0))).scalar_one()
+    new = [name for name in names if name not in known]
+    for place, name in enumerate(new, last + 1):
+        connection.execute(insert(table).values(name=name, place=place))
+    without_statistics(connection, names)
+    share_rights(connection, names)

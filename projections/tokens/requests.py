@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from projections.tokens.text import Count, Tokenizer
@@ -31,6 +32,7 @@ _MARGIN_OF_BUILT_IN = 0.5
 _SCHEMAS = ("parameters", "input_schema", "inputSchema")  # OpenAI, Anthropic, MCP
 _DEEPEST = 32  # a schema may be of any depth; below this its JSON is counted as text
 
+_ROLES = frozenset({"assistant", "developer", "function", "system", "tool", "user"})
 _MESSAGE = 3
 _NAME = 1
 _REPLY = 3
@@ -166,13 +168,20 @@ def count_message(message: Mapping[str, Any], tokenizer: Tokenizer) -> Count:
         tokenizer: What to count with; see ``tokenizer_for``.
     """
     plain = tokenizer.plain
-    total = Count(_MESSAGE) + _count_value(message.get("role"), plain)
+    role = message.get("role")
+    known = isinstance(role, str) and role in _ROLES
+    total = Count(_MESSAGE) + (_count_role(role, plain) if known else _count_value(role, plain))
     total += _count_content(message.get("content"), plain)
     total += _count_value(message.get("refusal"), plain)
     if message.get("name"):
         total += Count(_NAME) + _count_value(message["name"], plain)
     total += _count_calls(_calls_of(message), plain)
     return tokenizer.widen(total)
+
+
+@lru_cache(maxsize=32)  # Of every message, and of few words.
+def _count_role(role: str, tokenizer: Tokenizer) -> Count:
+    return tokenizer.count(role)
 
 
 def _count_value(value: object, tokenizer: Tokenizer) -> Count:

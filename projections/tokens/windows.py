@@ -18,17 +18,23 @@ def window_of(model: str, provider: str | None = None) -> int | None:
     """Return how many tokens a call of a model may have, prompt and response; None if unknown.
 
     Args:
-        model: Also with its seller in front (``openai/gpt-4o``), in capitals, or with a date.
+        model: Also with its seller or a router in front (``openai/gpt-4o``, ``bedrock/...``), in
+            capitals, or with a date.
         provider: Who will be asked, by the name that the list has for them.
     """
-    for name in names_of(model):
-        for seller in dict.fromkeys((provider, None)):
-            try:
-                _, found = _listed().find_provider_model(name, None, seller, None)
-            except LookupError:
-                continue
-            if found.context_window:
-                return int(found.context_window)
+    names = names_of(model)
+    sellers = dict.fromkeys((provider, None))
+    asked = [(name, seller) for name in names for seller in sellers]
+    # As routers write it: of whom, and then what that seller calls the model.
+    first, _, rest = model.strip().lower().partition("/")
+    asked += [(name, first) for name in (rest, *names) if rest]
+    for name, seller in asked:
+        try:
+            _, found = _listed().find_provider_model(name, None, seller, None)
+        except LookupError:
+            continue
+        if found.context_window:
+            return int(found.context_window)
     return None
 
 

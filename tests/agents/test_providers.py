@@ -8,6 +8,7 @@ from openai import OpenAI
 
 from agent_eventstore import (
     AgentSession,
+    ContextSettings,
     EventStore,
     FunctionTool,
     ModelRequest,
@@ -62,6 +63,28 @@ def test_claude_plans_and_openai_executes(store: EventStore) -> None:
         each.invocation.specification for each in asked
     ]
     assert all(each.invocation is not None for each in answered)
+
+
+def test_claude_is_sent_what_the_settings_ask_for(store: EventStore) -> None:
+    """Breakpoints of its cache, on the names that it takes, and edits by the beta that has them."""
+    edits = ({"type": "clear_tool_uses_20250919"},)
+    settings = ContextSettings(cache_breakpoints=True, context_management=edits)
+    tool = FunctionTool.of(lambda: "", name="conv.list")
+    with ReplayServer() as server, Anthropic(base_url=server.url, api_key="x") as claude:
+        server.will(Streamed("anthropic-text"))
+        session = AgentSession.create(
+            store, model=claude, model_name="claude-test", tools=[tool], settings=settings
+        )
+        with session:
+            assert "ok" == session.run_turn("How are you?").status
+
+    [asked] = server.asked
+    mark = {"type": "ephemeral"}
+    assert mark == asked.body["messages"][-1]["content"][-1]["cache_control"]
+    assert mark == asked.body["system"][-1]["cache_control"]
+    assert mark == asked.body["tools"][-1]["cache_control"]
+    assert "conv_list" in [each["name"] for each in asked.body["tools"]]
+    assert {"edits": [*edits]} == asked.body["context_management"]
 
 
 def test_a_stage_may_be_chosen_by_hand(store: EventStore) -> None:

@@ -10,6 +10,7 @@ from openai import OpenAI
 
 from agent_eventstore import (
     AgentSession,
+    ContextSettings,
     EventStore,
     FunctionTool,
     ModelRequest,
@@ -17,7 +18,7 @@ from agent_eventstore import (
     run_agent,
 )
 from agent_eventstore.demo.model import Reply
-from agent_eventstore.errors import PromptTooLong
+from agent_eventstore.errors import InvalidSettings, PromptTooLong
 from eventstore.events import LlmError, LlmRequest, SessionStart, ToolResult, TurnEnd, UserMessage
 from tests.agents.scripted import Scripted, Wanted, read, reply
 from tests.integration.replay_server import ReplayServer, Spoken
@@ -214,6 +215,42 @@ def test_a_request_that_is_too_long_is_trimmed(store: EventStore) -> None:
     assert "Two." == result.final_text
     assert "other " * 300 == sent[-1]["content"]
     assert sum(len(message["content"] or "") for message in sent) < 1_500 * 5
+
+
+def test_settings_choose_the_messages_of_a_session(store: EventStore) -> None:
+    """As of a turn: they trim, and what they ask of the provider is asked."""
+    model = Scripted("One.", "Two.")
+    settings = ContextSettings(max_tokens=1_500, steps=False, prompt_cache_key="ada")
+    with AgentSession.create(store, model=model, settings=settings) as session:
+        session.run_turn("word " * 800)
+        result = session.run_turn("other " * 300)
+
+    [_, asked] = [e.data for e in store.read(session.id) if isinstance(e.data, LlmRequest)]
+    assert ("Two.", "ada") == (result.final_text, model.asked[1].parameters["prompt_cache_key"])
+    assert sum(len(message["content"] or "") for message in model.asked[1].messages) < 1_500 * 5
+    assert settings.recorded == asked.policy["settings"]
+
+
+def test_options_go_before_settings(store: EventStore) -> None:
+    """The lower limit is held, the model stays the one that is asked, and contradictions fail."""
+    settings = ContextSettings(max_tokens=8_000, warn_prompt_tokens=900, tokenizer="o200k_base")
+    options: dict[str, Any] = {"settings": settings, "tokenizer_model": "cl100k_base"}
+    options |= {"max_prompt_tokens": 1_000, "over_max_prompt": "trim"}
+    with AgentSession.create(store, model=Scripted("One."), **options) as session:
+        session.run_turn("Hello?")
+
+    [asked] = [e.data for e in store.read(session.id) if isinstance(e.data, LlmRequest)]
+    assert (1_000, "gpt-4o") == (asked.policy["max_tokens"], asked.policy["model"])
+    assert "cl100k_base" == asked.policy["settings"]["tokenizer"]
+    with pytest.raises(InvalidSettings, match=r"warn_prompt_tokens .900. must be less"):
+        AgentSession.create(store, model=Scripted(), settings=settings, max_prompt_tokens=800)
+
+
+def test_an_unknown_option_is_refused(store: EventStore) -> None:
+    """It would be ignored in silence, and nothing is written."""
+    with pytest.raises(TypeError, match="there is no option 'setings': did you mean 'settings'"):
+        AgentSession.create(store, model=Scripted(), setings=ContextSettings())  # type: ignore[call-arg]
+    assert [] == [*store.read_all()]
 
 
 def test_a_message_that_is_posted_again_is_answered_once(store: EventStore) -> None:

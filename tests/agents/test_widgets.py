@@ -8,7 +8,7 @@ import pytest
 
 from agent_eventstore import AgentSession, EventStore, FunctionTool, MemoryNotebook, Views, Widget
 from eventstore.events import Notebook, ToolResult, UserMessage
-from eventstore.events.sections import without_live_screen
+from eventstore.events.content import without_live_screen
 from tests.agents.scripted import Scripted, Wanted, read, reply
 
 REPLACE = "memory_notebook_replace"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,20 @@ def test_settings_come_from_a_file(
 
     assert 4 == len(view["messages"])
     assert {"max_messages": 4, "steps": False} == view["policy"]["settings"]
+
+
+def test_budgets_of_sections_are_explained(imported: str, weather: str, tmp_path: Path) -> None:
+    """With what each takes; a system part that is over its own is refused in one line."""
+    path = written(tmp_path / "settings.json", {"section_budgets": {"tools": 5, "user": 0.5}})
+    asked = ("context", weather, "--settings", path, "--no-mode", "--max-tokens", "600")
+    shown = run(*asked, "--explain", url=imported).out
+    assert re.search(r"sections  tools 0 of 5, user \d+ of 300", shown)
+    assert "section_budgets.tools" in shown.replace("\n", "")
+
+    path = written(tmp_path / "settings.json", {"section_budgets": {"system": 1}})
+    options = ("--settings", path, "--mode", "chat", "--max-tokens", "600")
+    refused = run("context", weather, *options, url=imported).err
+    assert "section_budgets.system of 1 tokens cannot hold what must be sent" in refused
 
 
 def test_options_go_before_settings(imported: str, weather: str, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_run_that_was_killed_goes_on(fresh: EventStore, monkeypatch: pytest.Mo
         return erasing.erase_in(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr("eventstore.user_erasure.erase_in", dying)
+        patched.setattr("eventstore.eraser.erase_in", dying)
         with pytest.raises(_Killed):
             fresh.erase_user("ada", reason="Art. 17")
 

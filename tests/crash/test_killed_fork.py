@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from uuid import UUID
 
 import pytest
@@ -13,6 +11,7 @@ from agent_eventstore import Conversation
 from eventstore import EventStore, new_id
 from projections import Views
 from tests.contract.facade import say
+from tests.warm import Programs
 
 PROGRAM = """
 import os, signal, sys
@@ -33,15 +32,12 @@ die()
 
 
 @pytest.mark.parametrize("place", ["within", "after"])
-def test_a_fork_is_whole_or_not_there(database_url: str, place: str) -> None:
+def test_a_fork_is_whole_or_not_there(programs: Programs, database_url: str, place: str) -> None:
     """Killed before the commit there is none; after it there is one, with its first events."""
     fork: UUID = new_id()
     with EventStore.open(database_url) as store:
         source = store.append(new_id(), say("1", "2")).conversation_id
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, database_url, str(source), str(fork), place],
-            check=False,
-        )
+        done = programs.run("-c", PROGRAM, database_url, str(source), str(fork), place)
         assert -signal.SIGKILL == done.returncode
         found = [event.type for event in store.read(fork)]
         own = ["user_message", "user_message", "conversation_fork", "session_start"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +19,10 @@ from agent_eventstore.torture.plan import Ack, Batch, Delivered, Notes, Plan, Ta
 from agent_eventstore.torture.run import planned
 from eventstore import EventStore, new_id
 from eventstore.events import UserMessage
-from tests.cli.program import ROOT, run
+from tests.cli.program import run
 from tests.crash.tortured import TORTURE
 from tests.pgbouncer import PROGRAM, PgBouncer
+from tests.warm import Programs
 
 STREAM = UUID(int=1)
 BATCH = Batch("writer-0.0", STREAM, 3)
@@ -32,21 +31,17 @@ STORED = [(1, "writer-0.0.0.3"), (2, "writer-0.0.1.3"), (3, "writer-0.0.2.3")]
 HANDED: list[Delivered] = [(STREAM, 1), (STREAM, 2), (STREAM, 3)]
 
 
-def reported(store: EventStore, *what: str) -> list[dict[str, Any]]:
+def reported(programs: Programs, store: EventStore, *what: str) -> list[dict[str, Any]]:
     """Torture a database by a program of its own; return what it reported."""
     url = store.engine.url.render_as_string(hide_password=False)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.tortured", url, *what],
-        cwd=ROOT,
-        check=True,
-        stdout=subprocess.PIPE,
-    )
+    done = programs.run("-m", "tests.crash.tortured", url, *what)
+    assert 0 == done.returncode, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def tortured(store: EventStore, directory: Path) -> tuple[Plan, dict[str, Any]]:
+def tortured(programs: Programs, store: EventStore, directory: Path) -> tuple[Plan, dict[str, Any]]:
     """Torture a database; return the plan and the report."""
-    (report,) = reported(store, str(directory))
+    (report,) = reported(programs, store, str(directory))
     return replace(planned(store, TORTURE, directory), run=UUID(report["run"])), report
 
 
@@ -73,11 +68,11 @@ def doctor_a_view(plan: Plan, store: EventStore) -> None:
 
 
 def test_nothing_is_lost_and_tampering_is_told(
-    shared_url: str, open_store: Callable[[str], EventStore], tmp_path: Path
+    programs: Programs, shared_url: str, open_store: Callable[[str], EventStore], tmp_path: Path
 ) -> None:
     """A short run ends with zeros; a dropped delivery and a doctored view are each counted."""
     store = open_store(shared_url)
-    plan, report = tortured(store, tmp_path)
+    plan, report = tortured(programs, store, tmp_path)
     assert report["acknowledged"] >= 300
     assert Findings() == Findings(**report["findings"]) + check(plan)
 
@@ -91,12 +86,12 @@ def test_nothing_is_lost_and_tampering_is_told(
 
 
 def test_every_scenario_ends_with_zeros(
-    shared_url: str, open_store: Callable[[str], EventStore]
+    programs: Programs, shared_url: str, open_store: Callable[[str], EventStore]
 ) -> None:
     """Forks, stopped processes, and databases that go back: only what recorders named is gone."""
     store = open_store(shared_url)
     names = [name for name in SCENARIOS if name != "kills" and lacks(store, name) is None]
-    reports = reported(store, *names)
+    reports = reported(programs, store, *names)
 
     assert names == [report["scenario"] for report in reports]
     assert {} == {
@@ -110,11 +105,13 @@ def test_every_scenario_ends_with_zeros(
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="the program pgbouncer is not installed")
-def test_nothing_is_lost_behind_a_pooler(postgres_server_url: str, postgres_url: str) -> None:
+def test_nothing_is_lost_behind_a_pooler(
+    programs: Programs, postgres_server_url: str, postgres_url: str
+) -> None:
     """PgBouncer in transaction mode, with four connections for all processes of the run."""
     with PgBouncer(postgres_server_url, pool_size=4) as pooler:
         with EventStore.open(pooler.url(postgres_url)) as store:
-            (report,) = reported(store, "kills")
+            (report,) = reported(programs, store, "kills")
     assert (Findings(), True) == (Findings(**report["findings"]), report["acknowledged"] >= 150)
 
 

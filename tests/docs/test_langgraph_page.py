@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.document import ROOT, blocks
+from tests.warm import Programs
 
 PAGE = ROOT / "docs" / "integrations.md"
 
@@ -17,11 +16,10 @@ PAGE = ROOT / "docs" / "integrations.md"
     ("module", "shown"),
     [("integrations.langgraph", "('assistant', "), ("integrations.langchain", "HumanMessage(")],
 )
-def test_program(tmp_path: Path, module: str, shown: str) -> None:
+def test_program(programs: Programs, tmp_path: Path, module: str, shown: str) -> None:
     """By itself, in a directory of its own."""
     [program] = [each for each in blocks(PAGE, "python") if f"agent_eventstore.{module} " in each]
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = programs.run("-c", program, directory=tmp_path)
+    done.check_returncode()
 
     assert shown in done.stdout

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.docs.document import ROOT
-from tests.docs.transcripts import printed_by, programs
+from tests.docs.transcripts import printed_by
+from tests.docs.transcripts import programs as programs_of
+from tests.warm import Programs
 
-PROGRAMS = programs(ROOT / "docs" / "scheduler.md")
+PROGRAMS = programs_of(ROOT / "docs" / "scheduler.md")
 
 
 def test_programs_print_what_the_page_shows(tmp_path: Path) -> None:
@@ -20,10 +20,10 @@ def test_programs_print_what_the_page_shows(tmp_path: Path) -> None:
         assert program.shown == printed_by(program, folder)
 
 
-def test_the_example_runs(tmp_path: Path) -> None:
+def test_the_example_runs(programs: Programs, tmp_path: Path) -> None:
     """Three conversations, asked and answered in their order."""
-    command = [sys.executable, "examples/author_and_reviewer.py", f"sqlite:///{tmp_path}/a.db"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = programs.run("examples/author_and_reviewer.py", f"sqlite:///{tmp_path}/a.db")
+    done.check_returncode()
 
     first, *tasks = done.stdout.splitlines()
     assert "Done. The review: Good: The sky is blue, too." == first

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.docs.document import ROOT, blocks
+from tests.warm import Programs
 
 PAGE = ROOT / "docs" / "web-backend.md"
 
 
-def test_its_program_follows(tmp_path: Path) -> None:
+def test_its_program_follows(programs: Programs, tmp_path: Path) -> None:
     """A screen that is made of updates shows what was said."""
     [program] = blocks(PAGE, "python")
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = programs.run("-c", program, directory=tmp_path)
+    done.check_returncode()
     assert "['hello']" == done.stdout.splitlines()[-1].partition(" ")[2]

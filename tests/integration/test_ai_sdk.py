@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-import subprocess
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import takewhile
@@ -26,6 +24,7 @@ from agent_eventstore.integrations.ai_sdk import astream_turn, export_ui_message
 from eventstore import AsyncEventStore, EventStore
 from projections import Views
 from tests.docs.document import blocks
+from tests.warm import Programs
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ai_sdk_chat.py"
 # As another implementation of the protocol has them: it refuses fields that it does not know.
@@ -207,14 +206,13 @@ def test_the_example_answers(store: EventStore, monkeypatch: pytest.MonkeyPatch)
         assert 204 == client.get("/api/chat/chat-1/stream").status_code
 
 
-def test_the_program_of_the_page(tmp_path: Path) -> None:
+def test_the_program_of_the_page(programs: Programs, tmp_path: Path) -> None:
     """What ``docs/integrations.md`` shows runs by itself, and prints a whole stream."""
     page = EXAMPLE.parents[1] / "docs" / "integrations.md"
     [program] = [
         each for each in blocks(page, "python") if "agent_eventstore.integrations.ai_sdk " in each
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = programs.run("-c", program, directory=tmp_path)
+    done.check_returncode()
     assert "hello" in done.stdout
     assert done.stdout.endswith("data: [DONE]\n")

@@ -309,7 +309,7 @@ def test_long_session_stays_quick_to_open(
     recording: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though nobody reads its views, those that opening reads are caught up now and then."""
-    monkeypatch.setattr("agent_eventstore.upkeep.EVERY", 20)
+    monkeypatch.setattr("agent_eventstore.resuming.EVERY", 20)
     conversation = recording.start()
     known = []
     for _ in range(8):

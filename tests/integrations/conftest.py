@@ -8,6 +8,7 @@ import pytest
 
 from agent_eventstore import EventStore
 from tests.conftest import Beginning
+from tests.warm import Programs, programs
 
 
 @pytest.fixture
@@ -21,3 +22,10 @@ def store(database_url: str) -> Iterator[EventStore]:
     """Give a store, once for each backend."""
     with EventStore.open(database_url, synchronous="OFF") as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def framework_programs(request: pytest.FixtureRequest) -> Iterator[Programs]:
+    """Give a server of programs that has imported the framework: what the module calls `USED`."""
+    with programs(*request.module.USED) as found:
+        yield found

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 from google.adk.events import Event, EventActions
@@ -16,7 +13,6 @@ from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.google_adk_events import event_in, events_of
 from eventstore.events.codec import encode, loads_json
 from eventstore.sql.read import EventText
-from tests.docs.document import ROOT, blocks
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 names = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=8)
@@ -113,30 +109,3 @@ def test_any_event(event: Any) -> None:
 
     again = Event.model_validate(event_in(text))
     assert again.model_dump_json() == event.model_dump_json()
-
-
-def test_the_example(tmp_path: Path) -> None:
-    """It fits on a page; the runner's session reads as a conversation."""
-    program = ROOT / "examples" / "google_adk_sessions.py"
-    done = subprocess.run(
-        [sys.executable, str(program), f"sqlite:///{tmp_path / 'agent.db'}"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-
-    assert 40 >= len(program.read_text("utf-8").splitlines())
-    assert "tool success A-1: shipped yesterday" in done.stdout
-    assert done.stdout.endswith("unchanged: True\n")
-
-
-def test_the_page(tmp_path: Path) -> None:
-    """By itself, in a directory of its own."""
-    page = ROOT / "docs" / "integrations.md"
-    [program] = [each for each in blocks(page, "python") if "EventStoreSessionService" in each]
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-
-    assert "('user', 'How warm is it?')" in done.stdout

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +12,43 @@ from langgraph.graph import MessagesState, StateGraph
 
 from agent_eventstore import AsyncEventStore, EventStore, events
 from agent_eventstore.integrations.langgraph import EventStoreSaver
+from tests.warm import Programs
 
 ROOT = Path(__file__).parents[2]
+USED = [
+    "langgraph.graph",
+    "langgraph.checkpoint.sqlite",
+    "langchain_core.language_models",
+    "agent_eventstore.integrations.langgraph",
+]
 
 
-def test_example(tmp_path: Path) -> None:
+def test_example(framework_programs: Programs, tmp_path: Path) -> None:
     """The example asks, goes on in another graph, and has the tool in the audit."""
     example = ROOT / "examples" / "langgraph_saver.py"
-    done = subprocess.run(
-        [sys.executable, example], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
+    done = framework_programs.run(str(example), directory=tmp_path)
+    done.check_returncode()
 
     assert "refund {'order': 7} success\n" == done.stdout
     assert len(example.read_text("utf-8").splitlines()) <= 40
 
 
 @pytest.mark.parametrize(("scene", "kept"), [("interrupt", 3), ("tool", 3), ("stream", 4)])
-def test_another_process_goes_on(tmp_path: Path, scene: str, kept: int) -> None:
+def test_another_process_goes_on(
+    framework_programs: Programs, tmp_path: Path, scene: str, kept: int
+) -> None:
     """Killed or interrupted, nothing that had ended is lost or run again, and views know of it."""
     script = str(ROOT / "scripts" / "langgraph_losses.py")
-    asked = [sys.executable, script, "EventStoreSaver", scene, str(tmp_path)]
-    begun = subprocess.run([*asked, "begin"], check=False, capture_output=True)
-    done = subprocess.run([*asked, "go_on"], check=True, capture_output=True, text=True).stdout
+    asked = [script, "EventStoreSaver", scene, str(tmp_path)]
+    begun = framework_programs.run(*asked, "begin")
+    gone_on = framework_programs.run(*asked, "go_on")
+    gone_on.check_returncode()
 
     assert (0 if scene == "interrupt" else -9) == begun.returncode
     assert (
         f'{{"kept": "{kept}", "twice": "0", "answered": "yes", "audit": "2", "tokens": "49", '
         '"search": "yes"}'
-    ) == done.strip()
+    ) == gone_on.stdout.strip()
 
 
 def graph_of(saver: EventStoreSaver) -> Any:

@@ -1,40 +1,43 @@
-"""The example of Pydantic AI runs, and the page on frameworks shows what runs."""
+"""Programs with Pydantic AI: the example, those of the page, and runs that are killed."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.docs.document import ROOT, blocks
+from tests.warm import Programs
+
+USED = ["pydantic_ai", "agent_eventstore.integrations.pydantic_saving"]
 
 
-def test_the_example(tmp_path: Path) -> None:
+def test_kills(framework_programs: Programs) -> None:
+    """What a killed run had is loaded by the next process, which goes on to the answer."""
+    done = framework_programs.run(str(ROOT / "scripts" / "pydantic_ai_losses.py"))
+    done.check_returncode()
+
+    page = (ROOT / "docs" / "integrations.md").read_text("utf-8")
+    assert done.stdout
+    assert done.stdout in page
+
+
+def test_the_example(framework_programs: Programs, tmp_path: Path) -> None:
     """It fits on a page, and its second turn has what the first has left."""
     program = ROOT / "examples" / "pydantic_ai_history.py"
-    done = subprocess.run(
-        [sys.executable, str(program), f"sqlite:///{tmp_path / 'agent.db'}"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
+    done = framework_programs.run(str(program), f"sqlite:///{tmp_path / 'agent.db'}")
+    done.check_returncode()
 
     assert 40 >= len(program.read_text("utf-8").splitlines())
     assert "2 messages more, 6 in all" in done.stdout
     assert "tool: 18 degrees" in done.stdout
 
 
-def test_the_page(tmp_path: Path) -> None:
+def test_the_page(framework_programs: Programs, tmp_path: Path) -> None:
     """By itself, in a directory of its own."""
     page = ROOT / "docs" / "integrations.md"
     programs = [each for each in blocks(page, "python") if "EventStoreConversations" in each]
-    shown = [
-        subprocess.run(
-            [sys.executable, "-c", each], cwd=tmp_path, capture_output=True, text=True, check=True
-        ).stdout
-        for each in programs
-    ]
+    shown = [framework_programs.run("-c", each, directory=tmp_path) for each in programs]
+    for each in shown:
+        each.check_returncode()
 
     assert len(shown) == 2
-    assert "('user', 'How warm is it?')" in shown[0]
+    assert "('user', 'How warm is it?')" in shown[0].stdout

@@ -1,10 +1,8 @@
-"""Pydantic AI's real agent with `SavedRun`: steps, streams, approvals, failures and kills."""
+"""Pydantic AI's real agent with `SavedRun`: steps, streams, approvals and failures."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from pydantic_ai.models.test import TestModel
 from agent_eventstore import EventStore, Views
 from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
 from agent_eventstore.integrations.pydantic_saving import SavedRun
-from tests.docs.document import ROOT
 
 pytestmark = pytest.mark.anyio
 TestModel.__test__ = False
@@ -123,12 +120,3 @@ async def test_runs_at_once(store: EventStore, conversations: EventStoreConversa
         assert loaded is not None
         assert loaded.messages == done.all_messages()
     assert len(Views(store).tool_calls()) == 8
-
-
-def test_kills() -> None:
-    """What a killed run had is loaded by the next process, which goes on to the answer."""
-    script = str(ROOT / "scripts" / "pydantic_ai_losses.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-
-    page = (ROOT / "docs" / "integrations.md").read_text("utf-8")
-    assert done.stdout in page

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -13,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, make_url, text
 
 from tests.cli.program import run
+from tests.warm import Programs
 
 PRODUCT = Path(__file__).parent / "product"
 
@@ -32,23 +31,18 @@ def login(engine: Engine) -> Iterator[str]:
         connection.execute(text(f"DROP ROLE {name}"))
 
 
-def program(url: str, name: str, *arguments: str) -> str:
+def program(programs: Programs, url: str, name: str, *arguments: str) -> str:
     """Run the product's program, and return what it prints."""
     prefix = "shop_" if url.startswith("sqlite") else ""
-    done = subprocess.run(
-        [sys.executable, "program.py", name, url, *arguments],
-        cwd=PRODUCT,
-        env={**os.environ, "PRODUCT_PREFIX": prefix},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    variables = {**os.environ, "PRODUCT_PREFIX": prefix}
+    said = ["program.py", name, url, *arguments]
+    done = programs.run(*said, directory=PRODUCT, environment=variables)
     assert (0, "") == (done.returncode, done.stderr), done.stderr
     return done.stdout
 
 
 def test_a_product_and_the_store_share_a_database(
-    engine: Engine, database_url: str, login: str
+    programs: Programs, engine: Engine, database_url: str, login: str
 ) -> None:
     """Its package, tables and version table are its own; its login needs rights on rows alone."""
     owner, url = database_url, make_url(database_url)
@@ -58,14 +52,14 @@ def test_a_product_and_the_store_share_a_database(
         commands.append(("db", "grant", login))
     own = url.render_as_string(hide_password=False)
 
-    program(database_url, "migrate", login)
+    program(programs, database_url, "migrate", login)
     for command in commands:
         assert 0 == run(*command, url=owner).status
-    program(own, "converse")
+    program(programs, own, "converse")
     assert 0 == run("projections", "rebuild", url=owner).status
-    program(own, "go_on")
+    program(programs, own, "go_on")
 
-    found = program(database_url, "compare")
+    found = program(programs, database_url, "compare")
     assert ("add_column", 1) == (found[2:12], found.count("\n")), found
     with engine.connect() as connection:
         assert "a1" == connection.execute(text("SELECT version_num FROM alembic_version")).scalar()

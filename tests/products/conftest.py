@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_eventstore.clients import unrecorded
+from agent_eventstore.clients import asked
 from eventstore import EventStore
 from projections import Views
 from tests.integration.replay_server import ReplayServer
@@ -31,4 +31,4 @@ def server() -> Iterator[ReplayServer]:
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each test be told of calls that are not recorded, wherever they are made."""
-    monkeypatch.setattr(unrecorded, "_told", set())
+    monkeypatch.setattr(asked, "_told", set())

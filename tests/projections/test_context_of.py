@@ -91,6 +91,19 @@ class TestItComesBack:
         assert sent.complete is False
         assert_given_back(views, cid, sent, version)
 
+    @pytest.mark.parametrize("steps", [True, False])
+    def test_with_budgets_of_sections(
+        self, store: EventStore, views: Views, cid: UUID, steps: bool
+    ) -> None:
+        """Tokens and shares, of a model with a margin."""
+        cid = converse(store, 12)
+        budgets = {"tools": 0.2, "assistant": 90, "digest": 0.0, "user": 0}
+        settings = ContextSettings(steps=steps, section_budgets=budgets)
+        sent, version = send(store, views, cid, max_tokens=400, model="claude-x", settings=settings)
+        goes_on(store, cid, version)
+        assert sent.complete is False
+        assert_given_back(views, cid, sent, version)
+
     @pytest.mark.parametrize("mode", ["chat", "agent", "run"])
     def test_in_every_mode(self, store: EventStore, views: Views, cid: UUID, mode: str) -> None:
         """With the run as it was told then, and the tools."""

@@ -109,6 +109,9 @@ class TestRebuilds:
         with store.writing() as connection:
             other = start_building(connection, PROJECTIONS[2], None)
             catch_up(connection, [other], cid)
+        # What every request is told in the same words is counted once a process.
+        store.append(warm := new_id(), [e.UserMessage.text("any other")])
+        views.context(warm, max_tokens=1_000)
         with EventStore.open(database_url, read_only=True) as replica:
             reader = Views(replica)
             with no_tokenizing():

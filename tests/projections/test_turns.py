@@ -50,6 +50,18 @@ def test_a_turn_does_not_ask_whether_something_is_new(
     assert expected(store.read(cid), [CONTEXT]) == stored(store, cid, [CONTEXT])
 
 
+def test_a_hundred_conversations_are_remembered(
+    store: EventStore, views: Views, looks: list[UUID]
+) -> None:
+    """A process that serves many at a time goes straight to what is new in each of them."""
+    cids = [converse(store, 1) for _ in range(100)]
+    for cid in cids:
+        views.context(cid)
+    looks.clear()
+    assert ["again"] * 100 == [ask(store, views, cid, "again")[0] for cid in cids]
+    assert [] == looks
+
+
 def test_what_others_append_is_found_by_looking(store: EventStore, views: Views) -> None:
     """What a store remembers of its own appends is not all that there is."""
     cid = converse(store, 1)

@@ -60,6 +60,7 @@ class Request:
     steps: bool = False
     model: str = "gpt-4o"
     max_tokens: int | None = None
+    sections: tuple[tuple[str, int | float], ...] = ()
 
     def build(self, rows: Sequence[ContextRow]) -> ContextView:
         """Return the view of the rows."""
@@ -67,7 +68,7 @@ class Request:
             ListRowSource(rows),
             max_tokens=self.max_tokens,
             model=self.model,
-            settings=ContextSettings(steps=self.steps),
+            settings=ContextSettings(steps=self.steps, section_budgets=dict(self.sections)),
             strategy=strategy_of(self.strategy),
             format=self.format,
         )

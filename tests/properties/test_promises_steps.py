@@ -36,6 +36,9 @@ from tests.unit.context.log import Log
 DIGEST = 64
 """Tokens by which a digest may be counted too high while it is planned, line by line."""
 
+TOLD = ("user", "assistant", "tools")
+"""Sections for which a step may fall, with the messages that are added."""
+
 CLOSING = "<system_note>\nThe conversation stops here. Continue it.\n</system_note>"
 
 
@@ -91,8 +94,8 @@ def only_appended(before: Sequence[ContextRow], after: Sequence[ContextRow]) -> 
 def assert_prefix_is_kept(histories: Iterator[list[ContextRow]], request: Request) -> int:
     """Ask at each moment, and return how often the messages were only added to.
 
-    They are, unless a step fell: it is another one, or what is new has passed the trigger;
-    or an old message has changed.
+    They are, unless a step fell: it is another one, or what is new has passed the trigger, or the
+    budget of a section; or an old message has changed.
     """
     last: tuple[list[ContextRow], ContextView] | None = None
     kept = 0
@@ -108,6 +111,8 @@ def assert_prefix_is_kept(histories: Iterator[list[ContextRow]], request: Reques
             before = before[: recalled_at(before)] if asked else before
             same = view.step == last[1].step and recalled[0] == recalled[1]
             same = same and not (request.strategy == "live_summary" and is_dimmed(last[0], rows))
+            within = last[1].sections.items()
+            same = same and all(used + new <= most for name, (used, most) in within if name in TOLD)
             if same and last[1].tokens.tokens + new <= trigger:
                 assert before == now[: len(before)]
                 kept += 1

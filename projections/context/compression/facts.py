@@ -26,6 +26,7 @@ __all__ = [
     "facts_of_text",
     "json_of",
     "lasting_facts",
+    "may_be_json",
     "texts_of",
 ]
 
@@ -94,17 +95,26 @@ def json_of(text: str) -> Any:
 
     None also where it is nested so deep that how much of the stack is left would decide.
     """
-    if text[:1] not in ("{", "["):
+    if not may_be_json(text):
         return None
-    depth = 0
-    for found in _BRACKET.finditer(text):
-        depth += 1 if found.group() in "[{" else -1
-        if depth > _DEEPEST:
-            return None
     try:
         return json.loads(text)
     except ValueError:
         return None
+
+
+def may_be_json(text: str) -> bool:
+    """Whether a text begins as a JSON object or list does, and nests no deeper than is looked."""
+    if text[:1] not in ("{", "["):
+        return False
+    if text.count("{") + text.count("[") <= _DEEPEST:
+        return True
+    depth = 0
+    for found in _BRACKET.finditer(text):
+        depth += 1 if found.group() in "[{" else -1
+        if depth > _DEEPEST:
+            return False
+    return True
 
 
 def _name_and_arguments(call: Mapping[str, Any]) -> tuple[str, str]:

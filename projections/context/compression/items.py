@@ -15,13 +15,14 @@ from projections.context.compression.facts import Fact, calls_of, lasting_facts,
 from projections.context.compression.shortening import shorten
 from projections.tokens import Tokenizer, count_message
 
-__all__ = ["LEVELS", "SUMMARIES", "Item", "Level", "Message", "items_of"]
+__all__ = ["LEVELS", "SUMMARIES", "Item", "Level", "Message", "items_of", "section_of"]
 
 Message = Mapping[str, Any]
 Level = Literal["full", "shortened", "facts", "dropped"]
 SUMMARIES = ("CONVERSATION_SUMMARY", "CONVERSATION_DIGEST", "SUMMARY")
 """What a system message begins with that stands for earlier messages."""
 
+_SECTIONS = {"user": "user", "summary": "summaries"}
 LEVELS: tuple[Level, ...] = ("full", "shortened", "facts", "dropped")
 
 
@@ -61,9 +62,21 @@ class Item:
         return self.shorter_tokens < self.tokens
 
     @property
+    def section(self) -> str:
+        """The section that it belongs to, as long as it is no line of the digest."""
+        return section_of(self.kind, len(self.messages))
+
+    @property
     def text(self) -> str:
         """All that the messages in full say, for scoring."""
         return "\n".join(_texts(self.messages))
+
+
+def section_of(kind: str, messages: int) -> str:
+    """Return the section of a group that begins with a message of a kind and has so many."""
+    if kind in _SECTIONS:
+        return _SECTIONS[kind]
+    return "tools" if messages > 1 else "assistant"
 
 
 def items_of(messages: Iterable[Message], tokenizer: Tokenizer) -> list[Item]:

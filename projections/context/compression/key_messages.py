@@ -36,7 +36,7 @@ from projections.context.compression.scoring import (
     last_rounds,
     score_of,
 )
-from projections.context.compression.strategy import Reduction
+from projections.context.compression.strategy import Reduction, require_counts
 
 __all__ = ["KeyMessages"]
 
@@ -58,6 +58,10 @@ class KeyMessages:
 
     name: ClassVar[str] = "key_messages"
     version: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of rounds or groups."""
+        require_counts(rounds=self.rounds, recent=self.recent)
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions in the order above; ``intent`` does not matter."""

@@ -16,7 +16,12 @@ from projections.context.compression.facts import calls_of, texts_of
 from projections.context.compression.items import Item, Level, Message
 from projections.context.compression.scoring import is_summary
 from projections.context.compression.shortening import LONGEST, shorten_text
-from projections.context.compression.strategy import Reduction, Strategy, strategy_of
+from projections.context.compression.strategy import (
+    Reduction,
+    Strategy,
+    require_counts,
+    strategy_of,
+)
 
 __all__ = ["SUMMARY_PROMPT", "LlmSummary", "Summarize", "SummaryRequest", "Written", "summary_due"]
 
@@ -78,6 +83,10 @@ class LlmSummary:
 
     name: ClassVar[str] = "llm_summary"
     version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of tokens."""
+        require_counts(least_tokens=self.least_tokens)
 
     @property
     def retrieves(self) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 from projections.errors import InvalidSettings
 
-__all__ = ["ContextUsage", "Status", "Thresholds", "usage_of"]
+__all__ = ["ContextUsage", "Status", "Thresholds", "exactly", "usage_of"]
 
 Status = Literal["normal", "warning", "compressing"]
 
@@ -117,8 +118,15 @@ def usage_of(
     return ContextUsage(used, budget, percent, max(budget - used, 0), status)
 
 
+@lru_cache(maxsize=1024)  # The same at every request whose fixed part is.
 def _share_of(share: float, fixed: int, budget: int) -> int:
-    exact = Fraction(str(share))  # 0.8 as it is written: the float is a little more or less.
+    exact = exactly(share)
     as_if = fixed + (exact - _QUARTER) / (1 - _QUARTER) * (budget - fixed)
     tokens: Fraction = max(exact * budget, as_if, Fraction(fixed))
     return min(budget, int(tokens))
+
+
+@lru_cache(maxsize=64)
+def exactly(share: float) -> Fraction:
+    """Return a share as it is written: of 0.8, the float is a little more or less."""
+    return Fraction(str(share))

@@ -6,9 +6,10 @@ and behind a line end without a change of its tokens, so nothing is tokenized tw
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 
 from projections.context.compression.items import LEVELS, Item, Level
 from projections.context.compression.strategy import Reduction
@@ -56,10 +57,12 @@ def reduce(
     least: int = 0,
     most: Sequence[int] = (),
     known: Collection[str] = (),
+    sections: Mapping[str, int] | None = None,
 ) -> Reduced:
     """Carry out reductions in their order, up to the first moment when the request fits.
 
-    Where the last of them takes it far below that, the newest items get their detail back.
+    First those of sections that are over their limits, each up to the moment when it fits. Where
+    the last of them takes it far below that, the newest items get their detail back.
 
     Args:
         items: Oldest first.
@@ -73,6 +76,7 @@ def reduce(
         least: Tokens that the request should have at least, if there are items for it.
         most: Upper limits for all tokens when items get their detail back, tried in turn.
         known: Facts that the request tells besides, so that the digest need not.
+        sections: Upper limits for the tokens of sections, ``digest`` among them; see `section_of`.
 
     Raises:
         BudgetInfeasible: All reductions are carried out and it still does not fit; it names the
@@ -80,9 +84,12 @@ def reduce(
         ValueError: A reduction is of no item, or to no level.
     """
     state = _State(items, fixed, tokenizer, header, kept, known)
+    limits = dict(sections or {})
+    listed = [*reductions] if limits else reductions
+    first = [*_within(limits, items, state, listed)] if limits else []
     done: list[Reduction] = []
     before = 0
-    for reduction in reductions:
+    for reduction in listed:
         if state.tokens <= max_tokens:
             break
         before = state.tokens
@@ -91,13 +98,35 @@ def reduce(
     if state.tokens < least and before <= max(most[:1], default=0):
         # The last one was too much, and what was there before it is little more than it should be.
         state = _State(items, fixed, tokenizer, header, kept, known)
-        for reduction in done[:-1]:
+        for reduction in (*first, *done[:-1]):
             state.carry_out(reduction)
+    if "digest" in limits:
+        state.shorten_digest(listed, limits["digest"])
     if strict and state.tokens > max_tokens:
         raise BudgetInfeasible(max_tokens, state.sizes(fixed))
     for ceiling in most:
-        state.raise_newest(least, ceiling)
+        state.raise_newest(least, ceiling, limits)
     return state.result()
+
+
+def _within(
+    limits: Mapping[str, int],
+    items: Sequence[Item],
+    state: _State,
+    reductions: Iterable[Reduction],
+) -> Iterator[Reduction]:
+    """Bring each section within its limit by its own reductions, and yield these."""
+    for name, most in limits.items():
+        if name == "digest" or state.held(name) <= most:
+            continue
+        for reduction in reductions:
+            # What is no index is refused in its turn.
+            if 0 <= reduction.item < len(items) and items[reduction.item].section == name:
+                told = reduction._replace(why=f"over section_budgets.{name}: {reduction.why}")
+                state.carry_out(told)
+                yield told
+                if state.held(name) <= most:
+                    break
 
 
 def digest_text(items: Sequence[Item], reduced: Reduced, header: str = DIGEST_HEADER) -> str | None:
@@ -162,14 +191,48 @@ class _State:
         elif LEVELS.index(reduction.to) > LEVELS.index(level):
             self._lower(index, reduction.to, reduction.why)
 
-    def raise_newest(self, least: int, most: int) -> None:
+    def held(self, section: str) -> int:
+        """Return the tokens of a section."""
+        if section == "digest":
+            lines = sum(s for s, n in zip(self._size, self._level, strict=True) if n == "facts")
+            return lines + (self._header if self._lines else 0)
+        sizes = zip(self._items, self._size, self._level, strict=True)
+        return sum(size for item, size, n in sizes if n != "facts" and item.section == section)
+
+    def shorten_digest(self, reductions: Iterable[Reduction], most: int) -> None:
+        """Let the digest forget, in the order of the reductions, until it is within a limit."""
+        tokens = self.held("digest")
+        for reduction in reductions:
+            if tokens <= most:
+                return
+            at = reduction.item
+            if self._level[at] == "facts" and (
+                reduction.fact is not None or reduction.to == "dropped"
+            ):
+                before = self.tokens
+                self.carry_out(
+                    reduction._replace(why=f"over section_budgets.digest: {reduction.why}")
+                )
+                tokens -= before - self.tokens
+
+    def raise_newest(self, least: int, most: int, sections: Mapping[str, int]) -> None:
         """Give items their detail back, newest first, until there are enough tokens."""
         for index in range(len(self._items) - 1, -1, -1):
             item = self._items[index]
             if self.tokens < least and not item.mandatory and item.tokens:
-                self._raise(index, "full", item.tokens, most)
-                if item.has_shorter:
+                left = self._left(index, sections)
+                if item.tokens <= left:
+                    self._raise(index, "full", item.tokens, most)
+                if item.has_shorter and item.shorter_tokens <= left:
                     self._raise(index, "shortened", item.shorter_tokens, most)
+
+    def _left(self, index: int, sections: Mapping[str, int]) -> float:
+        """Return the tokens that the section of an item leaves it."""
+        name = self._items[index].section if sections else ""
+        if name not in sections:
+            return inf
+        own = 0 if self._level[index] == "facts" else self._size[index]
+        return sections[name] - self.held(name) + own
 
     def _raise(self, index: int, level: Level, size: int, most: int) -> None:
         now = self._level[index]

@@ -19,7 +19,7 @@ from typing import ClassVar
 from projections.context.compression.items import Item
 from projections.context.compression.scoring import fading, protected, score_of
 from projections.context.compression.search import Embedding, Search
-from projections.context.compression.strategy import Reduction
+from projections.context.compression.strategy import Reduction, require_counts
 
 __all__ = ["Hybrid", "Retrieval", "with_relevance"]
 
@@ -47,6 +47,10 @@ class Retrieval:
     name: ClassVar[str] = "retrieval"
     version: ClassVar[int] = 1
     retrieves: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of rounds or groups."""
+        require_counts(rounds=self.rounds, recent=self.recent)
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions by ``Item.relevance``, in which the intent already is."""
@@ -91,6 +95,10 @@ class Hybrid:
     name: ClassVar[str] = "hybrid"
     version: ClassVar[int] = 1
     retrieves: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of rounds or groups."""
+        require_counts(rounds=self.rounds, recent=self.recent)
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions by both ranks; the intent is in ``Item.relevance`` already."""

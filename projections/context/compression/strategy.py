@@ -26,6 +26,7 @@ __all__ = [
     "Strategy",
     "interval",
     "options_of",
+    "require_counts",
     "strategies",
     "strategy_of",
 ]
@@ -135,6 +136,17 @@ def options_of(strategy: Strategy, given: Mapping[str, Any]) -> dict[str, Any]:
         held = {each.name: getattr(strategy, each.name) for each in own}
         given = {each.name: held[each.name] for each in own if held[each.name] != each.default}
     return {name: value for name, value in given.items() if _is_json(value)}
+
+
+def require_counts(**counts: int) -> None:
+    """Refuse options of a strategy that are no numbers from 0.
+
+    Raises:
+        ValueError: One is none.
+    """
+    for name, number in counts.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise ValueError(f"{name} is a whole number from 0, not {number!r}")
 
 
 def _is_json(value: Any) -> bool:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from projections.context.compression.facts import json_of
+from projections.context.compression.facts import may_be_json
 
 __all__ = ["dumped", "table_text", "tabled"]
 
@@ -25,16 +25,10 @@ class _Otherwise(ValueError):
 
 def table_text(text: str) -> str | None:
     """Return a JSON object or list as a compact table; None if that is not shorter, or loses."""
-    if len(text) > _LONGEST or json_of(text) is None:
+    if len(text) > _LONGEST or not may_be_json(text):
         return None
     try:
-        value = json.loads(
-            text,
-            parse_float=_float,
-            parse_int=_int,
-            parse_constant=_constant,
-            object_pairs_hook=_object,
-        )
+        value = _exact.decode(text)
         table = tabled(value)
         if _as_it_was(table) != value:
             return None
@@ -63,9 +57,10 @@ def tabled(value: Any, of_text: Callable[[str], str] = str) -> Any:
 
 def dumped(value: Any) -> str:
     """Return a JSON value without blanks."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = _compact(value)
     try:
-        text.encode()
+        if not text.isascii():
+            text.encode()
     except UnicodeEncodeError:  # An escaped half of a surrogate pair stays escaped.
         return json.dumps(value, separators=(",", ":"))
     return text
@@ -156,3 +151,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(held) < len(pairs):
         raise _Otherwise("a key that stands there twice")
     return held
+
+
+_exact = json.JSONDecoder(
+    parse_float=_float, parse_int=_int, parse_constant=_constant, object_pairs_hook=_object
+)
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -1,24 +1,34 @@
-"""The example of the OpenAI Agents SDK runs, and shows what its views say."""
+"""Programs with the OpenAI Agents SDK: the example, and runs that are killed."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.docs.document import ROOT
+from tests.warm import Programs
+
+USED = ["agents", "agents.testing", "agent_eventstore.integrations.openai_recording"]
 
 
-def test_the_session_example(tmp_path: Path) -> None:
+def test_what_kills_leave(framework_programs: Programs) -> None:
+    """The table of the page is what ``kill -9`` leaves, in a tool, a stream and an approval."""
+    done = framework_programs.run(str(ROOT / "scripts" / "openai_agents_kills.py"))
+    done.check_returncode()
+    page = (ROOT / "docs" / "integrations.md").read_text("utf-8")
+
+    found = re.search(r"^\| killed \| SQLiteSession .*?(?=\n\n|\Z)", page, re.MULTILINE | re.DOTALL)
+    assert found
+    assert done.stdout.strip() == found[0].strip()
+
+
+def test_the_session_example(framework_programs: Programs, tmp_path: Path) -> None:
     """It fits on a page, and prints answers, timeline, and that the log is unchanged."""
     program = ROOT / "examples" / "openai_agents_session.py"
-    done = subprocess.run(
-        [sys.executable, str(program), f"sqlite:///{tmp_path / 'agent.db'}"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
+    done = framework_programs.run(str(program), f"sqlite:///{tmp_path / 'agent.db'}")
+    done.check_returncode()
 
     assert 40 >= len(program.read_text("utf-8").splitlines())
     assert "tool success A-1: shipped yesterday" in done.stdout

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -234,14 +231,3 @@ class TestCompaction:
 
         kept = [*turns(2)[2:], *TURN[:-1], said("short", "assistant")]
         assert kept == asyncio.run(pruned())
-
-
-def test_what_kills_leave() -> None:
-    """The table of the page is what ``kill -9`` leaves, in a tool, a stream and an approval."""
-    program = ROOT / "scripts" / "openai_agents_kills.py"
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
-    page = (ROOT / "docs" / "integrations.md").read_text("utf-8")
-
-    found = re.search(r"^\| killed \| SQLiteSession .*?(?=\n\n|\Z)", page, re.MULTILINE | re.DOTALL)
-    assert found
-    assert done.stdout.strip() == found[0].strip()

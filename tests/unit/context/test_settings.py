@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from projections.context.compression import strategy_of
 from projections.context.settings import ContextSettings
 from projections.errors import EncodingNotBundled, InvalidSettings
 
@@ -219,3 +220,64 @@ class TestBudget:
         """A sign error is not a small budget."""
         with pytest.raises(ValueError, match="must not be negative, and is -1"):
             ContextSettings().budget(max_tokens, reserve)
+
+
+@pytest.mark.parametrize("name", ["key_messages", "retrieval", "hybrid"])
+@pytest.mark.parametrize("number", [-1, 1.5, "4", True, None])
+def test_options_of_strategies_are_numbers(name: str, number: Any) -> None:
+    """A negative one was taken, and any other failed far from where it was given."""
+    with pytest.raises(InvalidSettings, match="rounds is a whole number from 0"):
+        strategy_of(name, rounds=number)
+
+
+def test_edits_of_providers_are_few() -> None:
+    """They are recorded with every request."""
+    with pytest.raises(InvalidSettings, match="at most 16 items"):
+        ContextSettings().with_(context_management=[{"type": "compaction"}] * 17)
+
+
+class TestSectionBudgets:
+    """What a kind of content may take of a prompt."""
+
+    @pytest.mark.parametrize(
+        ("given", "problem"),
+        [
+            ({"tool": 9}, "there is no section 'tool': did you mean 'tools'?"),
+            ({"zebra": 9}, "there is no section 'zebra': choose from system, notebook, user"),
+            ({"x" * 9_999: 1}, "there is no section 'xxx"),
+            ({f"s{n}": 1 for n in range(5_000)}, "there is no section 's0'"),
+            ({"tools": -1}, "tools has a whole number of tokens, or a share from 0 to less than 1"),
+            ({"tools": -0.1}, "not -0.1"),
+            ({"tools": 1.0}, "not 1.0"),
+            ({"tools": 2_000.0}, "not 2000.0"),
+            ({"tools": float("nan")}, "not nan"),
+            ({"tools": float("inf")}, "not inf"),
+            ({"tools": "30%"}, "not '30%'"),
+            ({"tools": True}, "not True"),
+            ({"tools": None}, "not None"),
+            ({"tools": 0.6, "user": 0.5}, "the shares are 110 % of the budget"),
+            ([("tools", 9)], "is one object of sections"),
+            (0.3, "is one object of sections"),
+        ],
+    )
+    def test_what_cannot_be_held_is_refused(self, given: Any, problem: str) -> None:
+        """In one line, whatever it is."""
+        with pytest.raises(InvalidSettings, match=r"^.{0,400}$") as refused:
+            ContextSettings.from_mapping({"section_budgets": given})
+        assert problem in str(refused.value)
+        assert "section_budgets" in str(refused.value)
+
+    def test_they_are_of_a_budget(self) -> None:
+        """Nothing is limited in silence that has no limit."""
+        budgets = {"tools": 0.3}
+        with pytest.raises(InvalidSettings, match="section_budgets are of a budget"):
+            ContextSettings(max_tokens=None).with_(section_budgets=budgets)
+        assert ContextSettings(max_tokens=None, max_prompt_tokens=9, section_budgets=budgets)
+
+    def test_shares_of_the_whole_are_accepted(self) -> None:
+        """As they are written: ten tenths are not more than one."""
+        names = ("user", "assistant", "tools", "summaries", "recalled", "digest", "system")
+        budgets = dict.fromkeys(names, 0.1) | {"tools": 0.4}
+        settings = ContextSettings(section_budgets=budgets)
+        assert {"section_budgets": budgets} == settings.recorded
+        assert settings == ContextSettings.from_mapping(settings.recorded)

@@ -31,6 +31,28 @@ def test_the_seller_may_stand_before_a_name() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("model", "window"),
+    [
+        ("bedrock/us.anthropic.claude-3-5-sonnet-20241022-v2:0", 200_000),
+        ("Bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0", 200_000),
+        ("openrouter/meta-llama/llama-3.1-70b-instruct", 131_072),
+        ("house/gpt-4o", 128_000),
+        ("/", None),
+        ("openai/", None),
+    ],
+)
+def test_a_router_knows_a_model_by_another_name(model: str, window: int | None) -> None:
+    """What it calls the seller says whose name of the model that is."""
+    assert window == window_of(model)
+
+
+def test_settings_are_not_a_mapping() -> None:
+    """It said that a dict has no attribute of some name."""
+    with pytest.raises(TypeError, match=r"settings are ContextSettings, not dict: .*from_mapping"):
+        budget_of({"max_tokens": 400}, Asked())  # type: ignore[arg-type]
+
+
 def test_an_eighth_of_a_window_is_kept_for_the_response() -> None:
     """Unless somebody says how much; and never more than most models can answer."""
     settings = ContextSettings()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventstore.events import Section, Sections
-from eventstore.events.sections import (
+from eventstore.events.content import (
     LIVE_SCREEN,
     to_plain_text,
     with_live_section,

@@ -1,6 +1,6 @@
 """The reference page ``docs/cli.md``, made from the commands' own help.
 
-``python -m agent_eventstore.cli.reference [FILE]`` writes it; a test checks that it is current.
+``python scripts/cli_page.py [FILE]`` writes it; a test checks that it is current.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WIDTH = 80
 _INTRODUCTION = """\
 # Command line
 
-This page is generated from the commands' help, by `python -m agent_eventstore.cli.reference`.
+This page is generated from the commands' help, by `python scripts/cli_page.py`.
 
 The database is named by `--db URL`, before or after the command, or by the variable
 `EVENTSTORE_URL`; otherwise it is the file `eventstore.db` of the current directory. Only `import`,

@@ -1,0 +1,194 @@
+"""How many tokens a request may have, and each section of it: `Room`, and the setting's rules.
+
+A section is a kind of content. The system part and the notebook are never shortened: over their
+budget, the request is refused. What is recalled has at most its budget. The others, which belong
+to the history, are planned: what need not be sent loses detail until its section is within its
+budget. What must be sent counts first, and is sent even if it alone is over that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from projections.context.compression.items import section_of
+from projections.context.compression.reduction import header_tokens
+from projections.context.plans import Group, Plan
+from projections.context.prompts import DIGEST_HEADER
+from projections.context.recalled import Block
+from projections.errors import BudgetInfeasible
+from projections.tokens import Tokenizer
+
+__all__ = [
+    "SECTIONS",
+    "Room",
+    "SectionBudgets",
+    "held",
+    "over",
+    "require_front",
+    "require_known",
+    "section",
+    "section_budgets",
+    "uses",
+]
+
+SECTIONS = (
+    "system",
+    "notebook",
+    "user",
+    "assistant",
+    "tools",
+    "summaries",
+    "recalled",
+    "digest",
+)
+"""The names of the sections."""
+
+SectionBudgets = tuple[tuple[str, int], ...]
+"""Sections with the tokens that each may have."""
+
+_NONE: Mapping[str, int] = MappingProxyType({})
+
+
+def require_known(given: Any) -> dict[str, int | float]:
+    """Return the setting ``section_budgets`` as it is, if it can be held.
+
+    Raises:
+        ValueError: A name is unknown, a number is none, or the shares are more than the whole.
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError("is one object of sections and the tokens, or the share, of each")
+    for name, most in given.items():
+        if name not in SECTIONS:
+            near = get_close_matches(str(name), SECTIONS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(SECTIONS)}"
+            raise ValueError(f"there is no section {str(name)[:80]!r}: {hint}")
+        whole = isinstance(most, int) and not isinstance(most, bool) and most >= 0
+        if not (whole or (isinstance(most, float) and 0 <= most < 1)):
+            raise ValueError(
+                f"{name} has a whole number of tokens, or a share from 0 to less than 1, "
+                f"not {most!r}"
+            )
+    shares = sum(Fraction(str(most)) for most in given.values() if isinstance(most, float))
+    if shares > 1:
+        raise ValueError(f"the shares are {float(100 * shares):g} % of the budget")
+    return dict(given)
+
+
+def section_budgets(given: Mapping[str, int | float], limit: int | None) -> SectionBudgets:
+    """Return the tokens that sections may have of a prompt's; of no limit there are no shares.
+
+    >>> section_budgets({"tools": 0.3, "digest": 500}, 8_000)
+    (('tools', 2400), ('digest', 500))
+    """
+    if limit is None:
+        return ()
+    return tuple(
+        (name, int(Fraction(str(most)) * limit) if isinstance(most, float) else most)
+        for name, most in given.items()
+    )
+
+
+def require_front(front: Sequence[Group], sections: SectionBudgets) -> None:
+    """Refuse a system part, or a notebook, that is over its budget.
+
+    Raises:
+        BudgetInfeasible: It is; it names its parts and their sizes.
+    """
+    budgets = dict(sections)
+    for name in budgets.keys() & {"system", "notebook"}:
+        parts = [group for group in front if (group.kind == "notebook") == (name == "notebook")]
+        sizes = {f"{group.label} (version {group.key[0]})": group.tokens for group in parts}
+        if sum(sizes.values()) > budgets[name]:
+            error = BudgetInfeasible(budgets[name], sizes)
+            told = ", ".join(f"{part}: {size}" for part, size in sizes.items())
+            need = f"what must be sent ({sum(sizes.values())} tokens: {told})"
+            limit = f"section_budgets.{name} of {budgets[name]} tokens"
+            error.args = (f"{limit} cannot hold {need}: raise it or shorten these",)
+            raise error
+
+
+def held(plan: Plan, tokenizer: Tokenizer, but: Iterable[tuple[int, int]] = ()) -> Counter[str]:
+    """Return the tokens of each section of a plan, without those of some groups."""
+    left = frozenset(but)
+    tokens: Counter[str] = Counter()
+    for each in plan.groups:
+        if each.group.key not in left:
+            tokens["digest" if each.level == "facts" else section(each.group)] += each.tokens
+    tokens["digest"] += len(plan.told()) * header_tokens(DIGEST_HEADER, tokenizer)
+    tokens["digest"] += 0 if plan.older is None else plan.older.tokens
+    return tokens
+
+
+def over(plan: Plan, budgets: Mapping[str, int], tokenizer: Tokenizer) -> bool:
+    """Whether a section has too much that need not be sent."""
+    if not budgets:
+        return False
+    must = [each.group.key for each in plan.groups if each.group.label]
+    free, everything = held(plan, tokenizer, must), held(plan, tokenizer)
+    return any(free[name] and everything[name] > most for name, most in budgets.items())
+
+
+def uses(
+    budgets: SectionBudgets,
+    front: Sequence[Group],
+    plan: Plan,
+    block: Block | None,
+    tokenizer: Tokenizer,
+) -> dict[str, tuple[int, int]]:
+    """Return of each section that has a budget the tokens that it takes, and its budget."""
+    if not budgets:
+        return {}
+    used = held(plan, tokenizer)
+    for group in front:
+        used["notebook" if group.kind == "notebook" else "system"] += group.tokens
+    used["recalled"] = 0 if block is None else block.group.tokens
+    return {name: (used[name], most) for name, most in budgets}
+
+
+def section(group: Group) -> str:
+    """Return the section that a group belongs to."""
+    return section_of(group.kind, len(group.rows))
+
+
+class Room(NamedTuple):
+    """How large a request may be, in tokens.
+
+    Attributes:
+        limit: Up to which nothing loses detail.
+        least: That it should have, if there are groups for it.
+        most: That it may have to come to these: a first limit, and where that is none, a second.
+        strict: Refuses what cannot fit; otherwise all that may be dropped is, but the summaries.
+        newest: Whether the newest group for which there is room is sent in any case.
+        sections: What the planned groups of a section may have, and their lines in the digest.
+    """
+
+    limit: int
+    least: int
+    most: tuple[int, ...]
+    strict: bool = False
+    newest: bool = True
+    sections: Mapping[str, int] = _NONE
+
+    def less(self, tokens: int) -> Room:
+        """Return the room without so many tokens, which the digest has."""
+        most = tuple(each - tokens for each in self.most)
+        sections = dict(self.sections)
+        if "digest" in sections:
+            sections["digest"] -= tokens
+        return self._replace(
+            limit=self.limit - tokens, least=self.least - tokens, most=most, sections=sections
+        )
+
+    def passed(self, groups: Iterable[Group]) -> set[str]:
+        """Return the sections that these groups are over, as they are."""
+        if not self.sections:
+            return set()
+        tokens: Counter[str] = Counter()
+        for group in groups:
+            tokens[section(group)] += group.tokens
+        return {name for name, most in self.sections.items() if tokens[name] > most}
