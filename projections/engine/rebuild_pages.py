@@ -5,9 +5,9 @@ bound before the transaction begins, since only one process can write to SQLite,
 with a statement a table (`projections.engine.rows.load`). The result is that of
 `projections.engine.folds.BoundFolds`.
 
-The caller's process is one of those that fold. The others are forked from it where that is safe, and
-begin at once; where they are spawned, it begins while they still import what they need. They are
-started for one rebuild and end with it, or with the process that has started them.
+The caller's process is one of those that fold. The others are forked from it where that is safe,
+and begin at once; where they are spawned, it begins while they still import what they need. They
+are started for one rebuild and end with it, or with the process that has started them.
 """
 
 from __future__ import annotations
