@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
+from eventstore import EventStore, RecordedEvent
+from eventstore.events import Erasure
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
 
-__all__ = ["NO_HEAD", "Head", "head_of"]
+__all__ = ["NO_HEAD", "Head", "followed", "head_of"]
 
 _HEAD = Statement(
     """
@@ -35,3 +37,46 @@ def head_of(connection: AnyConnection, stream: UUID) -> Head:
     row = cur.fetchone()
     cur.close()
     return NO_HEAD if row is None else Head(row[0], bytes(row[1]), bool(row[2]))
+
+
+class _Fold(Protocol):
+    """What an adapter keeps of a conversation; one that is made anew has read nothing yet."""
+
+    version: int
+    chain: bytes
+
+    def fold(self, event: RecordedEvent) -> None: ...
+
+
+_F = TypeVar("_F", bound=_Fold)
+
+
+def followed(store: EventStore, stream: UUID, known: _F) -> _F:
+    """Return what is known of a conversation as it is now; what it has read is read no second time.
+
+    Another of its class where something that it has read was erased, or is no longer there. What a
+    fork shares may be erased without an event of its own: that is read each time.
+    """
+    with store._on_driver() as connection:
+        head = head_of(connection, stream)
+    if not head.is_fork:
+        if head[:2] == (known.version, known.chain):
+            return known
+        if known.version <= head.version and _goes_on(store, stream, known):
+            return known
+    anew = type(known)()
+    _goes_on(store, stream, anew)
+    return anew
+
+
+def _goes_on(store: EventStore, stream: UUID, known: _Fold) -> bool:
+    begun = known.version
+    for event in store.read(stream, after=max(begun - 1, 0)):
+        if begun and event.version == begun:
+            if event.chain != known.chain:
+                return False
+            continue
+        if begun and isinstance(event.data, Erasure):
+            return False
+        known.fold(event)
+    return True

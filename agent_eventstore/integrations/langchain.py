@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from threading import RLock
 from typing import Any
 
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 
-from agent_eventstore.integrations.conversation_head import head_of
+from agent_eventstore.integrations.conversation_head import followed
 from agent_eventstore.integrations.langchain_messages import calls_of, message_payload
 from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
 from eventstore.errors import InvalidEvent, WrongExpectedVersion
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,
-    Erasure,
     Meta,
     Retraction,
     ToolResult,
@@ -65,7 +64,8 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
                     if attempt + 1 == _ATTEMPTS:
                         raise
                 else:
-                    said.take(appended.events)
+                    for event in appended.events:
+                        said.fold(event)
                     return
 
     def clear(self, *, erase: bool = False) -> None:
@@ -81,19 +81,8 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
 
     def _read(self) -> _Said:
         """Return what has been said; what is known of it is read no second time."""
-        said = self._said
-        with self.store._on_driver() as connection:
-            head = head_of(connection, self.store.stream(self.session_id))
-        if head.is_fork:  # what was erased in its parent is not told by an event of its own
-            self._said = said = _Said()
-        if head[:2] != (said.version, said.chain):
-            events = self.store.read(self.session_id, after=max(said.version - 1, 0))
-            known = next(events, None) if said.version else None
-            stands = known is None or (known.version, known.chain) == (said.version, said.chain)
-            if (said.version and known is None) or not stands or not said.take(events):
-                self._said = said = _Said()
-                said.take(self.store.read(self.session_id))
-        return said
+        self._said = followed(self.store, self.store.stream(self.session_id), self._said)
+        return self._said
 
 
 class _Said:
@@ -104,29 +93,21 @@ class _Said:
         self.messages: dict[int, dict[str, Any]] = {}
         self.calls: dict[str, str] = {}
 
-    def take(self, events: Iterable[RecordedEvent]) -> bool:
-        """Fold what comes next; False if something before it was erased, and all is to be read."""
-        begun = self.version
-        for event in events:
-            if begun and isinstance(event.data, Erasure):
-                return False
-            self.version, self.chain = event.version, event.chain
-            if event.meta.turn is not None:
-                self.turn, step = event.meta.turn, event.meta.step
-                self.step = -1 if step is None else step
-            self._fold(event.version, event.data)
-        return True
-
-    def _fold(self, version: int, data: Any) -> None:
+    def fold(self, event: RecordedEvent) -> None:
+        """Take in what comes next."""
+        self.version, self.chain, data = event.version, event.chain, event.data
+        if event.meta.turn is not None:
+            self.turn, step = event.meta.turn, event.meta.step
+            self.step = -1 if step is None else step
         if isinstance(data, Retraction):
             for part in data.versions:
                 for each in range(part.first, part.last + 1):
                     self.messages.pop(each, None)
         raw = getattr(data, "raw", None)
         if isinstance(raw, dict) and isinstance(raw.get(_RAW), dict):
-            self.messages[version] = raw[_RAW]
+            self.messages[event.version] = raw[_RAW]
         if isinstance(data, AssistantMessage):
-            self.calls |= calls_of(version, data)
+            self.calls |= calls_of(event.version, data)
 
     def events_of(self, messages: Sequence[BaseMessage]) -> list[NewEvent]:
         """Return the events of further messages."""

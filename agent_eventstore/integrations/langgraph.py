@@ -10,9 +10,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Sequence,
+)
+from contextlib import contextmanager
 from threading import Lock, RLock
-from typing import Any, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -32,6 +40,7 @@ from agent_eventstore.integrations.langgraph_events import (
     LanggraphWrites,
     PackedValue,
     TaskWrite,
+    at_path,
 )
 from agent_eventstore.integrations.langgraph_keeping import (
     copied,
@@ -50,6 +59,23 @@ __all__ = ["EventStoreSaver"]
 _THREADS = 64
 _LOCKS = 64
 _ATTEMPTS = 20
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _in_thread(
+    method: Callable[Concatenate[Any, _P], _T],
+) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]]:
+    """Return a method that does in a thread what one of the same name without ``a`` does."""
+
+    async def done(self: Any, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        found: _T = await asyncio.to_thread(getattr(self, method.__name__), *args, **named)
+        return found
+
+    done.__name__, done.__doc__ = f"a{method.__name__}", f"Do what `{method.__name__}` does."
+    return done
 
 
 class EventStoreSaver(BaseCheckpointSaver[str]):
@@ -92,15 +118,16 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that a config names, or the newest of its thread and namespace."""
-        asked = config["configurable"]
-        thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
-        with self._holding(thread_id):
-            thread = self._thread(thread_id)
-            held = thread.checkpoints.get(namespace)
-            wanted = get_checkpoint_id(config) or (max(held) if held else None)
-            if not held or wanted not in held:
-                return None
-            return self._tuple(thread, thread_id, namespace, wanted)
+        with self._asked(config) as (thread, thread_id, namespace, wanted):
+            there = wanted in thread.checkpoints.get(namespace, ())
+            return self._tuple(thread, thread_id, namespace, wanted) if there else None
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return of what each channel of a checkpoint is rebuilt: a value before it, and writes."""
+        with self._asked(config) as (thread, _, namespace, wanted):
+            return thread.history(namespace, wanted, channels, self._codec_now())
 
     def list(
         self,
@@ -148,18 +175,11 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         asked = config["configurable"]
         namespace = asked.get("checkpoint_ns", "")
 
-        def draft(thread: Thread) -> Draft:
-            made = Draft(thread, self._codec_now(), self._understood)
-            made.checkpoint(
-                namespace,
-                asked.get("checkpoint_id"),
-                checkpoint,
-                get_checkpoint_metadata(config, metadata),
-                new_versions,
-            )
-            return made
-
-        self._append(str(asked["thread_id"]), draft)
+        parent, told = asked.get("checkpoint_id"), get_checkpoint_metadata(config, metadata)
+        self._append(
+            str(asked["thread_id"]),
+            lambda draft: draft.checkpoint(namespace, parent, checkpoint, told, new_versions),
+        )
         named = {"thread_id": asked["thread_id"], "checkpoint_ns": namespace}
         return {"configurable": {**named, "checkpoint_id": checkpoint["id"]}}
 
@@ -189,13 +209,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
                 for index, (channel, value) in enumerate(writes)
             ),
         )
-
-        def draft(thread: Thread) -> Draft:
-            made = Draft(thread, self._codec_now(), self._understood)
-            made.add(event)
-            return made
-
-        self._append(str(asked["thread_id"]), draft)
+        self._append(str(asked["thread_id"]), lambda draft: draft.add(event))
 
     def delete_thread(self, thread_id: str) -> None:
         """Erase a thread's conversation for good; what its model calls have cost stays known."""
@@ -253,9 +267,14 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
                 gone = {(ns, i) for ns, held in thread.checkpoints.items() for i in held} - kept
                 self._erase(thread_id, needless(thread, gone) - thread.messages, "it was pruned")
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Do what `get_tuple` does."""
-        return await asyncio.to_thread(self.get_tuple, config)
+    aget_tuple = _in_thread(get_tuple)
+    aput = _in_thread(put)
+    aput_writes = _in_thread(put_writes)
+    adelete_thread = _in_thread(delete_thread)
+    adelete_for_runs = _in_thread(delete_for_runs)
+    acopy_thread = _in_thread(copy_thread)
+    aprune = _in_thread(prune)
+    aget_delta_channel_history = _in_thread(get_delta_channel_history)
 
     async def alist(
         self,
@@ -269,42 +288,6 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         found = self.list(config, filter=filter, before=before, limit=limit)
         while (one := await asyncio.to_thread(next, found, None)) is not None:
             yield one
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """Do what `put` does."""
-        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
-
-    async def aput_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        """Do what `put_writes` does."""
-        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """Do what `delete_thread` does."""
-        await asyncio.to_thread(self.delete_thread, thread_id)
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Do what `delete_for_runs` does."""
-        await asyncio.to_thread(self.delete_for_runs, run_ids)
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Do what `copy_thread` does."""
-        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Do what `prune` does."""
-        await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         """Return a version of a channel after another; no two are the same, forks included."""
@@ -338,15 +321,27 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         """Return a thread as it was when it was last looked at."""
         return self._threads.get(thread_id) or self._thread(thread_id)
 
+    @contextmanager
+    def _asked(self, config: RunnableConfig) -> Iterator[tuple[Thread, str, str, str]]:
+        """Hold a thread as it is now; with its id, the namespace and the checkpoint asked for."""
+        asked = config["configurable"]
+        thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
+        with self._holding(thread_id):
+            thread = self._thread(thread_id)
+            held = thread.checkpoints.get(namespace, {})
+            yield thread, thread_id, namespace, get_checkpoint_id(config) or max(held, default="")
+
     def _holding(self, thread_id: str) -> RLock:
         return self._locks[hash(thread_id) % _LOCKS]
 
-    def _append(self, thread_id: str, make: Callable[[Thread], Draft]) -> None:
+    def _append(self, thread_id: str, add: Callable[[Draft], None]) -> None:
         """Append what a draft of the thread holds; again if another process was faster."""
         with self._holding(thread_id):
             thread = self._known(thread_id)
             for attempt in range(_ATTEMPTS):
-                events = make(thread).events
+                draft = Draft(thread, self._codec_now(), self._understood)
+                add(draft)
+                events = draft.events
                 expected = thread.version or NO_STREAM
                 try:
                     appended = self.store.append(thread_id, events, expected_version=expected)
@@ -371,7 +366,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
     def _matches(self, saved: Saved, filter: dict[str, Any]) -> bool:
         metadata = self._codec_now().loads(saved.metadata)
-        return all(metadata.get(key) == value for key, value in filter.items())
+        return all(at_path(metadata, key) == value for key, value in filter.items())
 
     def _tuple(
         self, thread: Thread, thread_id: str, namespace: str, checkpoint_id: str

@@ -1,4 +1,4 @@
-"""What LangGraph's checkpoints are in the log: three types of events, readable without LangGraph.
+"""What LangGraph's checkpoints are in the log: four types of events, readable without LangGraph.
 
 A value stands once, in a `LanggraphValues` or beside the message that it is, and everything else
 names its place: the version of that event times 2^20, plus its index there.
@@ -18,11 +18,13 @@ __all__ = [
     "SLOTS",
     "GrownList",
     "LanggraphCheckpoint",
+    "LanggraphItem",
     "LanggraphValues",
     "LanggraphWrites",
     "PackedValue",
     "TaskWrite",
     "Typed",
+    "at_path",
     "kept_in",
     "place_of",
     "raw_of",
@@ -58,6 +60,14 @@ def kept_in(raw: Any) -> Typed | None:
     """Return the serialised message that the ``raw`` of an event holds; None if it holds none."""
     kept = raw.get(_RAW) if isinstance(raw, dict) else None
     return None if kept is None else typed_of(kept)
+
+
+def at_path(value: Any, path: str) -> Any:
+    """Return a value of an object by its name; ``a.b`` is also that of ``b`` in ``a``."""
+    if isinstance(value, dict) and path not in value and "." in path:
+        first, _, rest = path.partition(".")
+        return at_path(value.get(first), rest)
+    return value.get(path) if isinstance(value, dict) else None
 
 
 class PackedValue(Value):
@@ -163,5 +173,19 @@ class LanggraphWrites(Payload):
     writes: tuple[TaskWrite, ...]
 
 
-for _kind in (LanggraphValues, LanggraphCheckpoint, LanggraphWrites):
+class LanggraphItem(Payload):
+    """An item of a namespace of a graph's memory was put, or deleted.
+
+    Attributes:
+        key: The item's key in the namespace, which is the conversation.
+        value: What it holds now; None where it was deleted.
+    """
+
+    type: ClassVar[str] = "langgraph.item"
+
+    key: str
+    value: dict[str, Any] | None = None
+
+
+for _kind in (LanggraphValues, LanggraphCheckpoint, LanggraphWrites, LanggraphItem):
     register_event(_kind)

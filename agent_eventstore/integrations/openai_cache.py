@@ -6,7 +6,7 @@ has changed, whoever has changed it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain, islice
 from threading import Lock
@@ -19,12 +19,12 @@ from sqlalchemy import Pool
 from agent_eventstore.integrations.conversation_head import Head, head_of
 from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_history import is_stand_in, live_events
-from agent_eventstore.integrations.openai_items import read_items
+from agent_eventstore.integrations.openai_items import cut_of, json_of
 from eventstore import EventStore
 from eventstore.events import BranchSwitch, Erasure, Retraction, ToolResult
 from eventstore.events.codec import loads_json
 from eventstore.sql.backend import AnyConnection
-from eventstore.sql.read import EventText, chain_at, read_texts
+from eventstore.sql.read import END, EventText, chain_at, read_texts
 
 __all__ = ["forget", "newest_items"]
 
@@ -77,7 +77,8 @@ class _Known:
         """Return the newest items, in order; None if that many are not known."""
         if not self.complete and (limit is None or limit > len(self.texts)):
             return None
-        texts = [*islice(reversed(self.texts.values()), limit)]
+        newest = None if limit is None else max(limit, 1)
+        texts = [*islice(reversed(self.texts.values()), newest)]
         items: list[Any] = loads_json(f"[{','.join(reversed(texts))}]")
         return items if limit is None else items[-limit:] if limit else []
 
@@ -111,8 +112,7 @@ class _Known:
                 texts.pop(stand_ins.pop(loads_json(event.text)["call_id"], 0), None)
             for version in chain(*(range(each["first"], each["last"] + 1) for each in gone)):
                 texts.pop(version, None)
-            _, text = read_items(event)
-            if text:
+            if text := json_of(event):
                 texts[event.version] = text
                 _note(stand_ins, event)
         return _Known(head, texts, self.complete, stand_ins)
@@ -122,22 +122,28 @@ def _read(
     store: EventStore, stream: UUID, head: Head, limit: int | None
 ) -> tuple[_Known, list[Any]]:
     """Return the live items up to an event, and the newest of them; from the newest on."""
+    try:
+        return _read_by(cut_of, store, stream, head, limit)
+    except ValueError:  # An event has "raw" deeper down too: each is looked at by itself.
+        return _read_by(json_of, store, stream, head, limit)
+
+
+def _read_by(
+    told: Callable[[EventText], str], store: EventStore, stream: UUID, head: Head, limit: int | None
+) -> tuple[_Known, list[Any]]:
     texts, stand_ins = dict[int, str](), dict[str, int]()
-    found: list[list[Any]] = []
-    most = max(limit or 1, 1)
+    most = END if limit is None else max(limit, 1)
     complete = True
     for event in live_events(store, stream, limit, before=head.version + 1):
-        if limit is not None and len(found) == most:
+        if len(texts) == most:
             complete = False
             break
-        items, text = read_items(event)
-        if items:
+        if text := told(event):
             texts[event.version] = text
-            found.append(items)
-            _note(stand_ins, event)
+            if event.type == ToolResult.type:
+                _note(stand_ins, event)
     known = _Known(head, dict(reversed(texts.items())), complete, stand_ins)
-    all_items = list(chain.from_iterable(reversed(found)))
-    return known, all_items if limit is None else all_items[-limit:] if limit else []
+    return known, known.newest(limit) or []
 
 
 def _note(stand_ins: dict[str, int], event: EventText) -> None:

@@ -42,6 +42,7 @@ CLEARED = "clear_session"
 """The reason of a retraction that withdraws all live items, and nothing but items."""
 
 _PAGE = 1_000
+_FEW = 4
 _SMALL = 64
 _WITHDRAWING = (Retraction.type, BranchSwitch.type)
 
@@ -142,32 +143,31 @@ def live_events(
         limit: How many will be looked at, as far as that is known.
         before: The version after the last one that is looked at.
     """
-    size = _PAGE if limit is None else min(limit * 2 + 16, _PAGE)
+    size = _PAGE if limit is None else min(limit + _FEW, _PAGE)
     withdrawn, switched = _Ranges(), _Ranges()
+    changed = False
     while before > 1:
         page = newest_events(store, stream, size, before=before)
         for event in page:
-            if event.text is None:
+            version, kind, _, text, _ = event
+            if text is None:
                 continue
-            if event.type in TELLING:
-                if not (
-                    withdrawn.says(event.version)
-                    or switched.says(event.version)
-                    or _is_settled(store, stream, event)
-                ):
+            if kind in TELLING:
+                dead = changed and (withdrawn.says(version) or switched.says(version))
+                if not (dead or (kind == ToolResult.type and _is_settled(store, stream, event))):
                     yield event
-                if event.type == OpenAIItems.type:
+                if kind == OpenAIItems.type:
+                    changed = True
                     withdrawn.add([each.model_dump() for each in told_by(event)], True)
-            elif event.type == Retraction.type:
-                told = loads_json(event.text)
-                withdrawn.add(told["versions"], True, all_below=told.get("reason") == CLEARED)
-            elif event.type == BranchSwitch.type:
-                told = loads_json(event.text)
+            elif kind in _WITHDRAWING:
+                told, changed = loads_json(text), True
+                all_below = told.get("reason") == CLEARED
+                withdrawn.add(told.get("versions", ()), True, all_below=all_below)
                 switched.add(told.get("restored", ()), False)
                 switched.add(told.get("withdrawn", ()), True)
         if len(page) < size:
             return
-        before, size = withdrawn.below(page[-1].version), _PAGE
+        before, size = withdrawn.below(page[-1].version), min(size * 8, _PAGE)
 
 
 def is_stand_in(event: EventText) -> bool:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from pydantic_core import from_json
-
 from agent_eventstore.inputs import content_of
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.openai_events import OpenAIItem, OpenAIItems
@@ -43,8 +41,9 @@ __all__ = [
     "ITEM",
     "TELLING",
     "ItemWriter",
+    "cut_of",
     "items_in",
-    "read_items",
+    "json_of",
     "told_by",
 ]
 
@@ -160,29 +159,34 @@ def items_in(event: EventText) -> list[Any]:
     return [] if data is None else _made(data)
 
 
-_BEFORE, _BEHIND = f'"raw":{{"{ITEM}":', "}}"
-_BEFORE_OUTPUT, _BEHIND_OUTPUT = '"raw":{"output":[', "]}}"
+_AROUND = f'"raw":{{"{ITEM}":', "}}"
+_AROUND_OUTPUT = '"raw":{"output":[', "]}}"
 
 
-def read_items(event: EventText) -> tuple[list[Any], str]:
-    """Return what `items_in` does, and its JSON without brackets.
+def cut_of(event: EventText) -> str:
+    """Return the JSON of the items of an event that is live, without brackets.
 
     An item that came in stands at the end of its event, and is cut out there: what was understood
-    of it, which is as long, is not read.
+    of it, which is as long, is not read. Where ``"raw"`` stands deeper down too, what is cut has
+    more brackets closed than opened: no list of cuts is JSON then, and `json_of` is to be asked.
     """
-    text = event.text or ""
-    is_answer = event.type == AssistantMessage.type
-    before, behind = (_BEFORE_OUTPUT, _BEHIND_OUTPUT) if is_answer else (_BEFORE, _BEHIND)
-    begin = text.find(before) + len(before)
-    if begin >= len(before) and event.type in TELLING and text.endswith(behind):
-        cut = text[begin : -len(behind)]
-        try:
-            # What stood deeper, such as in an argument of a call, would leave a bracket open.
-            return from_json(f"[{cut}]", allow_inf_nan=False), cut
-        except ValueError:
-            pass
-    items = items_in(event)
-    return items, dumps_json(items)[1:-1]
+    _, kind, _, text, _ = event
+    before, behind = _AROUND_OUTPUT if kind == AssistantMessage.type else _AROUND
+    if text is not None and text.endswith(behind) and (begin := text.rfind(before)) >= 0:
+        return text[begin + len(before) : -len(behind)]
+    return dumps_json(items_in(event))[1:-1]
+
+
+def json_of(event: EventText) -> str:
+    """Return the JSON of the items of any event, without brackets."""
+    if event.type not in TELLING:
+        return ""
+    cut = cut_of(event)
+    try:
+        loads_json(f"[{cut}]")
+    except ValueError:
+        return dumps_json(items_in(event))[1:-1]
+    return cut
 
 
 def told_by(event: EventText) -> tuple[VersionRange, ...]:

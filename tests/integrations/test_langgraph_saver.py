@@ -235,6 +235,38 @@ def test_list(store: EventStore) -> None:
     assert [] == ids(named("t"), limit=0)
 
 
+def test_list_by_a_path(store: EventStore) -> None:
+    """A filter finds what stands deeper by its path, as LangGraph's own checkpointers do."""
+    saver = EventStoreSaver(store)
+    put(saver, named("t"), {}, user={"id": "ada"}, **{"a.b": 1})
+
+    def by(**wanted: Any) -> int:
+        return len([*saver.list(None, filter=wanted)])
+
+    assert [1, 0, 0] == [by(**{"user.id": each}) for each in ("ada", "bob", None)]
+    assert [1, 0] == [by(**{"a.b": 1}), by(**{"user.id.first": "ada"})]
+
+
+def test_what_a_channel_is_rebuilt_from(store: EventStore) -> None:
+    """What was written to a channel since its last value is given in order, and without a loop."""
+    saver = EventStoreSaver(store)
+    config = put(saver, named("t"), {"log": "seed"})
+    for index in range(3):
+        saver.put_writes(config, [("log", f"w{index}"), ("other", 0)], "task")
+        config = put(saver, config, {})
+    asked: Any = {"config": config, "channels": ["log", "none"]}
+    told = {"log": {"seed": "seed", "writes": [("task", "log", f"w{n}") for n in range(3)]}}
+
+    assert told | {"none": {"writes": []}} == saver.get_delta_channel_history(**asked)
+    assert told["log"] == asyncio.run(saver.aget_delta_channel_history(**asked))["log"]
+
+    first = empty_checkpoint()
+    last = saver.put(saver.put(named("u"), first, {}, {}), empty_checkpoint(), {}, {})
+    saver.put(last, first, {}, {})
+    rebuilt = saver.get_delta_channel_history(config=last, channels=["log"])
+    assert {"log": {"writes": []}} == rebuilt
+
+
 def test_delete_thread_erases(store: EventStore) -> None:
     """Nothing of a thread is left in the log, its cost apart, and its id can be used again."""
     saver, views = EventStoreSaver(store), Views(store)

@@ -1,0 +1,263 @@
+"""`EventStoreStore`: LangGraph's long-term memory; the items of a namespace are a conversation.
+
+Each change of an item is an event. What a namespace holds is folded from them and kept in memory;
+only what has come in since is read again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from threading import RLock
+from typing import Any, NamedTuple
+
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    InvalidNamespaceError,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    Op,
+    PutOp,
+    SearchItem,
+    SearchOp,
+)
+
+from agent_eventstore.integrations.conversation_finding import keys_with
+from agent_eventstore.integrations.conversation_head import followed
+from agent_eventstore.integrations.langgraph_events import LanggraphItem, at_path
+from agent_eventstore.journal_aio import in_thread
+from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, RecordedEvent
+from eventstore.errors import WrongExpectedVersion
+from eventstore.events import ConversationStart
+from eventstore.events.codec import dumps_json, loads_json
+
+__all__ = ["EventStoreStore"]
+
+_KEY = "langgraph.store:"
+_NAMESPACES = 256
+_ATTEMPTS = 20
+Namespace = tuple[str, ...]
+
+
+class _Held(NamedTuple):
+    """An item: the version of its event, its JSON, and when it was put first and last."""
+
+    version: int
+    text: str
+    created_at: datetime
+    updated_at: datetime
+
+
+class _Items:
+    """What a namespace holds by key, up to a version."""
+
+    def __init__(self) -> None:
+        self.version, self.chain = 0, b""
+        self.held: dict[str, _Held] = {}
+
+    def fold(self, event: RecordedEvent) -> None:
+        """Take in what comes next."""
+        self.version, self.chain, data = event.version, event.chain, event.data
+        if isinstance(data, LanggraphItem):
+            before, at = self.held.pop(data.key, None), event.recorded_at
+            if data.value is not None:
+                created = at if before is None else before.created_at
+                text = dumps_json(data.value)
+                self.held[data.key] = _Held(event.version, text, created, at)
+
+
+class EventStoreStore(BaseStore):
+    """A store whose items are JSON objects by namespace and key.
+
+    Safe to share between threads and processes. It ranks nothing: a ``query`` and an ``index`` are
+    refused, and so is a time to live.
+
+    Args:
+        store: Where to; one of `EventStore.for_owner` for the items of one tenant or user.
+        erase: Whether what was replaced or deleted is erased; else it stays in the log.
+
+    Raises:
+        ValueError: The store redacts, and could not give back what was put.
+    """
+
+    def __init__(self, store: EventStore | AsyncEventStore, *, erase: bool = False) -> None:
+        self.store = store.store if isinstance(store, AsyncEventStore) else store
+        if self.store.redact is not None:
+            raise ValueError(
+                "this store redacts what is written, and a graph needs its items as they were: "
+                "redact in the graph, and open the store without redact="
+            )
+        self.erase = erase
+        self._known: OrderedDict[Namespace, _Items] = OrderedDict()
+        self._lock = RLock()
+
+    def batch(self, ops: Iterable[Op]) -> list[Any]:
+        """Do what is asked, in order, and return what came of each.
+
+        Reads see what was there before. The puts of a namespace are one transaction, and the last
+        one of a key counts.
+
+        Raises:
+            InvalidNamespaceError: A label of a namespace is empty, no text, or has a period.
+            NotImplementedError: A time to live, an index or a query is asked for.
+            InvalidEvent: A value is not JSON, or is larger than an event may be.
+        """
+        with self._lock:
+            asked = [*ops]
+            found = [self._read(op) for op in asked]
+            puts = [op for op in asked if isinstance(op, PutOp)]
+            for namespace in dict.fromkeys(op.namespace for op in puts):
+                self._put(namespace, {op.key: op for op in puts if op.namespace == namespace})
+            return found
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Any]:
+        """Do what `batch` does, in a thread and to its end."""
+        asked = [*ops]
+        return await in_thread(lambda: self.batch(asked))
+
+    def _read(self, op: Op) -> Any:
+        match op:
+            case GetOp():
+                held = self._items(_valid(op.namespace)).held.get(op.key)
+                return None if held is None else Item(**_fields(op.namespace, op.key, held))
+            case SearchOp():
+                return self._search(op)
+            case ListNamespacesOp():
+                conditions = op.match_conditions or ()
+                for each in conditions:
+                    _valid(each.path, or_none=True)
+                names = [ns for ns in self._namespaces() if all(_fits(c, ns) for c in conditions)]
+                depths = sorted({ns[: op.max_depth] for ns in names if self._items(ns).held})
+                return depths[op.offset : op.offset + op.limit]
+            case PutOp():
+                _valid(op.namespace)
+                if op.ttl is not None or op.index:
+                    raise NotImplementedError(
+                        "this store knows no time to live and no index: put without ttl= and index="
+                    )
+                return None
+        raise ValueError(f"{op!r} is no operation of a store")
+
+    def _search(self, op: SearchOp) -> list[SearchItem]:
+        if op.query:
+            raise NotImplementedError("this store ranks nothing: search by filter=, without query=")
+        prefix, wanted = _valid(op.namespace_prefix, or_none=True), op.filter or {}
+        found = [
+            SearchItem(**fields)
+            for namespace in self._namespaces(prefix)
+            for key, held in self._items(namespace).held.items()
+            if (fields := _fields(namespace, key, held))
+            and all(_matches(at_path(fields["value"], name), each) for name, each in wanted.items())
+        ]
+        found.sort(key=lambda item: item.updated_at, reverse=True)
+        return found[op.offset : op.offset + op.limit]
+
+    def _put(self, namespace: Namespace, puts: dict[str, PutOp]) -> None:
+        for attempt in range(_ATTEMPTS):
+            items = self._items(namespace)
+            held = items.held
+            changed = [op for key, op in puts.items() if op.value is not None or key in held]
+            if not changed:
+                return
+            begun = [] if items.version else [ConversationStart(title="/".join(namespace))]
+            events = [LanggraphItem(key=each.key, value=each.value) for each in changed]
+            gone = {held[op.key].version for op in changed if op.key in held}
+            try:
+                self.store.append(
+                    _key(namespace),
+                    [NewEvent(each) for each in (*begun, *events)],
+                    expected_version=items.version or NO_STREAM,
+                )
+            except WrongExpectedVersion:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                continue
+            if self.erase and gone:
+                self.store.erase(_key(namespace), reason="replaced or deleted", versions=gone)
+            return
+
+    def _namespaces(self, prefix: Namespace = ()) -> Iterator[Namespace]:
+        for key in keys_with(self.store, LanggraphItem.type, begins=_KEY):
+            namespace = tuple(key.removeprefix(_KEY).split("."))
+            if namespace[: len(prefix)] == prefix:
+                yield namespace
+
+    def _items(self, namespace: Namespace) -> _Items:
+        """Return what a namespace holds now; what is known of it is read no second time."""
+        known = self._known.get(namespace) or _Items()
+        items = followed(self.store, self.store.stream(_key(namespace)), known)
+        self._known[namespace] = items
+        self._known.move_to_end(namespace)
+        if len(self._known) > _NAMESPACES:
+            self._known.popitem(last=False)
+        return items
+
+
+def _key(namespace: Namespace) -> str:
+    return _KEY + ".".join(namespace)
+
+
+def _valid(namespace: Namespace, *, or_none: bool = False) -> Namespace:
+    """Return a namespace of which labels with periods between them are the key."""
+    if not namespace and not or_none:
+        raise InvalidNamespaceError("a namespace needs a label")
+    for label in namespace:
+        if not isinstance(label, str) or not label or "." in label or "\0" in label:
+            raise InvalidNamespaceError(
+                f"{label!r} is no label of a namespace: it is text without periods and NUL"
+            )
+    return tuple(namespace)
+
+
+def _fields(namespace: Namespace, key: str, held: _Held) -> dict[str, Any]:
+    """Return what an `Item` is made of; its value is the reader's own."""
+    return {
+        "namespace": namespace,
+        "key": key,
+        "value": loads_json(held.text),
+        "created_at": held.created_at,
+        "updated_at": held.updated_at,
+    }
+
+
+def _fits(condition: MatchCondition, namespace: Namespace) -> bool:
+    """Whether a namespace begins or ends with a path, of which ``*`` is any label."""
+    size = len(condition.path)
+    part = namespace[:size] if condition.match_type == "prefix" else namespace[-size:]
+    return len(part) == size and all(
+        wanted in ("*", label) for wanted, label in zip(condition.path, part, strict=True)
+    )
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "$eq": lambda value, wanted: bool(value == wanted),
+    "$ne": lambda value, wanted: bool(value != wanted),
+    "$gt": lambda value, wanted: bool(value > wanted),
+    "$gte": lambda value, wanted: bool(value >= wanted),
+    "$lt": lambda value, wanted: bool(value < wanted),
+    "$lte": lambda value, wanted: bool(value <= wanted),
+}
+
+
+def _matches(value: Any, wanted: Any) -> bool:
+    """Whether a value is what a filter wants: the same, or by operators; an object in parts."""
+    if isinstance(wanted, dict) and any(name.startswith("$") for name in wanted):
+        for name in wanted:
+            if name not in _OPERATORS:
+                raise ValueError(f"{name} is no operator of a filter: there are {[*_OPERATORS]}")
+        try:
+            return all(_OPERATORS[name](value, each) for name, each in wanted.items())
+        except TypeError:  # values of different kinds have no order
+            return False
+    if isinstance(wanted, dict):
+        return isinstance(value, dict) and all(_matches(value.get(k), v) for k, v in wanted.items())
+    if isinstance(wanted, list | tuple):
+        return (
+            isinstance(value, list)
+            and len(value) == len(wanted)
+            and all(map(_matches, value, wanted))
+        )
+    return bool(value == wanted)

@@ -1,0 +1,200 @@
+"""What LangGraph's `BaseStore` documents, on `EventStoreStore`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from langgraph.store.base import GetOp, InvalidNamespaceError, PutOp, SearchOp
+
+from agent_eventstore import AsyncEventStore, EventStore
+from agent_eventstore.integrations.langgraph_events import LanggraphItem
+from agent_eventstore.integrations.langgraph_store import EventStoreStore
+
+ADA, BOB = ("users", "ada"), ("users", "bob")
+STREAM = "langgraph.store:users.ada"
+
+
+@pytest.fixture
+def items(store: EventStore) -> EventStoreStore:
+    """Give a store of items, with a few."""
+    found = EventStoreStore(store)
+    found.put(ADA, "tea", {"kind": "drink", "cups": 2, "of": {"leaf": "green", "tags": ["a", 1]}})
+    found.put(ADA, "rye", {"kind": "bread", "cups": None})
+    found.put(BOB, "tea", {"kind": "drink", "cups": 5})
+    found.put(("shops", "rome", "users"), "x", {"kind": "shop"})
+    return found
+
+
+def keys(found: Any) -> list[tuple[str, str]]:
+    """Return of items the last label of the namespace, and the key."""
+    return [(each.namespace[-1], each.key) for each in found]
+
+
+def test_items_come_back(items: EventStoreStore, store: EventStore) -> None:
+    """An item is what was put, for whoever reads it; a reader's changes are the reader's own."""
+    for asked in (items, EventStoreStore(store)):
+        item: Any = asked.get(ADA, "tea")
+        item.value["of"]["tags"].clear()
+        assert ("tea", ADA, 2) == (item.key, item.namespace, item.value["cups"])
+        again: Any = asked.get(ADA, "tea")
+        assert ["a", 1] == again.value["of"]["tags"]
+        assert [None, None] == [asked.get(ADA, "none"), asked.get(("none",), "tea")]
+
+
+def test_an_item_is_replaced(items: EventStoreStore, store: EventStore) -> None:
+    """All of it, also by another process; when it was created stays known."""
+    before: Any = items.get(ADA, "tea")
+    EventStoreStore(store).put(ADA, "tea", {"cups": 3})
+    after: Any = items.get(ADA, "tea")
+
+    assert {"cups": 3} == after.value
+    assert before.created_at == after.created_at
+    assert timedelta() <= after.updated_at - before.updated_at
+
+
+def test_an_item_is_deleted(items: EventStoreStore) -> None:
+    """Of a namespace without items none is listed, and it may be deleted twice."""
+    items.delete(BOB, "tea")
+    items.delete(BOB, "tea")
+
+    assert items.get(BOB, "tea") is None
+    assert BOB not in items.list_namespaces()
+    items.put(BOB, "tea", {})
+    assert {} == getattr(items.get(BOB, "tea"), "value", None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"kind": "drink"}, ["ada", "bob"]),
+        ({"kind": "drink", "cups": 2}, ["ada"]),
+        ({"cups": {"$gt": 2}}, ["bob"]),
+        ({"cups": {"$gte": 2, "$lt": 5}}, ["ada"]),
+        ({"cups": {"$lte": 2}}, ["ada"]),
+        ({"cups": {"$ne": 2}, "kind": {"$eq": "drink"}}, ["bob"]),
+        ({"of": {"leaf": "green"}}, ["ada"]),
+        ({"of.leaf": "green"}, ["ada"]),
+        ({"of": {"tags": ["a", 1]}}, ["ada"]),
+        ({"of": {"tags": ["a"]}}, []),
+        ({"cups": None, "kind": "bread"}, ["ada"]),
+    ],
+)
+def test_filters(items: EventStoreStore, wanted: dict[str, Any], found: list[str]) -> None:
+    """A filter compares fields, by operators too; an object in parts, a list as a whole."""
+    assert found == sorted(name for name, _ in keys(items.search(("users",), filter=wanted)))
+
+
+def test_search(items: EventStoreStore) -> None:
+    """Below a prefix of labels, what was put last first, in pages."""
+    assert [("bob", "tea"), ("ada", "rye"), ("ada", "tea")] == keys(items.search(("users",)))
+    assert [("ada", "rye")] == keys(items.search(("users",), limit=1, offset=1))
+    assert 4 == len(items.search(()))
+    assert [] == items.search(("user",))
+    with pytest.raises(ValueError, match=r"\$like"):
+        items.search((), filter={"kind": {"$like": "d"}})
+
+
+def test_namespaces(items: EventStoreStore) -> None:
+    """By how they begin and end, with any label for a star, cut and in pages."""
+    rome = ("shops", "rome", "users")
+
+    assert [rome, ADA, BOB] == items.list_namespaces()
+    assert [ADA, BOB] == items.list_namespaces(prefix=("users", "*"))
+    assert [ADA] == items.list_namespaces(suffix=("ada",))
+    assert [rome] == items.list_namespaces(prefix=("*", "rome"), suffix=("users",))
+    assert [("shops",), ("users",)] == items.list_namespaces(max_depth=1)
+    assert [ADA] == items.list_namespaces(limit=1, offset=1)
+    assert [] == items.list_namespaces(prefix=("users", "ada", "*"))
+
+
+def test_a_batch(items: EventStoreStore, store: EventStore) -> None:
+    """Reads see what was there before; of puts of a key the last counts, in one transaction."""
+    last = PutOp(ADA, "tea", {"cups": 9})
+    asked = [GetOp(ADA, "tea"), PutOp(ADA, "tea", {}), last, PutOp(ADA, "rye", None)]
+    before = [*store.read(STREAM)][-1].version
+    found = items.batch([*asked, SearchOp(ADA)])
+
+    assert [2, None, None, None] == [each and each.value["cups"] for each in found[:4]]
+    assert [("ada", "rye"), ("ada", "tea")] == keys(found[4])
+    assert [("ada", "tea")] == keys(items.search(ADA))
+    assert 2 == len([*store.read(STREAM, after=before)])
+
+
+@pytest.mark.parametrize("namespace", [(), ("a.b",), ("",), (1,), ("a\0",)])
+def test_labels(items: EventStoreStore, namespace: Any) -> None:
+    """A label that another namespace could be meant by is refused, in a batch too."""
+    for asked in (GetOp(namespace, "k"), PutOp(namespace, "k", {})):
+        with pytest.raises(InvalidNamespaceError):
+            items.batch([asked])
+
+
+def test_what_it_cannot_do(items: EventStoreStore, sqlite_url: str) -> None:
+    """Nothing that is asked for is passed over in silence."""
+    for asked in (
+        PutOp(ADA, "k", {}, ttl=1.0),
+        PutOp(ADA, "k", {}, index=["text"]),
+        SearchOp(ADA, query="green"),
+    ):
+        with pytest.raises(NotImplementedError, match="this store"):
+            items.batch([asked])
+    with pytest.raises(NotImplementedError):
+        items.put(ADA, "k", {}, ttl=1.0)
+    with EventStore.open(sqlite_url, redact=lambda _, value: value) as redacting:
+        with pytest.raises(ValueError, match="redact"):
+            EventStoreStore(redacting)
+
+
+@pytest.mark.parametrize("erase", [False, True])
+def test_what_is_gone(store: EventStore, erase: bool) -> None:
+    """What was replaced or deleted stays in the log, unless it is to be erased."""
+    items = EventStoreStore(store, erase=erase)
+    for value in ({"said": "first"}, {"said": "second"}):
+        items.put(ADA, "k", value)
+    items.delete(ADA, "k")
+    items.put(ADA, "other", {})
+    kept = [each.data.value for each in store.read(STREAM) if isinstance(each.data, LanggraphItem)]
+
+    assert [None, {}] == [each for each in kept if not each]
+    assert 2 * (not erase) == len([each for each in kept if each])
+    assert [("ada", "other")] == keys(items.search(ADA))
+    assert [("ada", "other")] == keys(EventStoreStore(store).search(ADA))
+    assert store.verify(STREAM).ok
+
+
+def test_a_namespace_is_erased(items: EventStoreStore, store: EventStore) -> None:
+    """It is a conversation: erasing that erases all its items, for those who had read them too."""
+    store.erase(STREAM, reason="asked for")
+
+    assert [] == items.search(ADA)
+    items.put(ADA, "k", {"cups": 1})
+    assert [("ada", "k")] == keys(items.search(ADA))
+
+
+def test_owners(store: EventStore) -> None:
+    """A store of one tenant sees the items of that tenant alone."""
+    one, two = (EventStoreStore(store.for_owner(tenant_id=name)) for name in ("one", "two"))
+    one.put(ADA, "k", {"of": 1})
+    two.put(ADA, "k", {"of": 2})
+
+    assert [{"of": 1}] == [each.value for each in one.search(())]
+    assert [{"of": 2}] == [each.value for each in two.search(())]
+    assert [] == EventStoreStore(store.for_owner(tenant_id="three")).list_namespaces()
+
+
+def test_in_an_event_loop(database_url: str) -> None:
+    """Tasks that put at once lose nothing; an asynchronous store will do."""
+
+    async def put() -> list[str]:
+        async with await AsyncEventStore.open(database_url, synchronous="OFF") as store:
+            one, two = EventStoreStore(store), EventStoreStore(store)
+            await asyncio.gather(
+                *(each.aput(ADA, f"{n}{id(each)}", {}) for n in range(4) for each in (one, two))
+            )
+            await one.adelete(ADA, f"0{id(one)}")
+            assert [ADA] == await two.alist_namespaces()
+            return [each.key for each in await two.asearch(ADA)]
+
+    assert 7 == len(asyncio.run(put()))
