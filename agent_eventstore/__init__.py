@@ -40,6 +40,13 @@ from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.clients import UnrecordedCall, record
 from agent_eventstore.conversation import Conversation
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
+from agent_eventstore.opening import (
+    ForkOptions,
+    NewOptions,
+    OpenOptions,
+    SessionOptions,
+    StartOptions,
+)
 from agent_eventstore.participants import Participant
 from agent_eventstore.recovery import Recovery, recover, recover_all
 from agent_eventstore.requests import Request
@@ -58,6 +65,7 @@ from eventstore import (
     Meta,
     NewEvent,
     RecordedEvent,
+    StoreOptions,
     events,
     new_id,
     redact_secrets,
@@ -101,6 +109,7 @@ __all__ = [
     "Conversation",
     "DirectoryKeys",
     "EventStore",
+    "ForkOptions",
     "FunctionTool",
     "HistorySink",
     "JsonlHistorySink",
@@ -110,6 +119,8 @@ __all__ = [
     "Meta",
     "ModelRequest",
     "NewEvent",
+    "NewOptions",
+    "OpenOptions",
     "Participant",
     "Patch",
     "Projection",
@@ -123,6 +134,9 @@ __all__ = [
     "Route",
     "Run",
     "Scheduler",
+    "SessionOptions",
+    "StartOptions",
+    "StoreOptions",
     "TaskPlan",
     "TaskResult",
     "ToolArgumentParser",

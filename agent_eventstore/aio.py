@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -26,26 +24,25 @@ from agent_eventstore.errors import NotCommitted
 from agent_eventstore.inputs import kept_json
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.machines import TurnScript
-from agent_eventstore.opening import IfExists, SessionMode, Title
-from agent_eventstore.recovery import AGAIN_S, WAIT_S, IfBusy
+from agent_eventstore.opening import ForkOptions, OpenOptions, StartOptions
+from agent_eventstore.recovery import AGAIN_S, WAIT_S
 from agent_eventstore.runs import AsyncConversationRuns
 from agent_eventstore.session import Session
 from agent_eventstore.stops import left
 from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import Appended, AsyncEventStore, EventStore
-from eventstore.errors import ConversationInUse
+from eventstore.errors import ConversationInUse, ErrorType, Trace
 from eventstore.events import (
     BranchSwitch,
     ConversationEnd,
     ConversationUpdate,
     Payload,
-    ToolPolicy,
     UserMessage,
 )
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
-from eventstore.leases import KEEPER, LEASE_S
+from eventstore.leases import KEEPER
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -73,55 +70,11 @@ class AsyncConversation(AsyncConversationRuns):
         cls,
         store: AsyncEventStore,
         *,
-        mode: Mode = "chat",
-        title: Title = None,
-        key: str | None = None,
-        if_exists: IfExists = "raise",
-        conversation_id: StreamId | None = None,
-        tenant_id: str | None = None,
-        user_id: str | None = None,
-        parent: StreamId | None = None,
-        base_instructions: str | None = None,
-        user_instructions: str | None = None,
-        participants: Sequence[dict[str, Any]] = (),
-        tool_policy: ToolPolicy | None = None,
-        config: dict[str, Any] | None = None,
-        metadata: dict[str, Any] | None = None,
-        session_mode: SessionMode = "interactive",
-        session_config: dict[str, Any] | None = None,
-        state_directory: str | Path | None = None,
-        agent_id: str | None = None,
-        extra: dict[str, Any] | None = None,
-        if_busy: IfBusy = "raise",
-        lease_s: float = LEASE_S,
         connection: Connection | AsyncConnection | None = None,
+        **options: Unpack[StartOptions],
     ) -> Self:
         """Begin a conversation and its first session; see `Conversation.start`."""
-        starting = partial(
-            Conversation.start,
-            store.store,
-            mode=mode,
-            title=title,
-            key=key,
-            if_exists=if_exists,
-            conversation_id=conversation_id,
-            tenant_id=tenant_id,
-            user_id=user_id,
-            parent=parent,
-            base_instructions=base_instructions,
-            user_instructions=user_instructions,
-            participants=participants,
-            tool_policy=tool_policy,
-            config=config,
-            metadata=metadata,
-            session_mode=session_mode,
-            session_config=session_config,
-            state_directory=state_directory,
-            agent_id=agent_id,
-            extra=extra,
-            if_busy=if_busy,
-            lease_s=lease_s,
-        )
+        starting = partial(Conversation.start, store.store, **options)
         if connection is None or isinstance(connection, Connection):
             made = await asyncio.to_thread(starting, connection=connection)
         else:
@@ -130,40 +83,17 @@ class AsyncConversation(AsyncConversationRuns):
 
     @classmethod
     async def open(
-        cls,
-        store: AsyncEventStore,
-        conversation_id: StreamId,
-        *,
-        tenant_id: str | None = None,
-        user_id: str | None = None,
-        session_mode: SessionMode = "interactive",
-        session_config: dict[str, Any] | None = None,
-        state_directory: str | Path | None = None,
-        agent_id: str | None = None,
-        extra: dict[str, Any] | None = None,
-        if_busy: IfBusy = "raise",
-        lease_s: float = LEASE_S,
-        wait_s: float = WAIT_S,
+        cls, store: AsyncEventStore, conversation_id: StreamId, **options: Unpack[OpenOptions]
     ) -> Self:
         """Open a conversation for writing; see `Conversation.open`.
 
         Whoever is cancelled while it waits for another session has changed nothing.
         """
-        opening = partial(
-            Conversation.open,
-            store.store,
-            conversation_id,
-            tenant_id=tenant_id,
-            user_id=user_id,
-            session_mode=session_mode,
-            session_config=session_config,
-            state_directory=state_directory,
-            agent_id=agent_id,
-            extra=extra,
-            if_busy="raise" if if_busy == "wait" else if_busy,
-            lease_s=lease_s,
-        )
-        until = time.monotonic() + (wait_s if if_busy == "wait" else 0)
+        waits = options.get("if_busy") == "wait"
+        until = time.monotonic() + (options.get("wait_s", WAIT_S) if waits else 0)
+        if waits:
+            options["if_busy"] = "raise"
+        opening = partial(Conversation.open, store.store, conversation_id, **options)
         while True:
             try:
                 return cls(store, (await asyncio.to_thread(opening))._session)
@@ -174,41 +104,10 @@ class AsyncConversation(AsyncConversationRuns):
 
     @classmethod
     async def fork(
-        cls,
-        store: AsyncEventStore,
-        source: StreamId,
-        *,
-        before: int | None = None,
-        title: str | None = None,
-        key: str | None = None,
-        conversation_id: StreamId | None = None,
-        tenant_id: str | None = None,
-        user_id: str | None = None,
-        new_user_id: str | None = None,
-        session_mode: SessionMode = "interactive",
-        session_config: dict[str, Any] | None = None,
-        state_directory: str | Path | None = None,
-        agent_id: str | None = None,
-        extra: dict[str, Any] | None = None,
+        cls, store: AsyncEventStore, source: StreamId, **options: Unpack[ForkOptions]
     ) -> Self:
         """Begin a conversation that goes on from another's turn; see `Conversation.fork`."""
-        made = await asyncio.to_thread(
-            Conversation.fork,
-            store.store,
-            source,
-            before=before,
-            title=title,
-            key=key,
-            conversation_id=conversation_id,
-            tenant_id=tenant_id,
-            user_id=user_id,
-            new_user_id=new_user_id,
-            session_mode=session_mode,
-            session_config=session_config,
-            state_directory=state_directory,
-            agent_id=agent_id,
-            extra=extra,
-        )
+        made = await asyncio.to_thread(Conversation.fork, store.store, source, **options)
         return cls(store, made._session)
 
     @property
@@ -289,12 +188,7 @@ class AsyncConversation(AsyncConversationRuns):
         """Return the conversation itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
         with suppress(*((NotCommitted,) if error is not None else ())):
             await self.close(None if error is None else left(error) or type(error).__name__)

@@ -6,11 +6,8 @@ through it, and opening seals first what a process that died has left open (`rec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from sqlalchemy import Connection
 
@@ -21,26 +18,24 @@ from agent_eventstore.errors import NotCommitted
 from agent_eventstore.inputs import kept_json
 from agent_eventstore.machines import TurnScript
 from agent_eventstore.opening import (
-    IfExists,
-    Named,
-    SessionMode,
-    Title,
-    Writing,
+    ForkOptions,
+    OpenOptions,
+    StartOptions,
     forked,
     opened,
     started,
 )
-from agent_eventstore.recovery import WAIT_S, IfBusy
 from agent_eventstore.runs import ConversationRuns
 from agent_eventstore.session import Session
 from agent_eventstore.stops import left
 from agent_eventstore.turn import Turn
 from eventstore import Appended, EventStore
-from eventstore.events import ConversationEnd, ConversationUpdate, Payload, ToolPolicy, UserMessage
+from eventstore.errors import ErrorType, Trace
+from eventstore.events import ConversationEnd, ConversationUpdate, Payload, UserMessage
 from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
-from eventstore.leases import KEEPER, LEASE_S
+from eventstore.leases import KEEPER
 
 __all__ = ["Conversation"]
 
@@ -60,62 +55,16 @@ class Conversation(ConversationRuns):
         cls,
         store: EventStore,
         *,
-        mode: Mode = "chat",
-        title: Title = None,
-        key: str | None = None,
-        if_exists: IfExists = "raise",
-        conversation_id: StreamId | None = None,
-        tenant_id: str | None = None,
-        user_id: str | None = None,
-        parent: StreamId | None = None,
-        base_instructions: str | None = None,
-        user_instructions: str | None = None,
-        participants: Sequence[dict[str, Any]] = (),
-        tool_policy: ToolPolicy | None = None,
-        config: dict[str, Any] | None = None,
-        metadata: dict[str, Any] | None = None,
-        session_mode: SessionMode = "interactive",
-        session_config: dict[str, Any] | None = None,
-        state_directory: str | Path | None = None,
-        agent_id: str | None = None,
-        extra: dict[str, Any] | None = None,
-        if_busy: IfBusy = "raise",
-        lease_s: float = LEASE_S,
         connection: Connection | None = None,
+        **options: Unpack[StartOptions],
     ) -> Self:
         """Begin a conversation and its first session, in one transaction.
 
         Args:
             store: Where it is kept.
-            mode: The mode in which it begins.
-            title: What a list of conversations shows, by default the first message; or a function
-                that makes it of the first message, called once the first turn has ended well.
-            key: The product's own name for it, by which it is found within the tenant: any text
-                that is not a UUID, of at most 1,024 bytes. It stays when the content is erased.
-            if_exists: ``open`` to go on with the conversation of this key or id, as `open` does,
-                if there is one: what is said of a new one here is not looked at then.
-            conversation_id: Its id, if the product has one; by default a new one, or the key's.
-            tenant_id: Whose product; any text of at most 1,024 bytes.
-            user_id: Whose conversation; any text of at most 1,024 bytes.
-            parent: The conversation that it is opened from, of the same owner: what is not said
-                of the instructions is taken from there, and its tool policy holds here, too.
-            base_instructions: The system part of later requests.
-            user_instructions: What its user wants said there besides.
-            participants: Who takes part, as the product describes them, each a JSON object.
-            tool_policy: Which tools it may use: requests declare no others, and no other runs.
-            config: Whatever else the product wants to keep with it.
-            metadata: A JSON object that lists of conversations show, at most 16 KB.
-            session_mode: ``once`` for a process that runs a single turn.
-            session_config: Model, temperature, working directory, tools, tokenizer.
-            state_directory: Where tool outputs that are not shown whole are written as files, in a
-                folder of the conversation's id.
-            agent_id: Who writes, when several agents do.
-            extra: A JSON object that all events of the session keep, at most 2 KB, such as the
-                request's id; that of a turn adds to it.
-            if_busy: As of `open`, where that is what it comes to.
-            lease_s: As of `open`.
             connection: Begin in the transaction that it is in, of `EventStore.transaction` or the
                 product's own. Commit it before anything else is done with the conversation.
+            **options: Those of `StartOptions`.
 
         Raises:
             ConversationExists: There is a conversation of this id or key already.
@@ -124,49 +73,11 @@ class Conversation(ConversationRuns):
             InvalidEvent: The key is a UUID, or stands beside an id; or a name, the metadata or
                 ``extra`` cannot be kept.
         """
-        writing = Writing(
-            mode=session_mode,
-            config=session_config,
-            state_directory=state_directory,
-            agent_id=agent_id,
-            extra=extra,
-            if_busy=if_busy,
-            lease_s=lease_s,
-        )
-        session = started(
-            store,
-            Named(key=key, conversation_id=conversation_id, tenant_id=tenant_id, user_id=user_id),
-            writing,
-            if_exists=if_exists,
-            mode=mode,
-            title=title,
-            parent=parent,
-            base_instructions=base_instructions,
-            user_instructions=user_instructions,
-            participants=participants,
-            tool_policy=tool_policy,
-            config=config,
-            metadata=metadata,
-            connection=connection,
-        )
-        return cls(session)
+        return cls(started(store, connection=connection, **options))
 
     @classmethod
     def open(
-        cls,
-        store: EventStore,
-        conversation_id: StreamId,
-        *,
-        tenant_id: str | None = None,
-        user_id: str | None = None,
-        session_mode: SessionMode = "interactive",
-        session_config: dict[str, Any] | None = None,
-        state_directory: str | Path | None = None,
-        agent_id: str | None = None,
-        extra: dict[str, Any] | None = None,
-        if_busy: IfBusy = "raise",
-        lease_s: float = LEASE_S,
-        wait_s: float = WAIT_S,
+        cls, store: EventStore, conversation_id: StreamId, **options: Unpack[OpenOptions]
     ) -> Self:
         """Open a conversation for writing: fence earlier writers, seal open work, begin a session.
 
@@ -176,18 +87,7 @@ class Conversation(ConversationRuns):
         Args:
             store: Where it is kept.
             conversation_id: Its id, or the product's key for it.
-            tenant_id: Whose it must be; a key is looked up within this tenant.
-            user_id: Whose it must be.
-            session_mode: ``once`` for a process that runs a single turn.
-            session_config: As of `start`.
-            state_directory: As of `start`.
-            agent_id: As of `start`.
-            extra: As of `start`.
-            if_busy: What to do while another session has it open and its process lives: ``raise``,
-                ``wait`` until it is closed, or ``take_over``: fence it, and seal what it has open.
-            lease_s: For how many seconds this session counts as alive without a sign of life; a
-                thread of this process gives one three times as often.
-            wait_s: How many seconds ``wait`` waits at most.
+            **options: Those of `OpenOptions`.
 
         Raises:
             ConversationInUse: Another session has it open.
@@ -195,37 +95,10 @@ class Conversation(ConversationRuns):
             OwnerMismatch: It belongs to another tenant or user.
             OSError: A file of an erased output cannot be deleted.
         """
-        writing = Writing(
-            mode=session_mode,
-            config=session_config,
-            state_directory=state_directory,
-            agent_id=agent_id,
-            extra=extra,
-            if_busy=if_busy,
-            lease_s=lease_s,
-            wait_s=wait_s,
-        )
-        return cls(opened(store, conversation_id, writing, tenant_id=tenant_id, user_id=user_id))
+        return cls(opened(store, conversation_id, **options))
 
     @classmethod
-    def fork(
-        cls,
-        store: EventStore,
-        source: StreamId,
-        *,
-        before: int | None = None,
-        title: str | None = None,
-        key: str | None = None,
-        conversation_id: StreamId | None = None,
-        tenant_id: str | None = None,
-        user_id: str | None = None,
-        new_user_id: str | None = None,
-        session_mode: SessionMode = "interactive",
-        session_config: dict[str, Any] | None = None,
-        state_directory: str | Path | None = None,
-        agent_id: str | None = None,
-        extra: dict[str, Any] | None = None,
-    ) -> Self:
+    def fork(cls, store: EventStore, source: StreamId, **options: Unpack[ForkOptions]) -> Self:
         """Begin a conversation that goes on from another's turn, and its first session.
 
         No event is copied: what lies before is shared, in one transaction as long as an append,
@@ -235,19 +108,7 @@ class Conversation(ConversationRuns):
         Args:
             store: Where the source is kept.
             source: The conversation to go on from.
-            before: The first version that is not shared, such as that of a user message that is to
-                be said in other words; by default all turns are shared.
-            title: What a list of conversations shows; by default the source's.
-            key: The product's own name for the fork, as of `start`.
-            conversation_id: Its id, if the product has one; by default a new one, or the key's.
-            tenant_id: The source must be this tenant's.
-            user_id: The source must be this user's.
-            new_user_id: Whose the fork is to be; by default the source's user's.
-            session_mode: As of `start`, and so are those that follow.
-            session_config: Model, temperature, working directory, tools, tokenizer.
-            state_directory: Where its own tool outputs are written as files.
-            agent_id: Who writes, when several agents do.
-            extra: As of `start`.
+            **options: Those of `ForkOptions`.
 
         Raises:
             ConversationNotFound: There is no such source.
@@ -255,22 +116,7 @@ class Conversation(ConversationRuns):
             ForkRefused: There is nothing before that version to be shared.
             ConversationExists: There is a conversation of this id or key already.
         """
-        session = forked(
-            store,
-            source,
-            Named(key=key, conversation_id=conversation_id, tenant_id=tenant_id, user_id=user_id),
-            Writing(
-                mode=session_mode,
-                config=session_config,
-                state_directory=state_directory,
-                agent_id=agent_id,
-                extra=extra,
-            ),
-            before=before,
-            title=title,
-            new_user_id=new_user_id,
-        )
-        return cls(session)
+        return cls(forked(store, source, **options))
 
     @property
     def tools(self) -> Tools:
@@ -389,12 +235,7 @@ class Conversation(ConversationRuns):
         """Return the conversation itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
         with suppress(*((NotCommitted,) if error is not None else ())):
             self.close(None if error is None else left(error) or type(error).__name__)

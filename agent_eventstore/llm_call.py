@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from agent_eventstore.batching import AGAIN_S, BATCH_S, SELDOM_S, Stalls
@@ -15,6 +14,7 @@ from agent_eventstore.journal import INTERRUPTIONS, Journal
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.machines import CLOSED, AnswerText, CallScript
 from eventstore import NewEvent
+from eventstore.errors import ErrorType, Trace
 from eventstore.events import TokenUsage
 
 __all__ = ["AsyncLlmCall", "LlmCall"]
@@ -142,12 +142,7 @@ class LlmCall(CallBlock):
             )
             self._write(events)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Write the message or the error."""
         self._state = "over"
         self._end(error)
@@ -275,12 +270,7 @@ class AsyncLlmCall(CallBlock):
             # In a thread: to estimate the tokens of an answer that tells none takes a while.
             await self._write(await asyncio.to_thread(answer))
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Write the message or the error, also when the task has been cancelled."""
         self._state = "over"
         await finish(self._end(error))

@@ -43,7 +43,19 @@ from eventstore.sql.streams import owner_of
 from eventstore.state_files import delete_erased
 from projections import Views
 
-__all__ = ["IfExists", "Named", "SessionMode", "Title", "Writing", "forked", "opened", "started"]
+__all__ = [
+    "ForkOptions",
+    "IfExists",
+    "NewOptions",
+    "OpenOptions",
+    "SessionMode",
+    "SessionOptions",
+    "StartOptions",
+    "Title",
+    "forked",
+    "opened",
+    "started",
+]
 
 
 def owner_within(store: EventStore, parent: UUID, owner: Owned) -> Owned:
@@ -105,39 +117,129 @@ Title = str | Callable[[str], str] | None
 """A title, or what makes one of the first message."""
 
 
+class SessionOptions(Owned, total=False):
+    """What may be said of a session, however it begins.
+
+    Attributes:
+        session_mode: ``once`` for a process that runs a single turn; ``interactive`` by default.
+        session_config: Model, temperature, working directory, tools, tokenizer.
+        state_directory: Where tool outputs that are not shown whole are written as files, in a
+            folder of the conversation's id.
+        agent_id: Who writes, when several agents do.
+        extra: A JSON object that all events of the session keep, at most 2 KB, such as the
+            request's id; that of a turn adds to it.
+    """
+
+    session_mode: SessionMode
+    session_config: dict[str, Any] | None
+    state_directory: str | Path | None
+    agent_id: str | None
+    extra: dict[str, Any] | None
+
+
+class OpenOptions(SessionOptions, total=False):
+    """What may be said where a conversation is opened; `SessionOptions` besides.
+
+    Attributes:
+        tenant_id: Whose it must be; a key is looked up within this tenant.
+        user_id: Whose it must be.
+        if_busy: What to do while another session has it open and its process lives: ``raise``, as
+            by default, ``wait`` until it is closed, or ``take_over``: fence it, and seal what it
+            has open.
+        lease_s: For how many seconds this session counts as alive without a sign of life; a thread
+            of this process gives one three times as often.
+        wait_s: How many seconds ``wait`` waits at most.
+    """
+
+    if_busy: IfBusy
+    lease_s: float
+    wait_s: float
+
+
+class NewOptions(SessionOptions, total=False):
+    """What names a conversation that begins.
+
+    Attributes:
+        key: The product's own name for it, by which it is found within the tenant: any text that
+            is not a UUID, of at most 1,024 bytes. It stays when the content is erased.
+        conversation_id: Its id, if the product has one; by default a new one, or the key's.
+    """
+
+    key: str | None
+    conversation_id: StreamId | None
+
+
+class StartOptions(NewOptions, total=False):
+    """What may be said of a conversation that begins; `NewOptions` and `SessionOptions` besides.
+
+    Attributes:
+        mode: The mode in which it begins; ``chat`` by default.
+        title: What a list of conversations shows, by default the first message; or a function that
+            makes it of the first message, called once the first turn has ended well.
+        if_exists: ``open`` to go on with the conversation of this key or id, as `Conversation.open`
+            does, if there is one: what is said of a new one here is not looked at then.
+        tenant_id: Whose product; any text of at most 1,024 bytes.
+        user_id: Whose conversation; any text of at most 1,024 bytes.
+        parent: The conversation that it is opened from, of the same owner: what is not said of the
+            instructions is taken from there, and its tool policy holds here, too.
+        base_instructions: The system part of later requests.
+        user_instructions: What its user wants said there besides.
+        participants: Who takes part, as the product describes them, each a JSON object.
+        tool_policy: Which tools it may use: requests declare no others, and no other runs.
+        config: Whatever else the product wants to keep with it.
+        metadata: A JSON object that lists of conversations show, at most 16 KB.
+        if_busy: As of `OpenOptions`, where that is what it comes to.
+        lease_s: As of `OpenOptions`.
+    """
+
+    mode: Mode
+    title: Title
+    if_exists: IfExists
+    parent: StreamId | None
+    base_instructions: str | None
+    user_instructions: str | None
+    participants: Sequence[dict[str, Any]]
+    tool_policy: ToolPolicy | None
+    config: dict[str, Any] | None
+    metadata: dict[str, Any] | None
+    if_busy: IfBusy
+    lease_s: float
+
+
+class ForkOptions(NewOptions, total=False):
+    """What may be said of a fork; `NewOptions` and `SessionOptions` besides.
+
+    Attributes:
+        before: The first version that is not shared, such as that of a user message that is to be
+            said in other words; by default all turns are shared.
+        title: What a list of conversations shows; by default the source's.
+        tenant_id: The source must be this tenant's.
+        user_id: The source must be this user's.
+        new_user_id: Whose the fork is to be; by default the source's user's.
+    """
+
+    before: int | None
+    title: str | None
+    new_user_id: str | None
+
+
+def _named(key: str | None, conversation_id: StreamId | None) -> StreamId:
+    """Return the key or the id of a conversation that begins, or a new id."""
+    if key is None:
+        return new_id() if conversation_id is None else conversation_id
+    if conversation_id is not None:
+        raise InvalidEvent("a conversation is named by its key or by its id: hand in one of them")
+    if uuid_in(key) is not None:
+        raise InvalidEvent(f"the key {key!r} is a UUID: hand it in as conversation_id")
+    return key
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
-    """What names a conversation that begins, and whose it is; see `Conversation.start`."""
+class _Writing:
+    """How a session writes; see `OpenOptions`."""
 
-    key: str | None = None
-    conversation_id: StreamId | None = None
-    tenant_id: str | None = None
-    user_id: str | None = None
-
-    @property
-    def owner(self) -> Owned:
-        """Whose it is."""
-        return {"tenant_id": self.tenant_id, "user_id": self.user_id}
-
-    def stream(self) -> StreamId:
-        """Return its key, its id, or a new id."""
-        if self.key is None:
-            return new_id() if self.conversation_id is None else self.conversation_id
-        if self.conversation_id is not None:
-            raise InvalidEvent(
-                "a conversation is named by its key or by its id: hand in one of them"
-            )
-        if uuid_in(self.key) is not None:
-            raise InvalidEvent(f"the key {self.key!r} is a UUID: hand it in as conversation_id")
-        return self.key
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Writing:
-    """How a session writes; see `Conversation.open` for what each field does."""
-
-    mode: SessionMode = "interactive"
-    config: dict[str, Any] | None = None
+    session_mode: SessionMode = "interactive"
+    session_config: dict[str, Any] | None = None
     state_directory: str | Path | None = None
     agent_id: str | None = None
     extra: dict[str, Any] | None = None
@@ -157,33 +259,37 @@ class Writing:
 
     def first(self, meta: Meta) -> NewEvent:
         """Return the event with which the session begins."""
-        return session_start(meta, self.mode, self.config)
+        return session_start(meta, self.session_mode, self.session_config)
 
 
 def started(
     store: EventStore,
-    named: Named,
-    writing: Writing,
     *,
-    if_exists: IfExists,
-    mode: Mode,
-    title: Title,
-    parent: StreamId | None,
-    base_instructions: str | None,
-    user_instructions: str | None,
-    participants: Sequence[dict[str, Any]],
-    tool_policy: ToolPolicy | None,
-    config: dict[str, Any] | None,
-    metadata: dict[str, Any] | None,
     connection: Connection | None,
+    if_exists: IfExists = "raise",
+    key: str | None = None,
+    conversation_id: StreamId | None = None,
+    tenant_id: str | None = None,
+    user_id: str | None = None,
+    mode: Mode = "chat",
+    title: Title = None,
+    parent: StreamId | None = None,
+    participants: Sequence[dict[str, Any]] = (),
+    config: dict[str, Any] | None = None,
+    base_instructions: str | None = None,
+    user_instructions: str | None = None,
+    tool_policy: ToolPolicy | None = None,
+    metadata: dict[str, Any] | None = None,
+    **how: Any,
 ) -> Session:
     """Begin a conversation and its first session; see `Conversation.start`."""
+    writing = _Writing(**how)
     views = Views(store)  # ahead of the append: it may have tables to make
-    owner = named.owner
+    owner: Owned = {"tenant_id": tenant_id, "user_id": user_id}
     if parent is not None:
         parent = store.stream(parent, **owner)
         owner = owner_within(store, parent, owner)
-    chosen = named.stream()
+    chosen = _named(key, conversation_id)
     stream = store.stream(chosen, **owner)
     meta = writing.meta(mode)
     start = ConversationStart(
@@ -205,8 +311,8 @@ def started(
         )
     except WrongExpectedVersion as error:
         if if_exists == "open" and connection is None:
-            return opened(store, stream, writing, **owner)
-        raise ConversationExists(stream, error.actual, named.key) from None
+            return _opened(store, store.stream(stream, **owner), writing)
+        raise ConversationExists(stream, error.actual, key) from None
     # The epoch of a new stream, without asking: somebody may have opened it already.
     lease = (store, stream, str(meta.session_id), writing.lease_s)
     if connection is None:
@@ -232,13 +338,17 @@ def started(
 def opened(
     store: EventStore,
     conversation_id: StreamId,
-    writing: Writing,
     *,
-    tenant_id: str | None,
-    user_id: str | None,
+    tenant_id: str | None = None,
+    user_id: str | None = None,
+    **how: Any,
 ) -> Session:
     """Open a conversation for writing; see `Conversation.open`."""
     stream = store.stream(conversation_id, tenant_id=tenant_id, user_id=user_id)
+    return _opened(store, stream, _Writing(**how))
+
+
+def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
     session_id, state = str(new_id()), writing.files
     writing.meta(None)  # refuses what cannot be kept, ahead of any change
     epoch = claimed(store, stream, session_id, writing.if_busy, writing.lease_s, writing.wait_s)
@@ -272,15 +382,19 @@ def opened(
 def forked(
     store: EventStore,
     source: StreamId,
-    named: Named,
-    writing: Writing,
     *,
-    before: int | None,
-    title: str | None,
-    new_user_id: str | None,
+    before: int | None = None,
+    title: str | None = None,
+    key: str | None = None,
+    conversation_id: StreamId | None = None,
+    tenant_id: str | None = None,
+    user_id: str | None = None,
+    new_user_id: str | None = None,
+    **how: Any,
 ) -> Session:
     """Begin a conversation that goes on from another's turn; see `Conversation.fork`."""
-    owner = named.owner
+    writing = _Writing(**how)
+    owner: Owned = {"tenant_id": tenant_id, "user_id": user_id}
     parent = store.stream(source, **owner)
     views, point = Views(store), fork_point(store, parent, before)
     meta = writing.meta(point.mode)
@@ -288,7 +402,7 @@ def forked(
         done = store.fork(
             parent,
             before=point.before,
-            conversation_id=named.stream(),
+            conversation_id=_named(key, conversation_id),
             title=title,
             new_user_id=new_user_id,
             events=[writing.first(meta)],
@@ -296,7 +410,7 @@ def forked(
             **owner,
         )
     except WrongExpectedVersion as error:
-        raise ConversationExists(error.conversation_id, error.actual, named.key) from None
+        raise ConversationExists(error.conversation_id, error.actual, key) from None
     stream = done.conversation_id
     written = Acknowledged(done.anchor)
     session = Session(
@@ -312,7 +426,7 @@ def forked(
     return _kept(session, writing)
 
 
-def _kept(session: Session, writing: Writing) -> Session:
+def _kept(session: Session, writing: _Writing) -> Session:
     """Have the session's lease renewed for as long as somebody has it."""
     store, session_id = session.journal.store, str(session.meta.session_id)
     KEEPER.keep(store, session.id, session_id, writing.lease_s, session)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from agent_eventstore.inputs import Said
@@ -22,6 +21,7 @@ from agent_eventstore.stops import told
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import new_id
+from eventstore.errors import ErrorType, Trace
 from eventstore.events import Artifact, RunNode, ToolPolicy
 from projections.models.runs import RunRow
 
@@ -107,12 +107,7 @@ class Step(_StepFacts):
             self._journal.abandon(self._script.begin(), self._script.end(error))
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Write the step's end, with its artifacts."""
         self._journal.record(self._script.end(error))
 
@@ -168,12 +163,7 @@ class Run(_RunFacts):
         """Return the run itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the run, unless it has ended or is interrupted."""
         self._journal.record(self._script.leave(error))
 
@@ -194,12 +184,7 @@ class AsyncStep(_StepFacts):
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Write the step's end, with its artifacts, also when the task has been cancelled."""
         await self._journal.record(self._script.end(error))
 
@@ -247,12 +232,7 @@ class AsyncRun(_RunFacts):
         """Return the run itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the run, unless it has ended or is interrupted."""
         await self._journal.record(self._script.leave(error))
 

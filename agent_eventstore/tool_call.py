@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Generic, Self
 
 from agent_eventstore.artifacts import ToolOutputs, checked_alias
@@ -17,6 +16,7 @@ from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.machines import ToolScript
 from agent_eventstore.session import JournalT
 from eventstore import Appended
+from eventstore.errors import ErrorType, Trace
 from eventstore.events import Sections, Ui
 
 __all__ = ["AsyncToolCall", "ToolCall"]
@@ -124,12 +124,7 @@ class ToolCall(_Execution[Journal]):
         self._within("tool.fail")
         self._end(status="failed", content=error, error=error, sections=sections)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Record the failure, or an empty success, if nothing was recorded yet."""
         self._state = "over"
         self._journal.record(self._script.leave(time.monotonic(), error))
@@ -183,12 +178,7 @@ class AsyncToolCall(_Execution[AsyncJournal]):
         self._within("tool.fail")
         await self._end(status="failed", content=error, error=error, sections=sections)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Record the failure, or an empty success, if nothing was recorded yet."""
         self._state = "over"
         await self._journal.record(self._script.leave(time.monotonic(), error))

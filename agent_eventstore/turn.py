@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from agent_eventstore.current import OpenTurn
@@ -32,6 +31,7 @@ from agent_eventstore.session import first_outcome
 from agent_eventstore.stops import left
 from agent_eventstore.tool_call import ToolCall
 from eventstore import Appended, NewEvent
+from eventstore.errors import ErrorType, Trace
 from projections.context.compression import LlmSummary
 from projections.context.options import ContextOptions
 
@@ -99,12 +99,7 @@ class Turn(OpenTurn[LlmCall, Journal]):
             first_outcome(self._journal.store, self._journal.conversation_id, posted)
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> bool | None:
         """Write the turn's end; a stop goes no further.
 
         Raises:

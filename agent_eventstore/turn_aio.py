@@ -10,7 +10,6 @@ import asyncio
 import time
 import weakref
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from agent_eventstore.current import OpenTurn
@@ -30,6 +29,7 @@ from agent_eventstore.session import first_outcome
 from agent_eventstore.stops import left
 from agent_eventstore.tool_call import AsyncToolCall
 from eventstore import Appended, NewEvent
+from eventstore.errors import ErrorType, Trace
 from projections.context.compression import LlmSummary
 from projections.context.options import ContextOptions
 
@@ -93,10 +93,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
         return self._repeat(await asyncio.to_thread(first_outcome, store, stream, posted))
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: ErrorType, error: BaseException | None, trace: Trace
     ) -> bool | None:
         """Write the turn's end; a stop goes no further."""
         if self.outcome is not None:

@@ -24,7 +24,7 @@ from eventstore.sealing import KeyProvider
 from eventstore.sql.feed import FeedPage
 from eventstore.sql.requests import ANY, NO_STREAM, Anchor, Appended
 from eventstore.sql.streams import StreamInfo
-from eventstore.store import EventStore
+from eventstore.store import EventStore, StoreOptions
 
 __all__ = [
     "ANY",
@@ -44,6 +44,7 @@ __all__ = [
     "PurgeReceipt",
     "RecordedEvent",
     "Redactor",
+    "StoreOptions",
     "StreamInfo",
     "UserErasure",
     "Verification",

@@ -10,39 +10,27 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
-from functools import partial
-from os import PathLike
-from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.pool import QueuePool
 
-from eventstore import blobs, telemetry
-from eventstore.aio_eraser import AsyncEraser
-from eventstore.checkpoints import Checkpoint
-from eventstore.events.base import Clock, utc_now
+from eventstore import telemetry
+from eventstore.errors import ErrorType, Trace
 from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
 from eventstore.group_commit import GroupCommit
 from eventstore.ids import StreamId
-from eventstore.integrity import Verification
 from eventstore.owners import Owned, named
 from eventstore.processes import in_child
-from eventstore.redaction import Redactor
-from eventstore.sealing import KeyProvider
-from eventstore.sql.engines import Synchronous
-from eventstore.sql.feed import FeedPage
-from eventstore.sql.leases import Lease
-from eventstore.sql.requests import ANY, MOST_BYTES, Anchor, Append, Appended, Expected, many
+from eventstore.sql.requests import ANY, Anchor, Append, Appended, Expected, many
 from eventstore.sql.row_security import OWNER
-from eventstore.sql.streams import StreamInfo
 from eventstore.sql.transactions import append_within
-from eventstore.sql.verify import Progress
-from eventstore.store import EventStore
+from eventstore.store import EventStore, StoreOptions
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -54,7 +42,20 @@ T = TypeVar("T")
 _PAGE = 1_000
 
 
-class AsyncEventStore(AsyncEraser):
+def _awaited(
+    method: Callable[Concatenate[EventStore, P], T],
+) -> Callable[Concatenate[AsyncEventStore, P], Coroutine[Any, Any, T]]:
+    """Return a method of `EventStore` as one that is awaited, and runs in the store's threads."""
+
+    @wraps(method)
+    async def call(self: AsyncEventStore, /, *args: P.args, **options: P.kwargs) -> T:
+        answer: T = await self._run(getattr(self.store, method.__name__), *args, **options)
+        return answer
+
+    return call
+
+
+class AsyncEventStore:
     """`EventStore` for asyncio; what the methods do, take and raise is documented there.
 
     Cancelling a task that awaits an append does not take the append back: it may still become
@@ -73,37 +74,10 @@ class AsyncEventStore(AsyncEraser):
 
     @classmethod
     async def open(
-        cls,
-        url: str | URL,
-        *,
-        schema: str | None = None,
-        migrate: bool = True,
-        read_only: bool = False,
-        synchronous: Synchronous = "FULL",
-        busy_timeout_ms: int = 30_000,
-        pool_size: int = 5,
-        blob_threshold: int = blobs.THRESHOLD_BYTES,
-        max_event_bytes: int = MOST_BYTES,
-        clock: Clock = utc_now,
-        keys: KeyProvider | None = None,
-        redact: Redactor | None = None,
+        cls, url: str | URL, *, pool_size: int = 5, **options: Unpack[StoreOptions]
     ) -> Self:
         """Open a database; see `EventStore.open`."""
-        opening = partial(
-            EventStore.open,
-            url,
-            schema=schema,
-            migrate=migrate,
-            read_only=read_only,
-            synchronous=synchronous,
-            busy_timeout_ms=busy_timeout_ms,
-            pool_size=pool_size,
-            blob_threshold=blob_threshold,
-            max_event_bytes=max_event_bytes,
-            clock=clock,
-            keys=keys,
-            redact=redact,
-        )
+        opening = partial(EventStore.open, url, pool_size=pool_size, **options)
         store = await asyncio.get_running_loop().run_in_executor(None, opening)
         return cls(store, threads=pool_size)
 
@@ -116,19 +90,7 @@ class AsyncEventStore(AsyncEraser):
 
     @classmethod
     async def from_engine(
-        cls,
-        engine: Engine | AsyncEngine,
-        *,
-        schema: str | None = None,
-        migrate: bool = True,
-        read_only: bool = False,
-        synchronous: Synchronous = "FULL",
-        busy_timeout_ms: int = 30_000,
-        blob_threshold: int = blobs.THRESHOLD_BYTES,
-        max_event_bytes: int = MOST_BYTES,
-        clock: Clock = utc_now,
-        keys: KeyProvider | None = None,
-        redact: Redactor | None = None,
+        cls, engine: Engine | AsyncEngine, **options: Unpack[StoreOptions]
     ) -> Self:
         """Open the database of a product's engine; see `EventStore.from_engine`.
 
@@ -137,18 +99,6 @@ class AsyncEventStore(AsyncEraser):
         driver psycopg or pysqlite, and as many connections. What the engine has beside its URL,
         such as ``connect_args``, is not known to it.
         """
-        options: dict[str, Any] = {
-            "schema": schema,
-            "migrate": migrate,
-            "read_only": read_only,
-            "synchronous": synchronous,
-            "busy_timeout_ms": busy_timeout_ms,
-            "blob_threshold": blob_threshold,
-            "max_event_bytes": max_event_bytes,
-            "clock": clock,
-            "keys": keys,
-            "redact": redact,
-        }
         size = engine.pool.size() if isinstance(engine.pool, QueuePool) else 5
         if not isinstance(engine, Engine):
             url = engine.url.set(drivername=engine.url.get_backend_name())
@@ -210,33 +160,6 @@ class AsyncEventStore(AsyncEraser):
         telemetry.appended(where, stream, len(events), outcome, started)
         return outcome
 
-    async def fork(
-        self,
-        source: StreamId,
-        *,
-        before: int | None = None,
-        conversation_id: StreamId | None = None,
-        title: str | None = None,
-        tenant_id: str | None = None,
-        user_id: str | None = None,
-        new_user_id: str | None = None,
-        events: Sequence[NewEvent | EventData] = (),
-        meta: Meta | None = None,
-    ) -> Appended:
-        """Begin a conversation that shares another's events; see `EventStore.fork`."""
-        return await self._run(
-            self.store.fork,
-            source,
-            before=before,
-            conversation_id=conversation_id,
-            title=title,
-            tenant_id=tenant_id,
-            user_id=user_id,
-            new_user_id=new_user_id,
-            events=events,
-            meta=meta,
-        )
-
     def _append_alone(self, request: Callable[[], Append], wait: bool) -> Appended:
         [outcome] = self.store._append_group([request()], wait=wait)
         if isinstance(outcome, Exception):
@@ -294,77 +217,21 @@ class AsyncEventStore(AsyncEraser):
     def _page(self, conversation_id: StreamId, **options: Any) -> list[RecordedEvent]:
         return [*self.store.read(conversation_id, **options)]
 
-    async def read_all(self, *, after: str | None = None, limit: int = 500) -> FeedPage:
-        """Return the next page of all events of the store."""
-        return await self._run(self.store.read_all, after=after, limit=limit)
-
-    async def get(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> StreamInfo:
-        """Return what is known of a conversation."""
-        return await self._run(self.store.get, conversation_id, **owner)
-
-    async def find(self, *, key: str, **owner: Unpack[Owned]) -> StreamInfo | None:
-        """Return the conversation that a product knows by a key; see `EventStore.find`."""
-        return await self._run(self.store.find, key=key, **owner)
-
-    async def list(
-        self,
-        *,
-        tenant_id: str | None = None,
-        user_id: str | None = None,
-        after: UUID | None = None,
-        limit: int = 100,
-    ) -> list[StreamInfo]:
-        """Return conversations in order of id."""
-        return await self._run(
-            self.store.list, tenant_id=tenant_id, user_id=user_id, after=after, limit=limit
-        )
-
-    async def blob(self, conversation_id: StreamId, digest: str, **owner: Unpack[Owned]) -> bytes:
-        """Return the bytes of a blob."""
-        return await self._run(self.store.blob, conversation_id, digest, **owner)
-
-    async def verify(
-        self,
-        conversation_id: StreamId | None = None,
-        *,
-        progress: Progress | None = None,
-        **owner: Unpack[Owned],
-    ) -> Verification:
-        """Recompute the hash chain of one conversation, or of all; ``progress`` is in a thread."""
-        return await self._run(self.store.verify, conversation_id, progress=progress, **owner)
-
-    async def checkpoint(
-        self, file: str | PathLike[str] | IO[bytes], *, key: bytes | None = None
-    ) -> Checkpoint:
-        """Write the version and chain value of every conversation."""
-        return await self._run(self.store.checkpoint, file, key=key)
-
-    async def verify_against(
-        self,
-        checkpoint: str | PathLike[str],
-        *,
-        public_key: bytes | None = None,
-        conversation_id: StreamId | None = None,
-        progress: Progress | None = None,
-        **owner: Unpack[Owned],
-    ) -> Verification:
-        """Do what `verify` does, and find what has gone since a checkpoint was made."""
-        return await self._run(
-            self.store.verify_against,
-            checkpoint,
-            public_key=public_key,
-            conversation_id=conversation_id,
-            progress=progress,
-            **owner,
-        )
-
-    async def raise_writer_epoch(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> int:
-        """Fence all earlier writers of a conversation."""
-        return await self._run(self.store.raise_writer_epoch, conversation_id, **owner)
-
-    async def writer(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> Lease | None:
-        """Return who has a conversation open; see `EventStore.writer`."""
-        return await self._run(self.store.writer, conversation_id, **owner)
+    read_all = _awaited(EventStore.read_all)
+    get = _awaited(EventStore.get)
+    find = _awaited(EventStore.find)
+    list = _awaited(EventStore.list)
+    fork = _awaited(EventStore.fork)
+    blob = _awaited(EventStore.blob)
+    verify = _awaited(EventStore.verify)
+    checkpoint = _awaited(EventStore.checkpoint)
+    verify_against = _awaited(EventStore.verify_against)
+    raise_writer_epoch = _awaited(EventStore.raise_writer_epoch)
+    writer = _awaited(EventStore.writer)
+    erase = _awaited(EventStore.erase)
+    erase_user = _awaited(EventStore.erase_user)
+    purge = _awaited(EventStore.purge)
+    vacuum = _awaited(EventStore.vacuum)
 
     async def close(self) -> None:
         """Wait for what is under way, then close every connection."""
@@ -376,12 +243,7 @@ class AsyncEventStore(AsyncEraser):
         """Return the store itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the store."""
         await self.close()
 

@@ -20,7 +20,7 @@ from eventstore.integrity import unwrapped
 from eventstore.quoting import ranges
 from eventstore.sealing import DATA, SEALED, Keyring, key_of, opened
 from eventstore.sql.backend import keys_of
-from eventstore.sql.derived import derived_tables
+from eventstore.sql.schema import derived_tables
 from eventstore.sql.types import Id
 
 __all__ = ["erase_blobs", "erase_events", "erase_projected", "tables_with_content"]

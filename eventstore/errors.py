@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from types import TracebackType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -41,6 +42,7 @@ __all__ = [
     "ConversationNotFound",
     "DatabaseBusy",
     "DatabaseReplaced",
+    "ErrorType",
     "EventDamaged",
     "EventIdConflict",
     "EventStoreError",
@@ -63,10 +65,14 @@ __all__ = [
     "StatementRefused",
     "StoreUnavailable",
     "TablesTaken",
+    "Trace",
     "UnsafeTransaction",
     "WriterFenced",
     "WrongExpectedVersion",
 ]
+
+ErrorType = type[BaseException] | None  # These two: with what a ``with`` block is left.
+Trace = TracebackType | None
 
 
 class WrongExpectedVersion(EventStoreError):

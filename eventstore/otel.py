@@ -27,8 +27,8 @@ from opentelemetry.trace import (
     TracerProvider,
 )
 
+from eventstore.gauges import Attributes, GaugeName, Measurement, observed
 from eventstore.sql.requests import Appended
-from eventstore.telemetry import Attributes, GaugeName, Measurement, observed
 
 __all__ = ["Activity", "Recorder"]
 

@@ -8,8 +8,10 @@ safe to share between threads, and by a process with those that it forks (`docs/
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 from sqlalchemy import URL, Engine
 
@@ -38,9 +40,41 @@ from eventstore.sql.requests import (
 from eventstore.sql.row_security import OWNER, is_secured, speaks_for
 from eventstore.sql.transactions import empty_log
 
-__all__ = ["EventStore"]
+__all__ = ["EventStore", "StoreOptions"]
 
 _log = get_logger("eventstore")
+
+
+class StoreOptions(TypedDict, total=False):
+    """What may be said of a store, whatever opens it.
+
+    Attributes:
+        schema: The schema on PostgreSQL that holds every table of the store, and is created where
+            it is missing; ``?schema=`` of the URL is the same. By default the first of the login's
+            ``search_path``.
+        migrate: Upgrade the tables, as by default; otherwise an older schema is an error.
+        read_only: Never write, neither schema nor events; views fold what is new in memory.
+        synchronous: SQLite's sync level, by default ``FULL``.
+        busy_timeout_ms: How long a SQLite writer waits for another, in milliseconds.
+        blob_threshold: Payloads of more JSON bytes than this are kept as compressed blobs.
+        max_event_bytes: A payload of more JSON bytes than this, blobs included, is refused.
+        clock: What ``recorded_at`` is taken from; nothing is ordered by it.
+        keys: Seal payloads, metadata and blobs with a key for each conversation, which erasing the
+            conversation destroys; such as `DirectoryKeys`.
+        redact: Asked about each text and JSON value of a payload before it is encoded; returns what
+            is stored in its place. See `eventstore.redaction`; `redact_secrets` is one.
+    """
+
+    schema: str | None
+    migrate: bool
+    read_only: bool
+    synchronous: Synchronous
+    busy_timeout_ms: int
+    blob_threshold: int
+    max_event_bytes: int
+    clock: Clock
+    keys: KeyProvider | None
+    redact: Redactor | None
 
 
 class EventStore(EventEraser):
@@ -82,82 +116,23 @@ class EventStore(EventEraser):
         telemetry.discover()
 
     @classmethod
-    def open(
-        cls,
-        url: str | URL,
-        *,
-        schema: str | None = None,
-        migrate: bool = True,
-        read_only: bool = False,
-        synchronous: Synchronous = "FULL",
-        busy_timeout_ms: int = 30_000,
-        pool_size: int = 5,
-        blob_threshold: int = blobs.THRESHOLD_BYTES,
-        max_event_bytes: int = MOST_BYTES,
-        clock: Clock = utc_now,
-        keys: KeyProvider | None = None,
-        redact: Redactor | None = None,
-    ) -> Self:
+    def open(cls, url: str | URL, *, pool_size: int = 5, **options: Unpack[StoreOptions]) -> Self:
         """Open a database, and create or upgrade its schema unless told not to.
 
         Args:
             url: ``sqlite:///file.db`` or ``postgresql+psycopg://user@host/database``.
-            schema: The schema on PostgreSQL that holds every table of the store, and is created
-                where it is missing; ``?schema=`` of the URL is the same. By default the first of
-                the login's ``search_path``.
-            migrate: Upgrade the tables; otherwise an older one is an error.
-            read_only: Never write, neither schema nor events; views fold what is new in memory.
-            synchronous: SQLite's sync level.
-            busy_timeout_ms: How long a SQLite writer waits for another, in milliseconds.
             pool_size: Connections kept open; up to twice as many are used at a time.
-            blob_threshold: Payloads of more JSON bytes than this are kept as compressed blobs.
-            max_event_bytes: A payload of more JSON bytes than this, blobs included, is refused.
-            clock: What ``recorded_at`` is taken from; nothing is ordered by it.
-            keys: Seal payloads, metadata and blobs with a key for each conversation, which erasing
-                the conversation destroys; such as `DirectoryKeys`.
-            redact: Asked about each text and JSON value of a payload before it is encoded; returns
-                what is stored in its place. See `eventstore.redaction`; `redact_secrets` is one.
+            **options: Those of `StoreOptions`.
 
         Raises:
             StoreUnavailable: One of its subclasses says what is wrong with URL, server, file or
                 schema.
             ImportError: ``keys`` are given, and the extra ``encryption`` is not installed.
         """
-        engine = open_engine(
-            url,
-            schema=schema,
-            synchronous=synchronous,
-            busy_timeout_ms=busy_timeout_ms,
-            read_only=read_only,
-            pool_size=pool_size,
-        )
-        return cls._opened(
-            engine,
-            migrate,
-            blob_threshold=blob_threshold,
-            max_event_bytes=max_event_bytes,
-            read_only=read_only,
-            clock=clock,
-            keys=keys,
-            redact=redact,
-        )
+        return cls._opened(partial(open_engine, url, pool_size=pool_size), **options)
 
     @classmethod
-    def from_engine(
-        cls,
-        engine: Engine,
-        *,
-        schema: str | None = None,
-        migrate: bool = True,
-        read_only: bool = False,
-        synchronous: Synchronous = "FULL",
-        busy_timeout_ms: int = 30_000,
-        blob_threshold: int = blobs.THRESHOLD_BYTES,
-        max_event_bytes: int = MOST_BYTES,
-        clock: Clock = utc_now,
-        keys: KeyProvider | None = None,
-        redact: Redactor | None = None,
-    ) -> Self:
+    def from_engine(cls, engine: Engine, **options: Unpack[StoreOptions]) -> Self:
         """Open the database of a product's engine, on the connections of its pool.
 
         Each transaction takes a connection, sets what it needs, and gives it back as it was; this
@@ -167,44 +142,35 @@ class EventStore(EventEraser):
 
         Args:
             engine: With the driver psycopg or pysqlite, and a database that is not in memory.
-            schema: As of `open`, like all that follow.
-            migrate: Upgrade the tables; otherwise an older schema is an error.
-            read_only: Never write.
-            synchronous: SQLite's sync level.
-            busy_timeout_ms: How long a SQLite writer waits for another, in milliseconds.
-            blob_threshold: Payloads of more JSON bytes than this are kept as compressed blobs.
-            max_event_bytes: A payload of more JSON bytes than this, blobs included, is refused.
-            clock: What ``recorded_at`` is taken from; nothing is ordered by it.
-            keys: Seal what is written with a key for each conversation.
-            redact: Asked about each text and JSON value of a payload before it is encoded.
+            **options: Those of `StoreOptions`.
 
         Raises:
             InvalidUrl: The engine's driver or pool cannot be shared.
             StoreUnavailable: As of `open`.
             ImportError: As of `open`.
         """
-        borrowed = borrow(
-            engine,
+        store = cls._opened(partial(borrow, engine), **options)
+        store._find_schema()  # Later, the product may hold the only connection.
+        return store
+
+    @classmethod
+    def _opened(
+        cls,
+        connect: Callable[..., Engine],
+        *,
+        schema: str | None = None,
+        synchronous: Synchronous = "FULL",
+        busy_timeout_ms: int = 30_000,
+        migrate: bool = True,
+        read_only: bool = False,
+        **options: Any,
+    ) -> Self:
+        engine = connect(
             schema=schema,
             synchronous=synchronous,
             busy_timeout_ms=busy_timeout_ms,
             read_only=read_only,
         )
-        store = cls._opened(
-            borrowed,
-            migrate,
-            blob_threshold=blob_threshold,
-            max_event_bytes=max_event_bytes,
-            read_only=read_only,
-            clock=clock,
-            keys=keys,
-            redact=redact,
-        )
-        store._find_schema()  # Later, the product may hold the only connection.
-        return store
-
-    @classmethod
-    def _opened(cls, engine: Engine, migrate: bool, *, read_only: bool, **options: Any) -> Self:
         try:
             store = cls(engine, read_only=read_only, **options)
             store._prepare_schema(migrate and not read_only)

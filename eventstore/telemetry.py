@@ -12,16 +12,15 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from sqlalchemy import URL
 
+from eventstore.errors import ErrorType, Trace
+from eventstore.gauges import Attributes
 from eventstore.log import get_logger
 from eventstore.sql.requests import Appended
 
@@ -32,20 +31,14 @@ if TYPE_CHECKING:
     from eventstore.otel import Activity, Recorder
 
 __all__ = [
-    "Attributes",
-    "GaugeName",
-    "Measurement",
     "activity",
     "appended",
     "database",
     "discover",
-    "observed",
-    "observing",
     "operation",
     "switch_off",
     "use",
 ]
-
 
 SLOW_S = 1.0
 """An append or a catch-up of a conversation that takes longer is worth a warning, in seconds."""
@@ -173,12 +166,7 @@ class operation:
         self._started = time.perf_counter()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the span, and tell of the operation."""
         seconds = time.perf_counter() - self._started
         if self._entered is not None:
@@ -209,38 +197,3 @@ def _tell(
 @cache
 def _logger(component: str) -> Any:
     return get_logger(component)
-
-
-Attributes = Mapping[str, str | int]
-GaugeName = Literal[
-    "eventstore.projection.lag",
-    "eventstore.projection.lag.duration",
-    "eventstore.feed.held_back",
-    "eventstore.feed.held_back.duration",
-]
-
-_sources: list[Callable[[], Iterable[Measurement]]] = []
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """The value of a gauge now, for the attributes given."""
-
-    gauge: GaugeName
-    value: float
-    attributes: Attributes
-
-
-@contextmanager
-def observing(read: Callable[[], Iterable[Measurement]]) -> Iterator[None]:
-    """Have the gauges read in this way, from a thread of OpenTelemetry's, while the block runs."""
-    _sources.append(read)
-    try:
-        yield
-    finally:
-        _sources.remove(read)
-
-
-def observed() -> list[Measurement]:
-    """Return what every source reads now."""
-    return [measurement for read in tuple(_sources) for measurement in read()]

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from eventstore import telemetry
 from eventstore.events.lifecycle import ConversationFork
 from eventstore.events.records import NO_META, EventData, Meta, NewEvent
+from eventstore.gauges import Attributes
 from eventstore.ids import StreamId, derived_id, new_id
 from eventstore.owners import named
 from eventstore.reader import EventReader
@@ -29,7 +30,6 @@ from eventstore.sql.requests import (
     prepare,
 )
 from eventstore.sql.transactions import append_within
-from eventstore.telemetry import Attributes
 
 __all__ = ["EventWriter"]
 

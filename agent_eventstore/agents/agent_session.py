@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 from uuid import UUID
 
@@ -28,10 +27,10 @@ from agent_eventstore.session import TurnOutcome, first_outcome
 from agent_eventstore.stops import told
 from agent_eventstore.turn import Turn
 from eventstore import EventStore
+from eventstore.errors import ErrorType, Trace
 from eventstore.events import AssistantMessage, JsonObject, TextPart, TokenUsage, TurnEnd
 from eventstore.ids import StreamId
 from eventstore.log import get_logger
-from projections.context.settings import DEFAULTS
 from projections.models.open_items import OpenToolCall
 from projections.tokens.estimates import estimated_tokens
 
@@ -64,8 +63,7 @@ class AgentSession:
         self.conversation = conversation
         self._agent = agent_of(model, options)
         self._over = options.get("over_max_prompt", "refuse")
-        warn = options.get("settings", DEFAULTS).warn_prompt_tokens
-        self._warn = options.get("warn_prompt_tokens", warn)
+        self._warn = options.get("warn_prompt_tokens") or self._agent.settings.warn_prompt_tokens
         store, sinks = conversation.views.store, tuple(options.get("sinks", ()))
         self._store, self._history = store, History(store, conversation, sinks, self._agent.tell)
         if self._agent.tools:
@@ -329,12 +327,7 @@ class AgentSession:
         """Return the session itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
         self.close(None if error is None else told(error))
 

@@ -11,7 +11,6 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from types import TracebackType
 from typing import Any, Self, Unpack, cast
 from uuid import UUID
 
@@ -20,6 +19,7 @@ from agent_eventstore.agents.agent_session import AgentSession
 from agent_eventstore.agents.turn_results import TurnResult
 from agent_eventstore.inputs import Said
 from eventstore import AsyncEventStore, EventStore
+from eventstore.errors import ErrorType, Trace
 from eventstore.events import JsonObject, TokenUsage
 from eventstore.ids import StreamId
 
@@ -207,12 +207,7 @@ class AsyncAgentSession:
         """Return the session itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
         await asyncio.shield(asyncio.to_thread(self._session.__exit__, kind, error, trace))
 

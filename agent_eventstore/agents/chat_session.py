@@ -8,7 +8,6 @@ done again: the session is opened by its conversation's id, and `go_on` asks who
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 from uuid import UUID
 
@@ -41,6 +40,7 @@ from agent_eventstore.participants import (
 from agent_eventstore.stops import told
 from agent_eventstore.turn import Turn
 from eventstore import EventStore
+from eventstore.errors import ErrorType, Trace
 from eventstore.events import ConversationStart, JsonObject, ModeState, UserMessage
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
@@ -362,12 +362,7 @@ class ChatSession:
         """Return the session itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
         self.close(None if error is None else told(error))
 

@@ -6,20 +6,30 @@ The answer goes to stdout as it streams; what else there is to see, tools and no
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
 
 from agent_eventstore.agents import AgentSession, FunctionTool, JsonlHistorySink, TurnResult
 from agent_eventstore.cli.console import count, note, one_line, shown
+from agent_eventstore.cli.context import settings_in
 from agent_eventstore.cli.demo import DEMO_FILE, DEMO_TENANT
-from agent_eventstore.cli.options import Number, Target, common, find_conversation, with_target
+from agent_eventstore.cli.options import (
+    InputFile,
+    Number,
+    Target,
+    common,
+    find_conversation,
+    with_target,
+)
 from agent_eventstore.cli.program import Failed
 from agent_eventstore.demo.agent import RecordedModel, demo_tools
 from agent_eventstore.demo.model import MODEL
@@ -70,6 +80,7 @@ _LAST = 20  # messages that /history shows
     show_default=True,
     help="Where each session's JSONL is written.",
 )
+@click.option("--settings", metavar="FILE", type=InputFile(), help="Settings of the contexts.")
 @click.option("--max-prompt-tokens", type=Number(min=1), help="Refuse longer requests.")
 @click.option("--warn-prompt-tokens", type=Number(min=1), help="Note longer requests.")
 @click.option("--tokenizer-model", metavar="NAME", help="Count as this model or encoding does.")
@@ -118,6 +129,7 @@ def _options(given: dict[str, Any], demo: bool, stack: ExitStack) -> dict[str, A
     names = ("protocol", "max_prompt_tokens", "warn_prompt_tokens", "tokenizer_model")
     return {
         **{name: given[name] for name in names},
+        "settings": settings_in(given["settings"]),
         "model": RecordedModel() if demo else _client(given["model"], given["base_url"], stack),
         "model_name": MODEL if demo else given["model"],
         "tools": tools,
@@ -181,10 +193,31 @@ class _Screen:
 
     def __init__(self) -> None:
         self._open = ""
+        self._interrupted = False
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Stop the block at Ctrl-C, or before its next text where Python ignored the exception.
+
+        What a finalizer raises is printed and forgotten, a `KeyboardInterrupt` that came while it
+        ran included.
+        """
+        self._interrupted = False
+        before = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._interrupted = True
+        raise KeyboardInterrupt
 
     def tell(self, kind: str, text: str) -> None:
         """Show what the agent tells."""
         if kind in ("text", "thought"):
+            if self._interrupted:
+                raise KeyboardInterrupt
             if self._open not in ("", kind):
                 self.end()
             self._open = kind
@@ -272,7 +305,8 @@ class _Talk:
     def _answer(self, answer: Callable[[], TurnResult | None]) -> TurnResult | None:
         """Show an answer; what goes wrong is said, and Ctrl-C stops it."""
         try:
-            result = answer()
+            with self.screen.interruptible():
+                result = answer()
         except KeyboardInterrupt:
             self.screen.end()
             note("stopped: what was said is kept; /continue goes on")

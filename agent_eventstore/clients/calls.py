@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 from agent_eventstore.clients.asked import GOES_ON, UNKNOWN, Asked, Guard, remember
@@ -15,6 +14,7 @@ from agent_eventstore.machines import CLOSED
 from agent_eventstore.stops import left
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
+from eventstore.errors import ErrorType, Trace
 
 __all__ = [
     "AsyncRecordedManager",
@@ -104,12 +104,7 @@ class RecordedStream:
         self._stream.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the response."""
         try:
             self._stream.__exit__(kind, error, trace)
@@ -145,12 +140,7 @@ class RecordedManager:
         remember(stream, self._recorded)
         return stream
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the response; an answer that is not whole is recorded as cancelled."""
         try:
             self._manager.__exit__(kind, error, trace)
@@ -243,12 +233,7 @@ class AsyncRecordedStream:
         await self._stream.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the response."""
         try:
             await self._stream.__aexit__(kind, error, trace)
@@ -286,12 +271,7 @@ class AsyncRecordedManager:
         remember(stream, self._recorded)
         return stream
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the response; an answer that is not whole is recorded as cancelled."""
         try:
             await self._manager.__aexit__(kind, error, trace)

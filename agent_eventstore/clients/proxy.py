@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from agent_eventstore.clients import calls
@@ -26,6 +25,7 @@ from agent_eventstore.clients.asked import (
 from agent_eventstore.current import OpenTurn, current_turn, is_open
 from agent_eventstore.turn import Turn
 from agent_eventstore.turn_aio import AsyncTurn
+from eventstore.errors import ErrorType, Trace
 
 __all__ = ["RecordedClient", "plain_client", "record"]
 
@@ -196,12 +196,7 @@ class RecordedClient:
         self._target.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the client."""
         self._target.__exit__(kind, error, trace)
 
@@ -210,12 +205,7 @@ class RecordedClient:
         await self._target.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the client."""
         await self._target.__aexit__(kind, error, trace)
 

@@ -19,7 +19,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn, Self
 
 import agent_eventstore
@@ -28,6 +27,7 @@ from agent_eventstore.demo import script
 from agent_eventstore.demo.agent import Agent, Listener
 from agent_eventstore.demo.model import DEFINITIONS, Outcome, Reply, ScriptedModel, Workspace
 from eventstore import EventStore
+from eventstore.errors import ErrorType, Trace
 from eventstore.events import JsonObject
 
 __all__ = ["STOPPED", "AgentProcess", "Killed", "Order", "main", "read_told"]
@@ -152,12 +152,7 @@ class AgentProcess:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the process, if it still runs."""
         self._process.kill()
         with contextlib.suppress(BrokenPipeError):

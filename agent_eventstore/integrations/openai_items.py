@@ -32,8 +32,7 @@ from eventstore.events import (
 )
 from eventstore.events.codec import decode, dumps_json, loads_json
 from eventstore.sql.read import EventText
-from projections.context.formats.item_outputs import output_of
-from projections.context.formats.item_pairs import OUTPUTS
+from projections.context.formats.item_pairs import OUTPUTS, output_of
 from projections.context.formats.items import FIELDS
 from projections.engine.folding import result_text, text_of
 

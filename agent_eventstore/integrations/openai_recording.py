@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from agents import Model, ModelProvider, MultiProvider, RunConfig, RunHooks
@@ -29,6 +28,7 @@ from agent_eventstore.recovery import IfBusy, Recovery
 from agent_eventstore.tool_call import AsyncToolCall
 from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import AsyncEventStore
+from eventstore.errors import ErrorType, Trace
 from eventstore.events import Meta, Payload
 from eventstore.ids import uuid_in
 
@@ -99,10 +99,7 @@ class RecordedRun(RunHooks[Any]):
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: ErrorType, error: BaseException | None, trace: Trace
     ) -> bool | None:
         """End what is left open, the turn, and the conversation's session."""
         self.session.attach(None)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import UUID
 
@@ -23,6 +22,7 @@ from agent_eventstore.scheduling.conversation_tools import declared
 from agent_eventstore.scheduling.queue import TaskPlan, TaskResult
 from agent_eventstore.scheduling.task_runs import OnEvent, TaskRuns
 from eventstore import EventStore
+from eventstore.errors import ErrorType, Trace
 from eventstore.events import JsonObject
 from eventstore.ids import StreamId
 from projections import Views
@@ -224,11 +224,6 @@ class Scheduler:
         """Return the scheduler itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End all sessions."""
         self.close(None if error is None else type(error).__name__)

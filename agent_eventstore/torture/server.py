@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
@@ -27,6 +26,8 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import make_url
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
+from eventstore.errors import ErrorType, Trace
 
 __all__ = ["PostgresServer", "PostgresUnavailable", "StopMode", "give_to_nobody"]
 
@@ -206,12 +207,7 @@ class PostgresServer:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         self.close()
 
     def _initialise(self) -> None:

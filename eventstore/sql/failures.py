@@ -11,7 +11,6 @@ database works, and would refuse the same again.
 from __future__ import annotations
 
 import sqlite3
-from types import TracebackType
 from typing import Self
 
 import psycopg
@@ -27,6 +26,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from eventstore.errors import (
     CannotConnect,
     DatabaseBusy,
+    ErrorType,
     EventStoreError,
     ForkedStore,
     InvalidUrl,
@@ -34,6 +34,7 @@ from eventstore.errors import (
     NotWritable,
     StatementRefused,
     StoreUnavailable,
+    Trace,
 )
 
 __all__ = ["driver_error", "is_away", "lacks_connection", "translated"]
@@ -129,12 +130,7 @@ class translated:
         """Let an error through as it is: it is of the caller's own statements."""
         self._own = error
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Raise the project's own error for a driver's that has passed."""
         if error is None or error is self._own:
             return

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, suppress
-from types import TracebackType
 from typing import Any
 
 import psycopg
 from psycopg import IsolationLevel, Pipeline
 
+from eventstore.errors import ErrorType, Trace
 from eventstore.sql.backend import DriverConnection, Pooled
 from eventstore.sql.sessions import BRIEF
 
@@ -88,12 +88,7 @@ class OnPostgresql:
             raw.autocommit = True
         return DriverConnection(raw, self._at_hand.backend, self._at_hand.keys)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Commit, or roll back on an error."""
         if error is not None:
             self._give_up()

@@ -13,10 +13,9 @@ from sqlalchemy import Connection, inspect, text
 
 from eventstore.errors import NotWritable
 from eventstore.log import masked
-from eventstore.sql.derived import derived_tables
 from eventstore.sql.migrate import VERSION_TABLE
 from eventstore.sql.row_security import secure_new
-from eventstore.sql.schema import metadata_for
+from eventstore.sql.schema import derived_tables, metadata_for
 
 __all__ = ["grant", "relations", "share_rights"]
 

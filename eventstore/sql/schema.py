@@ -8,16 +8,22 @@ handful of rows for the whole store (``projections``, ``shared_tables``, ``store
 The databases differ in one point. SQLite has a single writer, so ``position`` orders the feed
 and is the primary key (never reused, by ``AUTOINCREMENT``). PostgreSQL has many, so the
 feed is ordered by ``(epoch, tx_id, position)``, see `eventstore.sql.feed`.
+
+Tables that were made beside the log's are named in it: those of a generation in ``projections``,
+others, such as counts of tokens, in ``shared_tables`` by whoever makes them. So erasing and rights
+reach all of them in a process that has never loaded their makers.
 """
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Column,
+    Connection,
     Identity,
     Index,
     Integer,
@@ -27,13 +33,15 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    inspect,
+    select,
     text,
     types,
 )
 
 from eventstore.sql.types import Id, JsonText, SafeText, Timestamp
 
-__all__ = ["Xid8", "metadata_for"]
+__all__ = ["Xid8", "derived_tables", "metadata_for"]
 
 
 class Xid8(types.UserDefinedType[int]):
@@ -238,3 +246,16 @@ def _projections(metadata: MetaData) -> None:
         Column("place", Integer, nullable=False),
         PrimaryKeyConstraint("name"),
     )
+
+
+def derived_tables(connection: Connection) -> list[str]:
+    """Return the names of these tables, shared ones last, in the order of their registration."""
+    tables = metadata_for(connection.dialect.name).tables
+    registered = connection.execute(select(tables["projections"].c.tables)).scalars().all()
+    shared = tables["shared_tables"].c
+    names = connection.execute(select(shared.name).order_by(shared.place)).scalars().all()
+    there = inspect(connection)
+    return [
+        *(name for each in registered for name in json.loads(each)),
+        *(name for name in names if there.has_table(name)),
+    ]

@@ -8,12 +8,13 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Unpack
 from uuid import UUID
 
 from sqlalchemy import Connection
 
+from eventstore.errors import ErrorType, Trace
 from eventstore.events.base import utc_now
 from eventstore.sql.at_hand import TURN_S
 from eventstore.sql.backend import (
@@ -264,12 +265,7 @@ class _Transaction:
         begin(pooled, self._mode, durable=self._durable, patience_ms=patience)
         return DriverConnection(pooled.dbapi_connection, at_hand.backend, at_hand.keys)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Commit; on an error, give the connection to the pool, which rolls back."""
         try:
             if error is None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 import psycopg
@@ -21,7 +20,7 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.pool import QueuePool
 
-from eventstore.errors import UnsafeTransaction
+from eventstore.errors import ErrorType, Trace, UnsafeTransaction
 from eventstore.log import masked
 from eventstore.sql.append import append
 from eventstore.sql.at_hand import AtHand
@@ -146,12 +145,7 @@ class Transactions:
         """Return the object itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close every connection."""
         self.close()
 

@@ -6,11 +6,11 @@ PostgreSQL it runs on a connection of its own that is kept, each time as a trans
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Engine
 
+from eventstore.errors import ErrorType, Trace
 from eventstore.log import masked
 from eventstore.sql.backend import backend_named
 from eventstore.sql.failures import translated
@@ -81,11 +81,6 @@ class Watch:
         """Return the watch itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the connection."""
         self.close()

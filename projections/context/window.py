@@ -1,17 +1,59 @@
-"""The budget of a request: what was asked for, or the model's window where nobody said."""
+"""The budget of a request: what was asked for, or the model's window where nobody said.
+
+How large a model's window is tells the data that `genai_prices` carries along.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from eventstore.log import get_logger
 from projections.context.options import Asked
 from projections.context.settings import ContextSettings
 from projections.context.view import ContextView
-from projections.tokens.windows import window_of
+from projections.tokens.text import names_of
 
-__all__ = ["Allowed", "budget_of"]
+if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
+
+__all__ = ["Allowed", "budget_of", "window_of"]
+
+
+@lru_cache(maxsize=256)
+def window_of(model: str, provider: str | None = None) -> int | None:
+    """Return how many tokens a call of a model may have, prompt and response; None if unknown.
+
+    Args:
+        model: Also with its seller or a router in front (``openai/gpt-4o``, ``bedrock/...``), in
+            capitals, or with a date.
+        provider: Who will be asked, by the name that the list has for them.
+    """
+    names = names_of(model)
+    sellers = dict.fromkeys((provider, None))
+    asked = [(name, seller) for name in names for seller in sellers]
+    # As routers write it: of whom, and then what that seller calls the model.
+    first, _, rest = model.strip().lower().partition("/")
+    asked += [(name, first) for name in (rest, *names) if rest]
+    for name, seller in asked:
+        try:
+            _, found = _listed().find_provider_model(name, None, seller, None)
+        except LookupError:
+            continue
+        if found.context_window:
+            return int(found.context_window)
+    return None
+
+
+@cache
+def _listed() -> DataSnapshot:
+    # Not the package's current snapshot: a program may have set one that updates itself.
+    from genai_prices.data import providers  # takes a while
+    from genai_prices.data_snapshot import DataSnapshot
+
+    return DataSnapshot(providers=providers, from_auto_update=False)
+
 
 _log = get_logger(__name__)
 _LONGEST_NAME = 200  # characters of a name that are told
@@ -30,14 +72,7 @@ class Allowed:
 
 
 def budget_of(settings: ContextSettings, asked: Asked) -> Allowed:
-    """Return the budget; see `ContextSettings.budget` for what is refused.
-
-    Raises:
-        TypeError: The settings are none.
-    """
-    if not isinstance(settings, ContextSettings):
-        told = "ContextSettings.from_mapping makes them of a mapping"
-        raise TypeError(f"settings are ContextSettings, not {type(settings).__name__}: {told}")
+    """Return the budget; see `ContextSettings.budget` for what is refused."""
     most = settings.max_tokens if asked.max_tokens is None else asked.max_tokens
     window = window_of(asked.model, asked.provider) if most == "model" else None
     tokens = settings.budget(asked.max_tokens, asked.reserve_for_response, window=window)

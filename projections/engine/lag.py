@@ -15,11 +15,11 @@ from sqlalchemy import and_, func, select
 
 from eventstore import EventStore
 from eventstore.errors import StatementRefused, StoreUnavailable
+from eventstore.gauges import Measurement
 from eventstore.sql import feed
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
 from eventstore.sql.feed import held_back
 from eventstore.sql.schema import metadata_for
-from eventstore.telemetry import Measurement
 from projections.engine import generations
 from projections.engine.generations import Generation, find_all_live
 from projections.engine.projection import Projection

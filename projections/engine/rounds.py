@@ -26,10 +26,10 @@ from tenacity import (
 
 from eventstore import EventStore
 from eventstore.errors import CannotConnect, DatabaseBusy, KeyUnavailable
+from eventstore.gauges import observing
 from eventstore.log import get_logger
 from eventstore.sql.backend import backend_named
 from eventstore.sql.watch import Watch
-from eventstore.telemetry import observing
 from projections.engine.follower import catch_up_behind, retry_set_aside
 from projections.engine.generations import gone
 from projections.engine.lag import measure

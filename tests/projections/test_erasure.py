@@ -11,9 +11,8 @@ from sqlalchemy import inspect, make_url
 
 from eventstore import EventStore, erasure
 from eventstore import events as e
-from eventstore.sql.derived import derived_tables
 from eventstore.sql.migrate import VERSION_TABLE
-from eventstore.sql.schema import metadata_for
+from eventstore.sql.schema import derived_tables, metadata_for
 from projections import Views
 from projections.catalogue import PROJECTIONS, SHARED_TABLES
 from projections.context import levels, search_tables

@@ -28,8 +28,7 @@ from projections.context.formats.base import (
     system_text,
     text_in,
 )
-from projections.context.formats.item_outputs import output_of
-from projections.context.formats.item_pairs import WORDS, Answer, message, settled
+from projections.context.formats.item_pairs import WORDS, Answer, message, output_of, settled
 from projections.context.formats.items import FIELDS
 from projections.context.rows import ContextRow
 
