@@ -36,6 +36,7 @@ from projections.context.compression import (
     SummaryRequest,
     strategy_of,
 )
+from projections.context.settings import settings_of
 from projections.context.view import digest_of
 from projections.tokens import Count
 from projections.tokens.estimates import estimated_tokens
@@ -138,7 +139,7 @@ def strategy_for(settings: ContextSettings | None, strategy: Strategy | str | No
     """Return the strategy of a request: the one that is given, or that of the settings."""
     if strategy is not None:
         return strategy_of(strategy)
-    chosen = settings or ContextSettings()
+    chosen = settings_of(settings)
     return strategy_of(chosen.strategy, **chosen.strategy_options)
 
 

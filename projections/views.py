@@ -23,7 +23,7 @@ from projections.context import CONTEXT, ContextView
 from projections.context.compression.strategy import Strategy, strategy_of
 from projections.context.formats.neutral import with_facts
 from projections.context.options import Asked, AskedContext
-from projections.context.settings import DEFAULTS
+from projections.context.settings import settings_of
 from projections.context.state import CONTEXT_ACTIVE, read_active
 from projections.context.window import budget_of
 from projections.context_reading import ContextReading, sent
@@ -169,7 +169,7 @@ class Views(ViewsAcross):
         given: dict[str, Any] = {**options}
         owner = {name: given.pop(name) for name in Owned.__annotations__ if name in given}
         asked = Asked(**given)
-        settings = asked.settings or DEFAULTS
+        settings = settings_of(asked.settings)
         budget = budget_of(settings, asked)
         if asked.strategy is None:
             chosen = strategy_of(settings.strategy, **settings.strategy_options)

@@ -15,7 +15,7 @@ from agent_eventstore.agents.widgets import Widget, live_screen, widget_tools
 from eventstore.events import JsonObject
 from projections.context import ContextSettings
 from projections.context.compression import Strategy
-from projections.context.settings import DEFAULTS
+from projections.context.settings import settings_of
 from projections.tokens import tokenizer_for
 
 __all__ = ["AgentOptions", "agent_of", "config_of", "require_known"]
@@ -58,7 +58,7 @@ class AgentOptions(TypedDict, total=False):
     protocol: Protocol
     max_steps: int
     on_tool_error: OnToolError
-    settings: ContextSettings
+    settings: ContextSettings | None
     max_prompt_tokens: int | None
     over_max_prompt: Literal["refuse", "trim"]
     strategy: Strategy | str | None
@@ -95,7 +95,7 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
         protocol=options.get("protocol", "tools"),
         max_steps=options.get("max_steps", 100),
         on_tool_error=options.get("on_tool_error", "continue"),
-        settings=options.get("settings", DEFAULTS),
+        settings=settings_of(options.get("settings")),
         max_prompt_tokens=options.get("max_prompt_tokens"),
         strategy=options.get("strategy"),
         attempts=options.get("attempts", 3),
@@ -123,7 +123,7 @@ def require_known(options: Mapping[str, Any], kind: type) -> None:
 
 def _asked(model: Any, name: str, options: AgentOptions) -> dict[str, Any]:
     """Return whom the first step asks and, where there is a router, whom the others ask."""
-    parameters, settings = options.get("parameters", {}), options.get("settings", DEFAULTS)
+    parameters, settings = options.get("parameters", {}), settings_of(options.get("settings"))
     tokenizer = options.get("tokenizer_model") or settings.tokenizer
     if not isinstance(model, ProviderRouter):
         port = port_of(model, options.get("provider"))

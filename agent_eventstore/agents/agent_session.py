@@ -31,7 +31,6 @@ from eventstore.errors import ErrorType, Trace
 from eventstore.events import AssistantMessage, JsonObject, TextPart, TokenUsage, TurnEnd
 from eventstore.ids import StreamId
 from eventstore.log import get_logger
-from projections.context.settings import DEFAULTS
 from projections.models.open_items import OpenToolCall
 from projections.tokens.estimates import estimated_tokens
 
@@ -64,8 +63,7 @@ class AgentSession:
         self.conversation = conversation
         self._agent = agent_of(model, options)
         self._over = options.get("over_max_prompt", "refuse")
-        warn = options.get("settings", DEFAULTS).warn_prompt_tokens
-        self._warn = options.get("warn_prompt_tokens", warn)
+        self._warn = options.get("warn_prompt_tokens") or self._agent.settings.warn_prompt_tokens
         store, sinks = conversation.views.store, tuple(options.get("sinks", ()))
         self._store, self._history = store, History(store, conversation, sinks, self._agent.tell)
         if self._agent.tools:

@@ -18,8 +18,16 @@ import click
 
 from agent_eventstore.agents import AgentSession, FunctionTool, JsonlHistorySink, TurnResult
 from agent_eventstore.cli.console import count, note, one_line, shown
+from agent_eventstore.cli.context import settings_in
 from agent_eventstore.cli.demo import DEMO_FILE, DEMO_TENANT
-from agent_eventstore.cli.options import Number, Target, common, find_conversation, with_target
+from agent_eventstore.cli.options import (
+    InputFile,
+    Number,
+    Target,
+    common,
+    find_conversation,
+    with_target,
+)
 from agent_eventstore.cli.program import Failed
 from agent_eventstore.demo.agent import RecordedModel, demo_tools
 from agent_eventstore.demo.model import MODEL
@@ -70,6 +78,7 @@ _LAST = 20  # messages that /history shows
     show_default=True,
     help="Where each session's JSONL is written.",
 )
+@click.option("--settings", metavar="FILE", type=InputFile(), help="Settings of the contexts.")
 @click.option("--max-prompt-tokens", type=Number(min=1), help="Refuse longer requests.")
 @click.option("--warn-prompt-tokens", type=Number(min=1), help="Note longer requests.")
 @click.option("--tokenizer-model", metavar="NAME", help="Count as this model or encoding does.")
@@ -118,6 +127,7 @@ def _options(given: dict[str, Any], demo: bool, stack: ExitStack) -> dict[str, A
     names = ("protocol", "max_prompt_tokens", "warn_prompt_tokens", "tokenizer_model")
     return {
         **{name: given[name] for name in names},
+        "settings": settings_in(given["settings"]),
         "model": RecordedModel() if demo else _client(given["model"], given["base_url"], stack),
         "model_name": MODEL if demo else given["model"],
         "tools": tools,

@@ -35,7 +35,7 @@ from projections.context.compression import Thresholds
 from projections.context.formats import FORMATS
 from projections.tokens import count_messages, count_tools, tokenizer_for
 
-__all__ = ["context", "show_budget"]
+__all__ = ["context", "settings_in", "show_budget"]
 
 _WITH_OF = frozenset({"conversation", "of", "explain", "full", "as_json", "db", "verbose"})
 _FILE = InputFile()
@@ -169,14 +169,18 @@ def _arguments(chosen: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def settings_in(path: Path | None) -> ContextSettings:
+    """Return the settings that a file of JSON or TOML holds; the defaults without one."""
+    if path is None:
+        return ContextSettings()
+    found = _parsed(path)
+    if not isinstance(found, dict):
+        raise Failed(f"{path} holds no settings: they are one object of names and values")
+    return ContextSettings.from_mapping(found)
+
+
 def _settings(chosen: dict[str, Any]) -> ContextSettings:
-    path = chosen["settings"]
-    settings = ContextSettings()
-    if path is not None:
-        found = _parsed(path)
-        if not isinstance(found, dict):
-            raise Failed(f"{path} holds no settings: they are one object of names and values")
-        settings = ContextSettings.from_mapping(found)
+    settings = settings_in(chosen["settings"])
     given = ((name, chosen[name]) for name in ("steps", "prompts"))
     changes = {name: value for name, value in given if value is not None}
     return settings.with_(**changes) if changes else settings

@@ -24,7 +24,7 @@ from agent_eventstore.integrations.langgraph_events import (
     place_of,
     raw_of,
 )
-from agent_eventstore.integrations.langgraph_thread import DEEPEST, Saved, Thread
+from agent_eventstore.integrations.langgraph_thread import DEEPEST, KeptList, Saved, Thread
 from eventstore import NewEvent
 from eventstore.events import (
     AssistantMessage,
@@ -145,7 +145,7 @@ class Draft:
         place = None if parent is None else parent.channels.get(name)
         if place is None:
             place = self._thread.latest.get((namespace, name))
-        return place if isinstance(self._thread.values.get(place or 0), GrownList) else None
+        return place if isinstance(self._thread.values.get(place or 0), KeptList) else None
 
     def _grown(
         self, namespace: str, name: str, parent: Saved | None, messages: list[Any]

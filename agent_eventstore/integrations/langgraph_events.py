@@ -6,7 +6,8 @@ names its place: the version of that event times 2^20, plus its index there.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
+from binascii import a2b_base64
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -53,7 +54,7 @@ def raw_of(typed: Typed) -> dict[str, Any]:
 
 def typed_of(told: dict[str, Any]) -> Typed:
     """Return what the serialiser had returned, of a packed value's JSON."""
-    return told["form"], b64decode(told["data"])
+    return told["form"], a2b_base64(told["data"])
 
 
 def kept_in(raw: Any) -> Typed | None:

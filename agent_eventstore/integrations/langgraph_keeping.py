@@ -17,7 +17,7 @@ from agent_eventstore.integrations.langgraph_events import (
     Typed,
     kept_in,
 )
-from agent_eventstore.integrations.langgraph_thread import Thread
+from agent_eventstore.integrations.langgraph_thread import KeptList, Thread
 from eventstore import EventStore, NewEvent, RecordedEvent
 from eventstore.events import (
     ConversationStart,
@@ -101,7 +101,7 @@ def _reached(thread: Thread, places: Iterable[int]) -> set[int]:
         if place in found:
             continue
         found.add(place)
-        if isinstance(node := thread.values.get(place), GrownList):
+        if isinstance(node := thread.values.get(place), KeptList):
             left += node.added if node.base is None else (node.base, *node.added)
     return found
 

@@ -13,7 +13,6 @@ from typing import Any
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
-    GrownList,
     LanggraphCheckpoint,
     LanggraphValues,
     LanggraphWrites,
@@ -27,11 +26,12 @@ from eventstore.events.codec import loads_json
 from eventstore.ids import call_id
 from eventstore.sql.read import EventText, decode_meta
 
-__all__ = ["DEEPEST", "Saved", "Thread", "Written"]
+__all__ = ["DEEPEST", "KeptList", "Saved", "Thread", "Written"]
 
 DEEPEST = 100
 """How many lists may each stand on the one before."""
 _UNROLLED = 8
+_VALUES, _CHECKPOINT = LanggraphValues.type, LanggraphCheckpoint.type
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,27 @@ class Saved:
 
     version: int
     parent_id: str | None
-    state: Typed
-    metadata: Typed
+    packed: dict[str, Any]
     channels: dict[str, int]
+
+    @property
+    def state(self) -> Typed:
+        """The checkpoint without its values; unpacked when asked for, as few are."""
+        return typed_of(self.packed["state"])
+
+    @property
+    def metadata(self) -> Typed:
+        """The checkpoint's metadata."""
+        return typed_of(self.packed["metadata"])
+
+
+@dataclass(slots=True)
+class KeptList:
+    """What a `GrownList` says: an earlier list, how much of it is kept, and what follows."""
+
+    base: int | None
+    kept: int
+    added: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +81,7 @@ class Thread:
     chain: bytes = b""
     turn: int = 0
     step: int = -1
-    values: dict[int, Typed | GrownList] = field(default_factory=dict)
+    values: dict[int, Typed | KeptList] = field(default_factory=dict)
     checkpoints: dict[str, dict[str, Saved]] = field(default_factory=dict)
     writes: dict[tuple[str, str], dict[tuple[str, int], Written]] = field(default_factory=dict)
     calls: dict[str, str] = field(default_factory=dict)
@@ -100,22 +118,20 @@ class Thread:
             self.turn, self.step = meta.turn, -1 if meta.step is None else meta.step
         if not isinstance(told, dict):
             return
-        match kind:
-            case LanggraphValues.type:
-                for index, value in enumerate(told["values"]):
-                    self._keep(place_of(version, index), value)
-            case LanggraphCheckpoint.type:
-                self._save(version, told)
-            case LanggraphWrites.type:
-                self._write(version, told)
-            case Retraction.type:
-                for part in told["versions"]:
-                    first, last = part["first"], part["last"]
-                    self.retracted.update(map(place_of, range(first, last + 1)))
-            case _ if (kept := kept_in(told.get("raw"))) is not None:
-                self.values[place_of(version)] = kept
-                self.spoken.add(place_of(version))
-                self._unmarked.append(place_of(version))
+        if kind == _VALUES:
+            for index, value in enumerate(told["values"]):
+                self._keep(place_of(version, index), value)
+        elif kind == _CHECKPOINT:
+            self._save(version, told)
+        elif kind == LanggraphWrites.type:
+            self._write(version, told)
+        elif kind == Retraction.type:
+            for part in told["versions"]:
+                self.retracted.update(map(place_of, range(part["first"], part["last"] + 1)))
+        elif (kept := kept_in(told.get("raw"))) is not None:
+            self.values[place_of(version)] = kept
+            self.spoken.add(place_of(version))
+            self._unmarked.append(place_of(version))
         if kind == AssistantMessage.type:
             for index, request in enumerate(told.get("tool_calls") or ()):
                 if request.get("provider_id") is not None:
@@ -123,7 +139,7 @@ class Thread:
 
     def _keep(self, place: int, told: dict[str, Any]) -> None:
         if told["kind"] == "list":
-            node = GrownList.model_validate(told)
+            node = KeptList(told.get("base"), told.get("kept", 0), tuple(told.get("added", ())))
             self.values[place] = node
             self._depths[place] = 0 if node.base is None else self.depth(node.base) + 1
         else:
@@ -133,14 +149,10 @@ class Thread:
     def _save(self, version: int, told: dict[str, Any]) -> None:
         namespace, channels = told["namespace"], dict(told.get("channels") or ())
         self.checkpoints.setdefault(namespace, {})[told["checkpoint_id"]] = Saved(
-            version,
-            told.get("parent_id"),
-            typed_of(told["state"]),
-            typed_of(told["metadata"]),
-            channels,
+            version, told.get("parent_id"), told, channels
         )
         for channel, place in channels.items():
-            if isinstance(self.values.get(place), GrownList):
+            if isinstance(self.values.get(place), KeptList):
                 self.latest[namespace, channel] = place
 
     def _write(self, version: int, told: dict[str, Any]) -> None:
@@ -160,8 +172,8 @@ class Thread:
         """Return the places of a list's elements; not to be changed."""
         if (known := self._unrolled.get(place)) is not None:
             return known
-        nodes, at, found = list[GrownList](), place, list[int]()
-        while isinstance(node := self.values.get(at), GrownList):
+        nodes, at, found = list[KeptList](), place, list[int]()
+        while isinstance(node := self.values.get(at), KeptList):
             nodes.append(node)
             at = -1 if node.base is None else node.base
             if at in self._unrolled:
@@ -191,7 +203,7 @@ class Thread:
         if self._joined is not None and self._joined[0] == place:
             return self._joined[1]
         node = self.values[place]
-        if not isinstance(node, GrownList):
+        if not isinstance(node, KeptList):
             return None
         before, new = b"", self.elements(place)
         if self._joined is not None and self._joined[0] == node.base:

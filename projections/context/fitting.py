@@ -25,7 +25,7 @@ from projections.context.plans import Group, Past, Plan, Planned
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.recall import Recall
 from projections.context.rows import ContextRow
-from projections.context.section_budgets import Room, section
+from projections.context.section_budgets import Room, held, section
 from projections.errors import BudgetInfeasible
 from projections.tokens import Tokenizer
 
@@ -155,15 +155,21 @@ class Fitting:
 
     def _chosen(self, near: Sequence[Group], start: int, aim: Room, *, asked: bool) -> Plan:
         room = aim.limit - self._fixed
-        if sum(map(_tokens, near)) > room or aim.passed(near):
+        if sum(map(_tokens, near)) > room:
             return self._reduce(near, start, aim)
         found = {group.key: group for group in near}
         if self._recall is not None and not self._whole_within(found, start, aim):
             recalled, _ = self._retrieve(near, start)
             found |= {group.key: group for group in recalled}
-            if sum(map(_tokens, found.values())) > room or aim.passed(found.values()):
+            if sum(map(_tokens, found.values())) > room:
                 return self._reduce(near, start, aim)
-        return self._reaching(near, found, start, aim, asked=asked)
+        if aim.passed(found.values()):
+            plan = self._reduce(near, start, aim)
+        else:
+            listed = frozenset(found.keys() - {group.key for group in near})
+            planned = tuple(Planned.whole(found[key]) for key in sorted(found))
+            plan = Plan(planned, all_read=False, recalled=listed)
+        return self._reaching(plan, start, aim, asked=asked)
 
     def _whole_within(self, found: Mapping[_Key, Group], start: int, aim: Room) -> bool:
         """Whether everything from a place on fits; of what does not, no more is read than that."""
@@ -176,52 +182,43 @@ class Fitting:
             index += 1
         return bool(size <= room) and not aim.passed(chain(found.values(), more))
 
-    def _reaching(
-        self,
-        near: Sequence[Group],
-        found: dict[_Key, Group],
-        start: int,
-        aim: Room,
-        *,
-        asked: bool,
-    ) -> Plan:
-        """Return the groups that were found, and those beyond the near ones as far as they fit.
+    def _reaching(self, plan: Plan, start: int, aim: Room, *, asked: bool) -> Plan:
+        """Return a plan of the near groups with those beyond them, as far as they fit.
 
-        Where that is far less than the budget, groups that do not fit are passed over.
+        Where that is far less than the budget, groups that do not fit are passed over, and those
+        for which their section has no room in any case.
         """
-        past, dropped = self._past, dict[_Key, str]()
-        used = Counter[str]()
-        for each in found.values() if aim.sections else ():
-            used[section(each)] += each.tokens
-        recalled = frozenset(found.keys() - {group.key for group in near})
-        size, index = self._fixed + sum(map(_tokens, found.values())), start + HORIZON
+        past, dropped = self._past, set[_Key]()
+        found = {each.group.key: each for each in plan.groups}
+        used = held(plan, self._tokenizer) if aim.sections else Counter[str]()
+        size, index = self.size(plan), start + HORIZON
         while (group := past.at(index)) is not None:
-            if group.key not in found:
-                grown, name = size + group.tokens, section(group)
-                if used[name] + group.tokens > aim.sections.get(name, inf):
-                    dropped[group.key] = f"over section_budgets.{name}"
-                    if index >= start + 2 * HORIZON:
-                        index += 1
-                        break
-                elif grown > (aim.limit if size >= aim.least else aim.most[-1]):
-                    dropped[group.key] = "the budget does not reach back so far"
-                    if size >= aim.least or index >= start + 2 * HORIZON:
-                        index += 1
-                        break
-                else:
-                    size = grown
-                    used[name] += group.tokens
-                found[group.key] = group
             index += 1
-        everything = past.with_standing(past.groups[start:index], start, asked=asked)
-        found |= {group.key: group for group in everything}
-        planned = (
-            Planned.dropped(found[key], dropped[key])
-            if key in dropped
-            else Planned.whole(found[key])
-            for key in sorted(found)
-        )
-        return Plan(tuple(planned), past.at(index) is None, recalled=recalled)
+            if group.key in found:
+                continue
+            grown, name, why = size + group.tokens, section(group), ""
+            if used[name] + group.tokens > aim.sections.get(name, inf):
+                why, ends = f"over section_budgets.{name}", len(dropped) >= 4 * HORIZON
+            elif grown > (aim.limit if size >= aim.least else aim.most[-1]):
+                why = "the budget does not reach back so far"
+                ends = size >= aim.least or index > start + 2 * HORIZON
+            if why:
+                dropped.add(group.key)
+                found[group.key] = Planned.dropped(group, why)
+                if ends:
+                    break
+            else:
+                size = grown
+                used[name] += group.tokens
+                found[group.key] = Planned.whole(group)
+        for group in past.with_standing(past.groups[start:index], start, asked=asked):
+            each = found.get(group.key)
+            if each is None or (each.item is None and each.group.key not in dropped):
+                found[group.key] = Planned.whole(group)
+            elif each.group.key in dropped:
+                found[group.key] = replace(each, group=group)
+        planned = tuple(found[key] for key in sorted(found))
+        return replace(plan, groups=planned, all_read=past.at(index) is None)
 
     def _retrieve(
         self, near: Sequence[Group], start: int

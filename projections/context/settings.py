@@ -28,7 +28,7 @@ from projections.context.section_budgets import require_known
 from projections.errors import InvalidSettings
 from projections.tokens import tokenizer_for
 
-__all__ = ["DEFAULTS", "ContextSettings"]
+__all__ = ["DEFAULTS", "ContextSettings", "settings_of"]
 
 
 _MOST_RESERVED = 16_384  # tokens of a model's window, where nobody says how many
@@ -302,3 +302,15 @@ def _problems(error: ValidationError) -> tuple[str, ...]:
 
 DEFAULTS = ContextSettings()
 """Every setting as it is if nobody sets it."""
+
+
+def settings_of(given: ContextSettings | None) -> ContextSettings:
+    """Return the settings that are given, or the defaults.
+
+    Raises:
+        TypeError: They are none, such as a mapping.
+    """
+    if given is None or isinstance(given, ContextSettings):
+        return given or DEFAULTS
+    told = "ContextSettings.from_mapping makes them of a mapping"
+    raise TypeError(f"settings are ContextSettings, not {type(given).__name__}: {told}")

@@ -72,14 +72,7 @@ class Allowed:
 
 
 def budget_of(settings: ContextSettings, asked: Asked) -> Allowed:
-    """Return the budget; see `ContextSettings.budget` for what is refused.
-
-    Raises:
-        TypeError: The settings are none.
-    """
-    if not isinstance(settings, ContextSettings):
-        told = "ContextSettings.from_mapping makes them of a mapping"
-        raise TypeError(f"settings are ContextSettings, not {type(settings).__name__}: {told}")
+    """Return the budget; see `ContextSettings.budget` for what is refused."""
     most = settings.max_tokens if asked.max_tokens is None else asked.max_tokens
     window = window_of(asked.model, asked.provider) if most == "model" else None
     tokens = settings.budget(asked.max_tokens, asked.reserve_for_response, window=window)

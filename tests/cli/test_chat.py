@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent_eventstore import EventStore
-from eventstore.events import LlmError, SessionStart, TurnEnd
+from eventstore.events import LlmError, LlmRequest, SessionStart, TurnEnd
 from tests.cli.program import ENVIRONMENT, ROOT, run
 from tests.integration.replay_server import ReplayServer, Spoken, Streamed
 
@@ -241,3 +241,19 @@ def test_a_request_over_the_limit_is_refused(sqlite_url: str, here: Path) -> Non
 
     assert 2 == told.status
     assert "at most 50 are allowed" in told.err
+
+
+def test_settings_of_contexts_come_from_a_file(sqlite_url: str, tmp_path: Path, here: Path) -> None:
+    """As `eventstore context` takes them, and they are recorded with each request."""
+    file = tmp_path / "settings.toml"
+    file.write_text("max_tokens = 9000\n[section_budgets]\ntools = 0.3\n")
+    run("chat", "Hello?", "--once", "--demo", "--settings", str(file), url=sqlite_url)
+    with EventStore.open(sqlite_url) as store:
+        policies = [e.data.policy for e in store.read_all() if isinstance(e.data, LlmRequest)]
+    assert policies
+    assert {"tools": 0.3} == policies[0]["settings"]["section_budgets"]
+
+    file.write_text("[section_budgets]\ntool = 0.3\n")
+    told = run("chat", "Hello?", "--once", "--demo", "--settings", str(file), url=sqlite_url)
+    assert 2 == told.status
+    assert "there is no section 'tool': did you mean 'tools'?" in told.err

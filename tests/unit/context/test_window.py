@@ -8,6 +8,7 @@ import pytest
 
 from projections.context import ContextSettings
 from projections.context.options import Asked
+from projections.context.settings import settings_of
 from projections.context.window import budget_of, window_of
 from projections.tokens import tokenizer_for
 
@@ -49,7 +50,7 @@ def test_a_router_knows_a_model_by_another_name(model: str, window: int | None) 
 def test_settings_are_not_a_mapping() -> None:
     """It said that a dict has no attribute of some name."""
     with pytest.raises(TypeError, match=r"settings are ContextSettings, not dict: .*from_mapping"):
-        budget_of({"max_tokens": 400}, Asked())  # type: ignore[arg-type]
+        settings_of({"max_tokens": 400})  # type: ignore[arg-type]
 
 
 def test_an_eighth_of_a_window_is_kept_for_the_response() -> None:
