@@ -38,15 +38,15 @@ from agent_eventstore.agents import (
 )
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.clients import UnrecordedCall, record
-from agent_eventstore.conversation import Conversation
-from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
-from agent_eventstore.opening import (
+from agent_eventstore.conversation import (
+    Conversation,
     ForkOptions,
     NewOptions,
     OpenOptions,
     SessionOptions,
     StartOptions,
 )
+from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.participants import Participant
 from agent_eventstore.recovery import Recovery, recover, recover_all
 from agent_eventstore.requests import Request

@@ -18,13 +18,12 @@ from sqlalchemy import Connection
 
 from agent_eventstore.artifacts import AsyncReadOutput, AsyncTools
 from agent_eventstore.branching import rewound, switched
-from agent_eventstore.conversation import Conversation
+from agent_eventstore.conversation import Conversation, ForkOptions, OpenOptions, StartOptions
 from agent_eventstore.current import Plan
 from agent_eventstore.errors import NotCommitted
 from agent_eventstore.inputs import kept_json
 from agent_eventstore.journal_aio import AsyncJournal, finish
 from agent_eventstore.machines import TurnScript
-from agent_eventstore.opening import ForkOptions, OpenOptions, StartOptions
 from agent_eventstore.recovery import AGAIN_S, WAIT_S
 from agent_eventstore.runs import AsyncConversationRuns
 from agent_eventstore.session import Session

@@ -43,19 +43,7 @@ from eventstore.sql.streams import owner_of
 from eventstore.state_files import delete_erased
 from projections import Views
 
-__all__ = [
-    "ForkOptions",
-    "IfExists",
-    "NewOptions",
-    "OpenOptions",
-    "SessionMode",
-    "SessionOptions",
-    "StartOptions",
-    "Title",
-    "forked",
-    "opened",
-    "started",
-]
+__all__ = ["IfExists", "SessionMode", "Title", "forked", "opened", "started"]
 
 
 def owner_within(store: EventStore, parent: UUID, owner: Owned) -> Owned:
@@ -117,112 +105,6 @@ Title = str | Callable[[str], str] | None
 """A title, or what makes one of the first message."""
 
 
-class SessionOptions(Owned, total=False):
-    """What may be said of a session, however it begins.
-
-    Attributes:
-        session_mode: ``once`` for a process that runs a single turn; ``interactive`` by default.
-        session_config: Model, temperature, working directory, tools, tokenizer.
-        state_directory: Where tool outputs that are not shown whole are written as files, in a
-            folder of the conversation's id.
-        agent_id: Who writes, when several agents do.
-        extra: A JSON object that all events of the session keep, at most 2 KB, such as the
-            request's id; that of a turn adds to it.
-    """
-
-    session_mode: SessionMode
-    session_config: dict[str, Any] | None
-    state_directory: str | Path | None
-    agent_id: str | None
-    extra: dict[str, Any] | None
-
-
-class OpenOptions(SessionOptions, total=False):
-    """What may be said where a conversation is opened; `SessionOptions` besides.
-
-    Attributes:
-        tenant_id: Whose it must be; a key is looked up within this tenant.
-        user_id: Whose it must be.
-        if_busy: What to do while another session has it open and its process lives: ``raise``, as
-            by default, ``wait`` until it is closed, or ``take_over``: fence it, and seal what it
-            has open.
-        lease_s: For how many seconds this session counts as alive without a sign of life; a thread
-            of this process gives one three times as often.
-        wait_s: How many seconds ``wait`` waits at most.
-    """
-
-    if_busy: IfBusy
-    lease_s: float
-    wait_s: float
-
-
-class NewOptions(SessionOptions, total=False):
-    """What names a conversation that begins.
-
-    Attributes:
-        key: The product's own name for it, by which it is found within the tenant: any text that
-            is not a UUID, of at most 1,024 bytes. It stays when the content is erased.
-        conversation_id: Its id, if the product has one; by default a new one, or the key's.
-    """
-
-    key: str | None
-    conversation_id: StreamId | None
-
-
-class StartOptions(NewOptions, total=False):
-    """What may be said of a conversation that begins; `NewOptions` and `SessionOptions` besides.
-
-    Attributes:
-        mode: The mode in which it begins; ``chat`` by default.
-        title: What a list of conversations shows, by default the first message; or a function that
-            makes it of the first message, called once the first turn has ended well.
-        if_exists: ``open`` to go on with the conversation of this key or id, as `Conversation.open`
-            does, if there is one: what is said of a new one here is not looked at then.
-        tenant_id: Whose product; any text of at most 1,024 bytes.
-        user_id: Whose conversation; any text of at most 1,024 bytes.
-        parent: The conversation that it is opened from, of the same owner: what is not said of the
-            instructions is taken from there, and its tool policy holds here, too.
-        base_instructions: The system part of later requests.
-        user_instructions: What its user wants said there besides.
-        participants: Who takes part, as the product describes them, each a JSON object.
-        tool_policy: Which tools it may use: requests declare no others, and no other runs.
-        config: Whatever else the product wants to keep with it.
-        metadata: A JSON object that lists of conversations show, at most 16 KB.
-        if_busy: As of `OpenOptions`, where that is what it comes to.
-        lease_s: As of `OpenOptions`.
-    """
-
-    mode: Mode
-    title: Title
-    if_exists: IfExists
-    parent: StreamId | None
-    base_instructions: str | None
-    user_instructions: str | None
-    participants: Sequence[dict[str, Any]]
-    tool_policy: ToolPolicy | None
-    config: dict[str, Any] | None
-    metadata: dict[str, Any] | None
-    if_busy: IfBusy
-    lease_s: float
-
-
-class ForkOptions(NewOptions, total=False):
-    """What may be said of a fork; `NewOptions` and `SessionOptions` besides.
-
-    Attributes:
-        before: The first version that is not shared, such as that of a user message that is to be
-            said in other words; by default all turns are shared.
-        title: What a list of conversations shows; by default the source's.
-        tenant_id: The source must be this tenant's.
-        user_id: The source must be this user's.
-        new_user_id: Whose the fork is to be; by default the source's user's.
-    """
-
-    before: int | None
-    title: str | None
-    new_user_id: str | None
-
-
 def _named(key: str | None, conversation_id: StreamId | None) -> StreamId:
     """Return the key or the id of a conversation that begins, or a new id."""
     if key is None:
@@ -236,7 +118,7 @@ def _named(key: str | None, conversation_id: StreamId | None) -> StreamId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Writing:
-    """How a session writes; see `OpenOptions`."""
+    """How a session writes; see `agent_eventstore.OpenOptions`."""
 
     session_mode: SessionMode = "interactive"
     session_config: dict[str, Any] | None = None

@@ -39,7 +39,7 @@ from projections.context.compression import (
 from projections.context.settings import settings_of
 from projections.context.view import digest_of
 from projections.tokens import Count
-from projections.tokens.estimates import estimated_tokens
+from projections.tokens.text import estimated_tokens
 
 __all__ = [
     "Content",

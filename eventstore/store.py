@@ -24,7 +24,7 @@ from eventstore.errors import (
 from eventstore.events.base import Clock, utc_now
 from eventstore.ids import StreamId
 from eventstore.key_directory import destroy_retired
-from eventstore.leases import KEEPER, writer_of
+from eventstore.leases import KEEPER, Lease, writer_of
 from eventstore.log import get_logger
 from eventstore.owners import Owned, Owner, Owners
 from eventstore.redaction import Redactor
@@ -33,7 +33,6 @@ from eventstore.sql import migrate, streams
 from eventstore.sql.appending import Appending
 from eventstore.sql.borrowed import borrow
 from eventstore.sql.engines import Synchronous, open_engine
-from eventstore.sql.leases import Lease
 from eventstore.sql.requests import (
     MOST_BYTES,
 )

@@ -250,6 +250,7 @@ class ContextReading:
             generation.tables["context_messages"],
             self.conversation_id,
             excluded=self._excluded,
+            head=head,
         )
         return self._build(connection, generation, rows, strategy, asked, head)
 

@@ -31,7 +31,7 @@ from eventstore.owners import Owner
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.types import Id, SafeText, Timestamp
 from projections.engine.generations import Generation
-from projections.engine.owned import TENANT, USER
+from projections.engine.tables import TENANT, USER
 from projections.models.directory import ConversationStatus, DirectoryEntry
 
 __all__ = ["ConversationEntry", "ConversationPage", "Place", "page_of"]

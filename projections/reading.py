@@ -9,7 +9,7 @@ instead, as on a replica.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from eventstore import EventStore
 from eventstore.erasure import erasure_count, erasure_lock
-from eventstore.errors import ConversationNotFound, DatabaseBusy
+from eventstore.errors import DatabaseBusy
 from eventstore.log import get_logger
 from eventstore.owners import ANYBODY, Owner
 from eventstore.sql.backend import AnyConnection, DriverConnection
@@ -28,14 +28,14 @@ from eventstore.sql.failures import lacks_connection
 from eventstore.sql.streams import get_stream
 from projections.engine import heads
 from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, catch_up, in_pieces
-from projections.engine.follower import catch_up_behind, late
-from projections.engine.generations import Generation, find_all_live, find_live, gone
+from projections.engine.follower import catch_up_behind
+from projections.engine.generations import Generation, find_all_live, gone
 from projections.engine.heads import Head
 from projections.engine.projection import Projection
 from projections.engine.set_aside import noted
 from projections.engine.setup import install_all
 from projections.errors import GenerationGone
-from projections.replica import Copy, as_of, in_memory, known_counts
+from projections.replica import Copy, as_of, known_counts, read_replica, standing_of
 from projections.tokens.counts import TokenCounts
 
 __all__ = ["DriverReading", "Reading", "read_current", "read_on_driver", "read_past"]
@@ -92,7 +92,9 @@ def read_on_driver(
         conversation_id: The conversation.
         read: The query.
         last: Where the conversation stood when this process last read it. If the store itself has
-            appended since, it is caught up without looking first whether there is something new.
+            appended since, it is caught up without looking first whether there is something new,
+            and ``read`` may be given a head with ``unsaved`` rows; it raises `NotSaved` to be
+            called again once they are saved.
 
     Raises:
         ConversationNotFound: No conversation has this id.
@@ -122,7 +124,9 @@ def read_on_driver(
     if last is not None and store._seen_version(conversation_id) > last.version:
         with suppress(GenerationGone), gone():
             generations = [last.generation]
-            return beside_a_lock(lambda: _read_new(begin, generations, conversation_id, query))
+            return beside_a_lock(
+                lambda: _read_new(begin, generations, conversation_id, query, ahead=True)
+            )
     return _looking(
         store,
         projections,
@@ -176,7 +180,7 @@ def _read_once(
     whose: Owner,
 ) -> T:
     if store.read_only:
-        return _read_replica(store, projections, conversation_id, read)
+        return read_replica(store, projections, conversation_id, read)
     if conversation_id is None:
         return _or_in_memory(
             store, projections, None, read, lambda: _read_across(store, projections, read, whose)
@@ -215,7 +219,7 @@ def _or_in_memory(
         told = _log.debug if store in _TOLD else _log.info
     _TOLD.add(store)
     told("folded in memory", reason="a lock is held", conversation_id=str(conversation_id or "all"))
-    return _read_replica(store, projections, conversation_id, read)
+    return read_replica(store, projections, conversation_id, read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +237,7 @@ def _read_one(
 ) -> T:
     # A snapshot, since what a view reads in several queries must be of one version.
     with begin.snapshot() as connection:
-        standing = _standing(connection, projections, conversation_id)
+        standing = standing_of(connection, projections, conversation_id)
         generations = _all_live(projections, [each.generation for each in standing])
         current = all(each.current for each in standing)
         if current:
@@ -249,12 +253,23 @@ def _read_new(
     generations: Sequence[Generation],
     conversation_id: UUID,
     query: _Query[C, T],
+    *,
+    ahead: bool = False,
 ) -> T:
-    """Catch a conversation up, and read what all generations have folded up to one version."""
-    for _ in range(_LOOKS):
-        catching_up = CatchUp(generations, conversation_id)
-        with catching_up.blamed():
-            in_pieces([catching_up], begin)
+    """Catch a conversation up, and read what all generations have folded up to one version.
+
+    With ``ahead`` the query can do without the tables of what was folded last.
+    """
+    for attempt in range(_LOOKS):
+        first = ahead and not attempt
+        catching_up = CatchUp(generations, conversation_id, look_ahead=first)
+        if first:
+            early = _answered_ahead(begin, catching_up, conversation_id, query)
+            if early is not None:
+                return early.value
+        if not catching_up.done:
+            with catching_up.blamed():
+                in_pieces([catching_up], begin)
         with begin.snapshot() as connection:
             found = heads.of(connection, generations, conversation_id)
             version = found[0].version
@@ -275,6 +290,29 @@ def _read_new(
         found = heads.of(connection, generations, conversation_id)
         answer = _Answer.of(connection, generations, conversation_id, query, found)
     return answer.kept(begin)
+
+
+def _answered_ahead(
+    begin: _Begin[C], catching_up: CatchUp, conversation_id: UUID, query: _Query[C, T]
+) -> _Answer[T] | None:
+    """Answer in the snapshot in which a conversation is folded, then save both in one transaction.
+
+    None if the query needs the tables as they are afterwards, or others have come between.
+    """
+    answer: _Answer[T] | None = None
+    with begin.snapshot() as connection:
+        with catching_up.blamed():
+            catching_up.fold(connection)
+        if (head := catching_up.ahead) is not None:
+            with suppress(heads.NotSaved):
+                made = [head.generation]
+                answer = _Answer.of(connection, made, conversation_id, query, [head])
+    if catching_up.pending:
+        with catching_up.blamed(), begin.writing() as connection:
+            catching_up.save(connection)
+            if answer is not None and catching_up.done:
+                answer.counts.write(connection)
+    return answer if catching_up.done else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,48 +374,6 @@ def _tell_of_set_aside(connection: Connection, generations: Sequence[Generation]
     if failed:
         count = len({each.conversation_id for each in failed})
         _log.warning("read without what is set aside", conversations=count)
-
-
-def _read_replica(
-    store: EventStore,
-    projections: Sequence[Projection],
-    conversation_id: UUID | None,
-    read: Reading[T],
-) -> T:
-    with store.reading(snapshot=True) as connection, ExitStack() as stack:
-        copies = [
-            _replica_copy(stack, connection, projection, conversation_id)
-            for projection in projections
-        ]
-        if conversation_id is not None:
-            stack.enter_context(known_counts(connection, conversation_id).active())
-        return read(copies)
-
-
-def _replica_copy(
-    stack: ExitStack, connection: Connection, projection: Projection, conversation_id: UUID | None
-) -> Copy:
-    if conversation_id is not None:
-        [standing] = _standing(connection, [projection], conversation_id)
-        live, behind = standing.generation, [] if standing.current else [conversation_id]
-    else:
-        live = find_live(connection, projection)
-        behind = late(connection, live)
-    if live is not None and not behind:
-        return connection, live
-    everything = conversation_id is None
-    return stack.enter_context(
-        in_memory(connection, projection, live, behind, everything=everything)
-    )
-
-
-def _standing(
-    connection: AnyConnection, projections: Sequence[Projection], conversation_id: UUID
-) -> list[heads.Standing]:
-    found = heads.standing(connection, projections, conversation_id)
-    if found is None:
-        raise ConversationNotFound(conversation_id)
-    return found
 
 
 def _all_live(

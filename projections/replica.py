@@ -10,25 +10,31 @@ once was: nothing is copied then, and its events are folded from the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection, create_engine, select
 from sqlalchemy.pool import StaticPool
 
+from eventstore import EventStore
+from eventstore.errors import ConversationNotFound
 from eventstore.log import get_logger
+from eventstore.sql.backend import AnyConnection
 from eventstore.sql.schema import metadata_for
-from projections.engine import tables
+from projections.engine import heads, tables
 from projections.engine.catch_up import fold_anew, resume
 from projections.engine.folds import blamed
-from projections.engine.generations import IN_MEMORY, Generation
+from projections.engine.follower import late
+from projections.engine.generations import IN_MEMORY, Generation, find_live
 from projections.engine.projection import Projection
 from projections.errors import ProjectionFailed
 from projections.tokens.counts import TokenCounts, is_there
 
-__all__ = ["Copy", "as_of", "in_memory", "known_counts"]
+__all__ = ["Copy", "as_of", "in_memory", "known_counts", "read_replica", "standing_of"]
 
+T = TypeVar("T")
 Copy = tuple[Connection, Generation]
 
 _log = get_logger("projections.replica")
@@ -147,3 +153,51 @@ def _copy_rows(
         rows = [dict(row._mapping) for row in connection.execute(query)]
         if rows:
             memory.execute(copy.tables[name].insert(), rows)
+
+
+def read_replica(
+    store: EventStore,
+    projections: Sequence[Projection],
+    conversation_id: UUID | None,
+    read: Callable[[Sequence[Copy]], T],
+) -> T:
+    """Return what a query answers where nothing may be written; arguments as of `read_current`."""
+    with store.reading(snapshot=True) as connection, ExitStack() as stack:
+        copies = [
+            _replica_copy(stack, connection, projection, conversation_id)
+            for projection in projections
+        ]
+        if conversation_id is not None:
+            stack.enter_context(known_counts(connection, conversation_id).active())
+        return read(copies)
+
+
+def _replica_copy(
+    stack: ExitStack, connection: Connection, projection: Projection, conversation_id: UUID | None
+) -> Copy:
+    if conversation_id is not None:
+        [standing] = standing_of(connection, [projection], conversation_id)
+        live, behind = standing.generation, [] if standing.current else [conversation_id]
+    else:
+        live = find_live(connection, projection)
+        behind = late(connection, live)
+    if live is not None and not behind:
+        return connection, live
+    everything = conversation_id is None
+    return stack.enter_context(
+        in_memory(connection, projection, live, behind, everything=everything)
+    )
+
+
+def standing_of(
+    connection: AnyConnection, projections: Sequence[Projection], conversation_id: UUID
+) -> list[heads.Standing]:
+    """Return how the live generation of each projection stands.
+
+    Raises:
+        ConversationNotFound: There is no such conversation.
+    """
+    found = heads.standing(connection, projections, conversation_id)
+    if found is None:
+        raise ConversationNotFound(conversation_id)
+    return found

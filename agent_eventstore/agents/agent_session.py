@@ -32,7 +32,7 @@ from eventstore.events import AssistantMessage, JsonObject, TextPart, TokenUsage
 from eventstore.ids import StreamId
 from eventstore.log import get_logger
 from projections.models.open_items import OpenToolCall
-from projections.tokens.estimates import estimated_tokens
+from projections.tokens.text import estimated_tokens
 
 __all__ = ["AgentSession", "run_agent"]
 

@@ -34,7 +34,7 @@ from projections.context import ContextSettings
 from projections.context.compression import Strategy
 from projections.context.content import wire_name
 from projections.context.settings import DEFAULTS
-from projections.tokens.estimates import estimated_tokens
+from projections.tokens.text import estimated_tokens
 
 __all__ = [
     "Agent",

@@ -28,7 +28,7 @@ from eventstore.events import (
 from eventstore.events.codec import dumps
 from eventstore.ids import StreamId, call_id
 from projections.engine.folding import result_text
-from projections.tokens.estimates import estimated_tokens
+from projections.tokens.text import estimated_tokens
 
 __all__ = ["SETTINGS", "HistoryLines", "session_before"]
 

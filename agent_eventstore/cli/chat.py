@@ -6,12 +6,14 @@ The answer goes to stdout as it streams; what else there is to see, tools and no
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -191,10 +193,31 @@ class _Screen:
 
     def __init__(self) -> None:
         self._open = ""
+        self._interrupted = False
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Stop the block at Ctrl-C, or before its next text where Python ignored the exception.
+
+        What a finalizer raises is printed and forgotten, a `KeyboardInterrupt` that came while it
+        ran included.
+        """
+        self._interrupted = False
+        before = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._interrupted = True
+        raise KeyboardInterrupt
 
     def tell(self, kind: str, text: str) -> None:
         """Show what the agent tells."""
         if kind in ("text", "thought"):
+            if self._interrupted:
+                raise KeyboardInterrupt
             if self._open not in ("", kind):
                 self.end()
             self._open = kind
@@ -282,7 +305,8 @@ class _Talk:
     def _answer(self, answer: Callable[[], TurnResult | None]) -> TurnResult | None:
         """Show an answer; what goes wrong is said, and Ctrl-C stops it."""
         try:
-            result = answer()
+            with self.screen.interruptible():
+                result = answer()
         except KeyboardInterrupt:
             self.screen.end()
             note("stopped: what was said is kept; /continue goes on")

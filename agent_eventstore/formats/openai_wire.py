@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from agent_eventstore.formats.source import depth_of
 from agent_eventstore.formats.transcript import UNINTERPRETED, Calls, canonical
@@ -39,6 +39,7 @@ from eventstore.events import (
 )
 from eventstore.events.records import EventData
 from eventstore.ids import call_id
+from projections.context.formats.base import strict_json
 from projections.context.prompts import summary as headed
 
 __all__ = [
@@ -239,9 +240,7 @@ def arguments_in(text: str) -> tuple[dict[str, Any] | None, str | None, str | No
     """
     fenced = _FENCED.fullmatch(text)
     try:
-        value = json.loads(
-            text if fenced is None else fenced[1], parse_constant=_refuse, parse_float=_finite
-        )
+        value = strict_json(text if fenced is None else fenced[1])
         # So many brackets are rare; only then is it worth while to see how they nest.
         if text.count("[") + text.count("{") > _DEEPEST and depth_of(value) > _DEEPEST:
             raise ValueError("nested too deeply")
@@ -360,14 +359,3 @@ def _text_in(data: EventData) -> str | None:
         case TurnStart():
             return data.input
     return None
-
-
-def _refuse(token: str) -> NoReturn:
-    raise ValueError(f"{token} is not a JSON value")
-
-
-def _finite(token: str) -> float:
-    value = float(token)
-    if abs(value) == float("inf"):
-        raise ValueError(f"{token[:40]} is out of range")
-    return value

@@ -6,10 +6,20 @@ nobody: a store that is closed while another thread reads would leave a connecti
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from sqlalchemy import Engine
 from sqlalchemy.pool import ConnectionPoolEntry, Pool, QueuePool
 from sqlalchemy.util.queue import Empty
 
-__all__ = ["ClosablePool", "close_pool", "is_closed"]
+from eventstore.sql.backend import backend_named
+
+__all__ = ["ClosablePool", "close_pool", "is_closed", "may_fork"]
+
+_THREADS = Path("/proc/self/task")
+_OPEN_FILES = Path("/proc/self/fd")
 
 
 class ClosablePool(QueuePool):
@@ -23,6 +33,10 @@ class ClosablePool(QueuePool):
     def close(self) -> None:
         """Close what rests in it now, and what is given back from now on."""
         self.closed = True
+        self._empty()
+
+    def close_idle(self) -> None:
+        """Close what rests in it now; whoever comes then has a connection anew."""
         self._empty()
 
     def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
@@ -51,3 +65,30 @@ def close_pool(pool: Pool) -> None:
 def is_closed(pool: Pool) -> bool:
     """Whether connections are no longer kept."""
     return isinstance(pool, ClosablePool) and pool.closed
+
+
+def may_fork(engine: Engine) -> bool:
+    """Whether a child may be forked now: of this process's own store, with all connections closed.
+
+    Those that rest in the pool are closed. SQLite must have its file open nowhere in the process,
+    since a child would inherit locks that it does not hold; and no thread may hold a lock that the
+    child would wait for. Known on Linux alone.
+    """
+    pool, database = engine.pool, engine.url.database
+    if not isinstance(pool, ClosablePool) or not database or not _THREADS.is_dir():
+        return False
+    pool.close_idle()
+    if pool.checkedout() or len(os.listdir(_THREADS)) > 1:
+        return False
+    if not backend_named(engine.dialect.name).locks_all:
+        return True
+    return os.path.exists(database) and not _is_open(database)
+
+
+def _is_open(path: str) -> bool:
+    file = os.stat(path)
+    for descriptor in os.listdir(_OPEN_FILES):
+        with suppress(OSError):  # that of the folder is closed by now
+            if os.path.samestat(file, os.fstat(int(descriptor))):
+                return True
+    return False

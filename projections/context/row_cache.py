@@ -185,7 +185,7 @@ class Memory:
             newest = self._seen.get(stream)
             # Another thread's request may have come further.
             if newest is None or newest.log is not log or newest.head.version <= head.version:
-                self._seen.put(stream, _Seen(head, log))
+                self._seen.put(stream, _Seen(replace(head, unsaved=None), log))
         owner, folded = (stream, generation.number, log), Folded.of(head)
         return RecentRows(rows, self._rows, owner, folded), PlanMemo(self._plans, owner, folded)
 

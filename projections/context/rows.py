@@ -17,15 +17,24 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 from eventstore.errors import RowDamaged
-from eventstore.sql.backend import text_out
-from eventstore.sql.types import json_out
+from eventstore.sql.backend import text_in, text_out
+from eventstore.sql.types import json_in, json_out
 from projections.context.counting import ENCODING, CountedMessages
 from projections.context.prompts import QuotedMessages, message_of
+from projections.engine.heads import NotSaved
 from projections.engine.projection import Column, ReadTable
 from projections.engine.quoting import PLACE
 from projections.tokens import Count
 
-__all__ = ["COLUMNS", "CONTEXT_MESSAGES", "ENCODING", "ContextRow", "Kind", "StoredRow"]
+__all__ = [
+    "COLUMNS",
+    "CONTEXT_MESSAGES",
+    "ENCODING",
+    "ContextRow",
+    "Kind",
+    "StoredRow",
+    "unsaved_rows",
+]
 
 
 Kind = Literal["user", "assistant", "tool", "summary", "error", "system", "notebook", "aside"]
@@ -264,3 +273,27 @@ _PLAIN = [
 _DECODERS: dict[str, Callable[[Any], Any]] = {"json": json_out, "text": text_out, "boolean": bool}
 _TYPES = {column.name: column.type for column in CONTEXT_MESSAGES.columns}
 _PLACES = {name: (index, _DECODERS.get(_TYPES[name], _same)) for index, name in enumerate(COLUMNS)}
+_ENCODERS: dict[str, Callable[[Any], Any]] = {"json": json_in, "text": text_in}
+_WRITTEN = [(name, _ENCODERS.get(_TYPES[name], _same)) for name in COLUMNS[2:]]
+
+
+def unsaved_rows(unsaved: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> list[StoredRow]:
+    """Return new rows as they will be read from the table: the shown ones, the newest first.
+
+    Args:
+        unsaved: What a fold says of them, by key.
+
+    Raises:
+        NotSaved: It says something of a row that it has not made.
+    """
+    if any("kind" not in values for values in unsaved.values()):
+        raise NotSaved
+    rows = [_unsaved(key, unsaved[key]) for key in sorted(unsaved, reverse=True)]
+    return [row for row in rows if row.hidden is None]
+
+
+def _unsaved(key: Sequence[Any], values: Mapping[str, Any]) -> StoredRow:
+    held = CONTEXT_MESSAGES.storage.stored(values) if CONTEXT_MESSAGES.storage else values
+    raw = [None if (value := held.get(name)) is None else write(value) for name, write in _WRITTEN]
+    quoted = None if held is values else values["message"]["content"]
+    return StoredRow([*key, *raw, quoted])

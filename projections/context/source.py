@@ -18,21 +18,16 @@ from sqlalchemy import Table
 
 from eventstore.errors import RowDamaged
 from eventstore.sql.backend import AnyConnection, Backend, backend_of, cursor
+from eventstore.sql.read import END
 from projections.context.compression.search import Embedding
-from projections.context.rows import COLUMNS, CONTEXT_MESSAGES, ContextRow, StoredRow
+from projections.context.rows import COLUMNS, CONTEXT_MESSAGES, ContextRow, StoredRow, unsaved_rows
 from projections.context.search_tables import search_in_memory
+from projections.engine.heads import Head, NotSaved
 from projections.engine.quoting import said
 from projections.engine.tables import storage_of
 
-__all__ = [
-    "RENDERED_FIRST",
-    "ContextHead",
-    "ListRowSource",
-    "RowSource",
-    "SqlRowSource",
-    "head_of",
-    "pending",
-]
+__all__ = ["RENDERED_FIRST", "ContextHead", "ListRowSource", "RowSource", "SqlRowSource"]
+__all__ += ["head_of", "pending"]
 
 
 RENDERED_FIRST = ("system", "notebook")
@@ -207,6 +202,7 @@ class SqlRowSource:
         conversation_id: UUID,
         *,
         excluded: bool = False,
+        head: Head | None = None,
     ) -> None:
         """Read a generation's table, in the caller's transaction.
 
@@ -215,7 +211,12 @@ class SqlRowSource:
             table: The generation's ``context_messages``.
             conversation_id: The conversation.
             excluded: Whether rows that were kept out of the context count as shown.
+            head: Where the conversation stands. With rows that the table does not hold yet,
+                `shown_since` gives them too, and all else raises `NotSaved` if it might.
         """
+        self._saved, self._unsaved = END, list[ContextRow]()
+        if head is not None and head.unsaved is not None and head.before is not None:
+            self._saved, self._unsaved = head.before[0], [*unsaved_rows(head.unsaved)]
         self._backend = backend_of(connection)
         self._cursor = cursor(connection)
         self._queries = _queries(table, excluded, self._backend)
@@ -268,14 +269,19 @@ class SqlRowSource:
         if before is None:
             return self._rows(self._queries.newest, page=size)
         version, part = before
-        return self._rows(self._queries.older, page=size, version=version, part=part)
+        reach = END if any(row.key < before for row in self._unsaved) else 0
+        return self._rows(self._queries.older, reach, page=size, version=version, part=part)
 
     def shown_since(self, version: int, limit: int) -> list[ContextRow]:
         """Return the rows of every kind after a version that are not hidden, in descending order.
 
         Those that a summary stands for are among them.
         """
-        return self._rows(self._queries.shown_since, version=version, page=limit)
+        new = [row for row in self._unsaved if row.version > version]
+        if version >= self._saved or len(new) >= limit:
+            return new[:limit]
+        rest = limit - len(new)
+        return new + self._rows(self._queries.shown_since, 0, version=version, page=rest)
 
     def since(self, version: int) -> list[ContextRow]:
         """Return the visible rows that stand after a version, in descending order."""
@@ -285,11 +291,11 @@ class SqlRowSource:
         """Return the visible rows at these versions, in descending order."""
         listed = list(versions)
         some = self._backend.array(listed)
-        return self._rows(self._queries.at, versions=some)
+        return self._rows(self._queries.at, max(listed, default=0), versions=some)
 
     def lasting(self, before: int, limit: int) -> list[ContextRow]:
         """Return the newest visible rows before a version that leave something behind."""
-        return self._rows(self._queries.lasting, version=before, page=limit)
+        return self._rows(self._queries.lasting, before - 1, version=before, page=limit)
 
     def rows_around(self, versions: Sequence[int]) -> list[ContextRow]:
         """Return the rows at these versions, and those of the versions next to each, both sides."""
@@ -307,7 +313,10 @@ class SqlRowSource:
         rows = self.newest(_SEARCHED)
         return search_in_memory(rows, intent, limit, until=until, embedding=embedding)
 
-    def _rows(self, query: str, **parameters: Any) -> list[ContextRow]:
+    def _rows(self, query: str, reach: int = END, **parameters: Any) -> list[ContextRow]:
+        """Return the rows that a query finds, none of which stands beyond the version ``reach``."""
+        if reach > self._saved:
+            raise NotSaved
         bound = {"conversation_id": self._conversation_id, **parameters}
         self._cursor.execute(query, bound)
         rows = self._cursor.fetchall()

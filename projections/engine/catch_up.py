@@ -98,7 +98,12 @@ class CatchUp:
     """
 
     def __init__(
-        self, generations: Sequence[Generation], conversation_id: UUID, *, before: int = END
+        self,
+        generations: Sequence[Generation],
+        conversation_id: UUID,
+        *,
+        before: int = END,
+        look_ahead: bool = False,
     ) -> None:
         self.done = False
         self.version = self.erasures = 0
@@ -111,6 +116,8 @@ class CatchUp:
         self._bound: list[BoundFolds | BoundCounts] = []
         self.stood: list[tuple[int, bytes | None]] = []
         self._most = self._count = self._missed = 0
+        self._look_ahead = look_ahead
+        self._ahead: Head | None = None
         self._chain: bytes | None = None
 
     def fold(self, connection: AnyConnection, most: int = PIECE) -> int:
@@ -135,6 +142,7 @@ class CatchUp:
                 for fold in self._folds:
                     fold.feed(page)
                     fold.fill(self._counts, stream)
+                self._ahead = self._folded() if self._look_ahead and len(page) < most else None
                 bound = BoundFolds.of(connection, self._folds, stream)
                 self._bound = [bound, self._counts.bind(backend_of(connection))]
             self._most, self._count, self.done = most, len(page), not page
@@ -174,6 +182,24 @@ class CatchUp:
         self._lock(connection)
         self.fold(connection)
         self.save(connection)
+
+    @property
+    def ahead(self) -> Head | None:
+        """The head that `save` is to write, with the rows that the tables lack until then.
+
+        With ``look_ahead``, of one generation that has been folded to the end, and has only made
+        new rows of its first table; otherwise None.
+        """
+        return self._ahead
+
+    def _folded(self) -> Head | None:
+        fold, stood = self._folds[0], self.stood[0]
+        if len(self._folds) > 1 or not stood[0]:
+            return None
+        new = fold.buffer.only_new(fold.generation.projection.tables[0].name, stood[0])
+        if new is None:
+            return None
+        return Head(fold.generation, fold.version, fold.state, fold.chain, stood, new)
 
     @property
     def pending(self) -> bool:

@@ -153,6 +153,19 @@ class RowBuffer:
         """Return the rows that a fold of the whole conversation made of a table, by key."""
         return self._rows[table]
 
+    def only_new(self, table: str, after: int) -> Mapping[Key, Mapping[str, Any]] | None:
+        """Return the rows of a table, if there is no change but that they were made.
+
+        None if anything else has changed: other tables, or a row whose key does not begin with a
+        version beyond ``after``.
+        """
+        if self._declared[table].key[:1] != ("version",):
+            return None
+        others = any(rows for name, rows in self._rows.items() if name != table)
+        if self._earlier or others or any(key[0] <= after for key in self._rows[table]):
+            return None
+        return self._rows[table]
+
     def write(
         self, connection: AnyConnection, tables: Mapping[str, Table], conversation_id: UUID
     ) -> None:

@@ -5,7 +5,7 @@ Every read asks for them, so they are read and written in the driver's own calls
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,6 +21,7 @@ from projections.errors import ProjectionFailed
 __all__ = [
     "BoundHead",
     "Head",
+    "NotSaved",
     "Standing",
     "behind",
     "bind",
@@ -97,6 +98,8 @@ class Head:
         state: The fold's state.
         chain: The chain of the event at that version, as the log has it; None if it has none.
         before: Version and chain from which the read at hand has folded on, if it has.
+        unsaved: What it has folded since, if that is not in the tables yet: new rows of the first
+            of them, by key.
     """
 
     generation: Generation
@@ -104,6 +107,11 @@ class Head:
     state: State
     chain: bytes | None = None
     before: tuple[int, bytes | None] | None = None
+    unsaved: Mapping[tuple[Any, ...], Mapping[str, Any]] | None = None
+
+
+class NotSaved(Exception):
+    """A read asks for what its own fold has made, and is not in the tables yet."""
 
 
 @dataclass(frozen=True, slots=True)

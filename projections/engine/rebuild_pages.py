@@ -5,8 +5,9 @@ bound before the transaction begins, since only one process can write to SQLite,
 with a statement a table (`projections.engine.rows.load`). The result is that of
 `projections.engine.folds.BoundFolds`.
 
-The caller's process is one of those that fold, and begins while the others still import what they
-need. These are started for one rebuild and end with it, or with the process that has started them.
+The caller's process is one of those that fold. The others are forked from it where that is safe,
+and begin at once; where they are spawned, it begins while they still import what they need. They
+are started for one rebuild and end with it, or with the process that has started them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sqlalchemy import Connection, Table
 from eventstore import EventStore, KeyProvider
 from eventstore.sql.backend import Backend
 from eventstore.sql.engines import open_engine
+from eventstore.sql.pools import may_fork
 from projections.engine import heads
 from projections.engine import rows as row_statements
 from projections.engine.folds import Fold
@@ -115,15 +117,19 @@ def in_processes(
     url = store.engine.url.render_as_string(hide_password=False)
     keys = None if store.keys is None else store.keys.provider
     numbers = tuple((target.projection, target.number) for target in targets)
-    # Spawned, not forked: a connection must not be shared with a child.
+    # A child has to import everything anew unless it is forked, but may share no connection, no
+    # lock of a thread that it lacks, and nothing of what a provider of keys may hold.
+    forked = keys is None and may_fork(store.engine)
     pool = ProcessPoolExecutor(
         count - 1,
-        mp_context=get_context("spawn"),
+        mp_context=get_context("fork" if forked else "spawn"),
         initializer=_start,
         initargs=(url, keys, numbers, fold),
     )
     running: set[Future[Done]] = set()
     try:
+        if forked:
+            pool.submit(_ready)  # forks all of them, before this process opens a connection again
         for page in pages:
             if len(running) < 2 * (count - 1):
                 running.add(pool.submit(_work, page))
@@ -154,11 +160,16 @@ def _start(
 ) -> None:
     # Ctrl-C is for the parent, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.freeze()
     _Worker.store = EventStore(open_engine(url), keys=keys)
     _Worker.targets = [Generation(projection, number, None) for projection, number in numbers]
     _Worker.fold = fold
+
+
+def _ready() -> None:
+    """Do nothing: the first task of a pool starts its processes."""
 
 
 def _end_with_parent() -> None:

@@ -7,7 +7,8 @@ without the tables of the store beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnClause,
     Connection,
     Double,
     Index,
@@ -23,6 +25,7 @@ from sqlalchemy import (
     Select,
     Table,
     and_,
+    column,
     inspect,
     literal_column,
     select,
@@ -30,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from eventstore.sql.backend import backend_of
+from eventstore.sql.backend import backend_named, backend_of
 from eventstore.sql.rights import share_rights
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.traces import without_statistics
@@ -46,6 +49,9 @@ from projections.engine.projection import (
 from projections.engine.projection import Column as ReadColumn
 
 __all__ = [
+    "TENANT",
+    "USER",
+    "OwnerColumns",
     "analyse",
     "create",
     "drop",
@@ -58,6 +64,7 @@ __all__ = [
     "table_name",
     "tables_of",
 ]
+
 
 _STORAGE = "storage"
 _KINDS = "kinds"
@@ -246,3 +253,34 @@ def _query(connection: Connection, table: Table) -> str:
         for column in table.columns
     )
     return f"SELECT {columns} FROM {source}"  # noqa: S608 - names of tables and columns
+
+
+TENANT: ColumnClause[str | None] = column("tenant_id", SafeText)
+USER: ColumnClause[str | None] = column("user_id", SafeText)
+
+_OWNER = "SELECT tenant_id, user_id FROM conversations WHERE conversation_id = new.conversation_id"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerColumns:
+    """Rows that know their tenant and user.
+
+    Attributes:
+        indexes: Lists of columns, each indexed as it stands, for reading across conversations.
+    """
+
+    indexes: tuple[tuple[str, ...], ...]
+
+    def made(self, table: str, dialect: str) -> Sequence[str]:
+        """Return the SQL that adds the columns, the trigger that fills them, and the indexes."""
+        return (
+            *(f"ALTER TABLE {table} ADD COLUMN {name} TEXT" for name in ("tenant_id", "user_id")),
+            *backend_named(dialect).fills(table, ("tenant_id", "user_id"), _OWNER),
+            *(
+                f"CREATE INDEX ix_{table}_beside_{number} ON {table} ({', '.join(columns)})"
+                for number, columns in enumerate(self.indexes)
+            ),
+        )
+
+    def marked(self, table: str, dialect: str) -> None:
+        """Rows that come together are filled as any others."""

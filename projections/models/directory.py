@@ -2,7 +2,7 @@
 
 Events count by their type, so an erased or unreadable one counts too; texts come only from what
 can be read, and the last message is the last that was not withdrawn. Tenant and user stand beside
-the columns (`projections.engine.owned`), so that one user's list is read from an index.
+the columns (`projections.engine.tables`), so that one user's list is read from an index.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from eventstore.events import (
 )
 from projections.engine import folding
 from projections.engine.folding import PREVIEW_CHARS, Row
-from projections.engine.owned import OwnerColumns
 from projections.engine.projection import Change, Put, ReadTable, State
+from projections.engine.tables import OwnerColumns
 
 __all__ = [
     "DIRECTORY",

@@ -28,7 +28,7 @@ from projections.engine import folding
 from projections.engine.folding import CLOSED_LIMIT, Draft, Row
 from projections.engine.projection import Change, ReadTable, State
 from projections.models.prices import cost_usd
-from projections.tokens.estimates import EstimatedColumn, Written
+from projections.tokens.text import EstimatedColumn, Written
 
 __all__ = ["USAGE", "UsageProjection", "UsageRow"]
 

@@ -6,15 +6,17 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from agent_eventstore import EventStore
+from agent_eventstore.cli.chat import _Screen
 from eventstore.events import LlmError, LlmRequest, SessionStart, TurnEnd
 from tests.cli.program import ENVIRONMENT, ROOT, run
 from tests.integration.replay_server import ReplayServer, Spoken, Streamed
@@ -24,8 +26,7 @@ PROMPT = "\x1b[?2004h"
 """What tells the terminal that a line is to be typed."""
 
 # The terminal has to be the one that Ctrl-C comes from. It has to come in the middle of an answer,
-# so that the recorded model says nothing more of one after " me", and looks again and again whether
-# it came: to pause until it does would miss what comes just before.
+# so that the recorded model says " me" again and again until it does.
 _STARTED = """
 import fcntl, termios, time
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -40,6 +41,7 @@ def until_interrupted(self, messages):
         yield chunk
         while text_of(chunk) == " me":
             time.sleep(0.01)
+            yield chunk
 
 ScriptedModel.stream = until_interrupted
 main()
@@ -127,6 +129,28 @@ def test_a_talk_at_a_terminal(tmp_path: Path) -> None:
     session_id = events[-1].meta.session_id
     lines = (tmp_path / "history" / f"{session_id}.jsonl").read_text("utf-8").splitlines()
     assert ["turn_end", "session_end"] == [json.loads(line)["type"] for line in lines[-2:]]
+
+
+def test_ctrl_c_that_python_ignores_stops_the_answer_all_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A finalizer swallows it: the answer ends before its next text."""
+
+    class Finalized:
+        def __del__(self) -> None:
+            with suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+
+    before, screen = signal.getsignal(signal.SIGINT), _Screen()
+    with suppress(KeyboardInterrupt), screen.interruptible():
+        screen.tell("text", "said, ")
+        Finalized()
+        screen.tell("text", "not said")
+    with screen.interruptible():
+        screen.tell("text", "said again")
+
+    assert "said, said again" == capsys.readouterr().out
+    assert before == signal.getsignal(signal.SIGINT)
 
 
 @pytest.fixture

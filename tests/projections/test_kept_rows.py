@@ -99,7 +99,12 @@ def test_a_turn_fetches_what_is_new(
         return found
 
     monkeypatch.setattr(SqlRowSource, "_rows", counted)
-    store.append(cid, [e.UserMessage.text("and now?")])
+    with EventStore.open(store.engine.url) as other:
+        other.append(cid, [e.UserMessage.text("and now?")])
+    views.context(cid, max_tokens=max_tokens)
+    assert ["and now?"] == [row.message["content"] for row in fetched]
+    # What the read itself has folded is at hand before it is in the tables.
+    store.append(cid, [e.UserMessage.text("and then?")])
     answer = views.context(cid, max_tokens=max_tokens)
     assert ["and now?"] == [row.message["content"] for row in fetched]
     assert answer.document == told_anew(Views(store), cid, max_tokens=max_tokens)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,6 +16,7 @@ from eventstore import events as e
 from projections import Views
 from projections.context import CONTEXT
 from projections.engine import heads
+from projections.engine.catch_up import CatchUp
 from projections.upkeep import rebuild
 from tests.projections.support import converse, expected, live_of, stored
 
@@ -60,6 +65,78 @@ def test_a_hundred_conversations_are_remembered(
     looks.clear()
     assert ["again"] * 100 == [ask(store, views, cid, "again")[0] for cid in cids]
     assert [] == looks
+
+
+@contextmanager
+def begun(store: EventStore) -> Iterator[list[str]]:
+    """Give how each of the store's own transactions is begun."""
+    kinds: list[str] = []
+    real = store._on_driver
+
+    def noting(**asked: Any) -> Any:
+        kinds.append("writes" if asked.get("write") else "reads")
+        return real(**asked)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_on_driver", noting)
+        yield kinds
+
+
+def test_a_turn_reads_in_one_transaction_and_saves_in_another(
+    store: EventStore, views: Views, cid: UUID
+) -> None:
+    """It is answered where it is folded; the counts of its tables are saved with its rows."""
+    call = e.ToolCallRequest(name="look", arguments_text="{}")
+    table = json.dumps([{"number": n, "status": "delivered"} for n in range(9)], indent=1)
+    store.append(cid, [e.UserMessage.text("begin")])
+    views.context(cid, max_tokens=500)
+    store.append(cid, [e.AssistantMessage.of(None, tool_calls=(call,))])
+    store.append(cid, [e.ToolResult(call_id="2.0", content=table)])
+    with begun(store) as kinds:
+        answer = views.context(cid, max_tokens=500)
+    assert ["reads", "writes"] == kinds
+    assert '{"columns":["number","status"]' in answer.messages[-1]["content"]
+    assert answer.document == Views(store).context(cid, max_tokens=500).document
+    assert expected(store.read(cid), [CONTEXT]) == stored(store, cid, [CONTEXT])
+
+
+def test_what_a_turn_withdraws_is_read_once_it_is_saved(
+    store: EventStore, views: Views, cid: UUID
+) -> None:
+    """A change of older rows is not only new rows: then the tables are asked as they are."""
+    store.append(cid, [e.UserMessage.text("one"), e.UserMessage.text("two")])
+    views.context(cid, max_tokens=500)
+    store.append(cid, [e.Retraction(versions=(e.VersionRange(first=2, last=2),))])
+    with begun(store) as kinds:
+        answer = views.context(cid, max_tokens=500)
+    assert ["reads", "writes", "reads"] == kinds
+    assert ["one"] == [message["content"] for message in answer.messages]
+
+
+def test_others_who_save_first_are_read(
+    store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where somebody else has folded meanwhile, it is read again, with what they have saved."""
+    store.append(cid, [e.UserMessage.text("one")])
+    views.context(cid, max_tokens=500)
+    store.append(cid, [e.UserMessage.text("two")])
+    save = CatchUp.save
+
+    def interfered(catching_up: CatchUp, connection: Any) -> None:
+        if catching_up.ahead is not None and catching_up.version == 2:
+            stand_elsewhere(catching_up)
+        save(catching_up, connection)
+
+    monkeypatch.setattr(CatchUp, "save", interfered)
+    assert ["one", "two"] == [
+        message["content"] for message in views.context(cid, max_tokens=500).messages
+    ]
+    assert expected(store.read(cid), [CONTEXT]) == stored(store, cid, [CONTEXT])
+
+
+def stand_elsewhere(catching_up: CatchUp) -> None:
+    """Have a catch-up find that its head has moved, the first time that it looks."""
+    catching_up.stood, catching_up.version = [(0, None)], 0
 
 
 def test_what_others_append_is_found_by_looking(store: EventStore, views: Views) -> None:

@@ -79,26 +79,14 @@ def with_relevance(
 
 
 @dataclass(frozen=True, slots=True)
-class Hybrid:
+class Hybrid(Retrieval):
     """Fades by score and relevance together; the last rounds go last of all.
 
-    Attributes:
-        rounds: How many of the last rounds go last.
-        recent: How many groups these are at most.
-        embedding: Finds by meaning too, not by words alone.
+    Attributes as of `Retrieval`.
     """
-
-    rounds: int = 4
-    recent: int = 16
-    embedding: Embedding | None = None
 
     name: ClassVar[str] = "hybrid"
     version: ClassVar[int] = 1
-    retrieves: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Refuse what is no number of rounds or groups."""
-        require_counts(rounds=self.rounds, recent=self.recent)
 
     def reductions(self, items: Sequence[Item], intent: str) -> Iterable[Reduction]:
         """Return the reductions by both ranks; the intent is in ``Item.relevance`` already."""

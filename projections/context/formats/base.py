@@ -50,6 +50,7 @@ __all__ = [
     "outcome",
     "parts_of",
     "split_front",
+    "strict_json",
     "system_text",
     "text_in",
 ]
@@ -266,10 +267,20 @@ def outcome(row: ContextRow) -> str:
 def arguments_of(text: str) -> Json | None:
     """Return arguments as the object that they are, or None if they are none in strict JSON."""
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = strict_json(text)
         return scrub(value) if isinstance(value, dict) else None
     except (ValueError, RecursionError):
         return None
+
+
+def strict_json(text: str) -> Any:
+    """Return the value of a JSON text that holds finite numbers alone.
+
+    Raises:
+        ValueError: It is no such text.
+        RecursionError: It nests too deeply.
+    """
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
 
 
 def _refuse(token: str) -> NoReturn:

@@ -1,0 +1,67 @@
+"""Processes of a rebuild are forked where they share nothing with the one that has started them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eventstore import EventStore
+from projections.upkeep import compare
+from tests.projections.support import converse
+
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = """
+import sys, threading
+from contextlib import ExitStack
+from multiprocessing import get_context
+from eventstore import EventStore
+from eventstore.sql.pools import may_fork
+from projections.engine import rebuild, rebuild_pages
+from projections.upkeep import rebuild as go
+
+url, case = sys.argv[1:]
+rebuild._PAGE_EVENTS = 14
+ways = []
+rebuild_pages.get_context = lambda way: ways.append(way) or get_context(way)
+with ExitStack() as stack:
+    store = stack.enter_context(EventStore.open(url))
+    if case == "a connection":
+        stack.enter_context(store.reading())
+    elif case == "another store's connection":
+        stack.enter_context(stack.enter_context(EventStore.open(url)).reading())
+    elif case == "a thread":
+        ended = threading.Event()
+        thread = threading.Thread(target=ended.wait)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(ended.set)
+    go(store, workers=2)
+print(*ways)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="known on Linux alone")
+@pytest.mark.parametrize(
+    ("case", "on_sqlite", "on_postgresql"),
+    [
+        ("nothing", "fork", "fork"),
+        ("a connection", "spawn", "spawn"),
+        ("another store's connection", "spawn", "fork"),
+        ("a thread", "spawn", "spawn"),
+    ],
+)
+def test_processes_are_forked_if_nothing_is_open(
+    store: EventStore, database_url: str, case: str, on_sqlite: str, on_postgresql: str
+) -> None:
+    """Nobody inherits a connection in use, SQLite's file or a lock; the rows are the same."""
+    for _ in range(6):
+        converse(store, 2)
+    command = [sys.executable, "-c", PROGRAM, database_url, case]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    expected = on_sqlite if database_url.startswith("sqlite") else on_postgresql
+    assert (done.stdout.split(), done.stderr) == ([expected], "")
+    assert compare(store).ok
