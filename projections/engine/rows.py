@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
