@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +24,10 @@ from eventstore.events import (
     ToolResult,
     UserMessage,
 )
-from projections.context import ContextRow, ContextView
+from projections.context import ContextRow, ContextSettings, ContextView, ListRowSource, build
+from projections.context.compression import strategy_of
 from projections.context.section_budgets import SECTIONS
+from projections.errors import BudgetInfeasible
 from projections.tokens import count_messages, tokenizer_for
 from tests.properties.dense import dense_histories
 from tests.properties.promises import (
@@ -36,6 +39,7 @@ from tests.properties.promises import (
     assert_never_less,
     is_digest,
     is_recalled,
+    refused,
     tokens_of,
 )
 from tests.properties.test_context import as_events, transcripts
@@ -130,6 +134,31 @@ def test_the_first_promises_hold(entries: list[NewEvent], request: Request, shar
     """Valid, within the whole budget, with both user messages, and accounted for."""
     rows = Log(entries).rows()
     assert_first_four(rows, replace(request, max_tokens=tokens_of(rows) * share // 100))
+
+
+@given(
+    entries=dense_histories,
+    request=requests,
+    share=st.integers(10, 120),
+    messages=st.none() | st.integers(2, 30),
+    chars=st.none() | st.integers(50, 3_000),
+)
+def test_limits_on_messages_and_characters_are_held_too(
+    entries: list[NewEvent], request: Request, share: int, messages: int | None, chars: int | None
+) -> None:
+    """All limits at once, of which each may refuse."""
+    rows = Log(entries).rows()
+    limit = tokens_of(rows) * share // 100
+    request = replace(request, format="openai_chat", model="gpt-4o", max_tokens=limit)
+    settings = ContextSettings(steps=request.steps, section_budgets=dict(request.sections))
+    settings = settings.with_(max_messages=messages, max_chars=chars)
+    strategy = strategy_of(request.strategy)
+    with suppress(BudgetInfeasible):
+        view = build(ListRowSource(rows), max_tokens=limit, settings=settings, strategy=strategy)
+        assert_within_sections(request, view)
+        assert view.tokens.tokens <= limit
+        assert messages is None or len(view.messages) <= messages
+        assert [] == refused(view)
 
 
 @given(entries=dense_histories, request=requests, share=st.integers(0, 120))
