@@ -12,7 +12,9 @@ LOWEST_TESTS := tests/unit tests/migrations tests/contract tests/cli/test_progra
   tests/integration/test_clients.py tests/integration/test_recorder.py tests/integration/test_recovery.py \
   --ignore tests/unit/test_floors.py --ignore tests/unit/test_benchmarks.py
 # The frameworks whose oldest versions are tried, each in an environment of its own.
-FRAMEWORKS := langgraph openai-agents
+FRAMEWORKS := google-adk langgraph openai-agents pydantic-ai
+LOWEST_google-adk := $(wildcard tests/integrations/test_google_adk_*.py)
+LOWEST_pydantic-ai := $(wildcard tests/integrations/test_pydantic_ai_*.py)
 LOWEST_langgraph := tests/integrations/test_langchain_history.py tests/integrations/test_langgraph_conformance.py \
   tests/integrations/test_langgraph_runner.py tests/integrations/test_langgraph_saver.py \
   tests/integrations/test_langgraph_values.py

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from sqlalchemy import make_url
 
 from agent_eventstore.integrations.google_adk import EventStoreSessionService
 from benchmarks.bench import SQLITE, Bench
-from benchmarks.measure import Amount, in_turns
+from benchmarks.measure import Amount, awaiting, in_turns
 from benchmarks.results import Target, Work, work
 from eventstore import EventStore
 
@@ -27,6 +27,7 @@ _LENGTHS = (100, 1_000, 5_000)
 _ROUNDS = 30
 _NEWEST = 20
 _PEER, _OURS = "SqliteSessionService", "EventStoreSessionService"
+_FIRST = "EventStoreSessionService, first load"
 _TEXT = "What the user asked, and what the model has answered to it, in a few plain words. " * 3
 _NAMED = {"app_name": "app", "user_id": "ada", "session_id": "s"}
 _MB = 1e6
@@ -65,9 +66,11 @@ def _times(
     appending, loading, recent = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     for name, service in services.items():
         read = partial(service.get_session, **_NAMED)
-        appending[name] = _doing(run, partial(_appended, service, filled[name]))
-        loading[name] = _doing(run, read)
-        recent[name] = _doing(run, partial(read, config=newest))
+        appending[name] = awaiting(run, partial(_appended, service, filled[name]))
+        loading[name] = awaiting(run, read)
+        recent[name] = awaiting(run, partial(read, config=newest))
+    store = services[_OURS].store
+    loading[_FIRST] = awaiting(run, lambda: EventStoreSessionService(store).get_session(**_NAMED))
     for said, candidates in (
         ("append an event", appending),
         ("load all", loading),
@@ -83,10 +86,6 @@ def _times(
 
 def _appended(service: Any, session: Any) -> Any:
     return service.append_event(session, _event(0))
-
-
-def _doing(run: Any, done: Callable[[], Any]) -> Callable[[], object]:
-    return lambda: run(done())
 
 
 def _sizes(length: int, url: str) -> Work:

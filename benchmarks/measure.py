@@ -9,10 +9,11 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-__all__ = ["Amount", "Figure", "Measured", "in_turns"]
+__all__ = ["Amount", "Figure", "Measured", "awaiting", "in_turns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,9 @@ class Amount:
 
 Measured = Figure | Amount
 
+clock: Callable[[], float] = time.perf_counter
+"""What times are taken by: that of a wall clock, or `time.process_time` where a machine is busy."""
+
 
 def in_turns(
     candidates: Mapping[str, Callable[[], object]], rounds: int, *, events: int = 0
@@ -78,9 +82,22 @@ def in_turns(
     try:
         for _ in range(rounds):
             for name, candidate in candidates.items():
-                started = time.perf_counter()
+                started = clock()
                 candidate()
-                times[name].append(time.perf_counter() - started)
+                times[name].append(clock() - started)
     finally:
         gc.enable()
     return [Figure(name, tuple(values), events) for name, values in times.items()]
+
+
+def awaiting(run: Callable[[Any], object], done: Callable[[], Awaitable[object]]) -> Any:
+    """Return what has ``asyncio.Runner.run`` await something, whose result is dropped within.
+
+    The runner would spell out a result, as it puts the handler of signals back: for a long history
+    that takes several times as long as loading it.
+    """
+
+    async def awaited() -> None:
+        await done()
+
+    return lambda: run(awaited())

@@ -22,8 +22,9 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from agent_eventstore import EventStore, Views
+from agent_eventstore.integrations.conversation_streams import seal_streams
 from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
-from agent_eventstore.integrations.pydantic_saving import SavedRun
+from agent_eventstore.integrations.pydantic_saving import SavedRun, StreamedRun
 
 PLACES = {
     "tool": "in one of two parallel tools",
@@ -31,7 +32,11 @@ PLACES = {
     "stream": "in the stream of the answer",
     "approval": "while a tool waits for approval",
 }
-WAYS = {"end": "`save(result)` after the run", "live": "with `SavedRun`"}
+WAYS = {
+    "end": "`save(result)` after the run",
+    "live": "with `SavedRun`",
+    "streamed": "with `StreamedRun`",
+}
 
 
 killed_at = ""
@@ -65,7 +70,8 @@ def _die(place: str) -> None:
 
 
 def _agent(kept: EventStoreConversations, way: str) -> Agent[None, Any]:
-    capabilities = [SavedRun(kept)] if way == "live" else []
+    chosen = {"live": [SavedRun(kept)], "streamed": [StreamedRun(kept)]}
+    capabilities: list[Any] = chosen.get(way, [])
     model = FunctionModel(_answer, stream_function=_stream)
     agent = Agent(model, output_type=[str, DeferredToolRequests], capabilities=capabilities)
 
@@ -113,7 +119,7 @@ async def _run(place: str, way: str, url: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def _look(way: str, url: str) -> tuple[int, str, int, str]:
+async def _look(way: str, url: str) -> tuple[int, str, str, int, str]:
     """Return what the next process finds, and if the question is answered after all."""
     with EventStore.open(url) as store:
         kept = EventStoreConversations(store)
@@ -122,18 +128,23 @@ async def _look(way: str, url: str) -> tuple[int, str, int, str]:
         said = "yes" if loaded and Views(store).search("warm") else "no"
         audited = len(Views(store).tool_calls(conversation_id="c")) if loaded else 0
         if loaded is None:
-            return found, said, audited, "no"
+            return found, said, "-", audited, "no"
+        seal_streams(store, "c")
+        timeline = Views(store).timeline("c")
+        cut = [each for each in timeline if each.status == "interrupted"]
+        arrived = next((f'"{each.text}"' for each in cut if each.kind == "assistant"), "-")
         waiting = loaded.deferred_tool_requests
         answers = waiting.build_results(approve_all=True) if waiting else None
         done = await _agent(kept, way).run(conversation=loaded, deferred_tool_results=answers)
-        return found, said, audited, "yes" if done.output == "It is 18 degrees." else "no"
+        return found, said, arrived, audited, "yes" if done.output == "It is 18 degrees." else "no"
 
 
 def main() -> None:
     """Print the table."""
-    columns = ["killed", "saved", "messages loaded", "found by search", "calls in the audit"]
+    columns = ["killed", "saved", "messages loaded", "found by search", "of the answer"]
+    columns += ["calls in the audit"]
     print(f"| {' | '.join([*columns, 'goes on to the answer'])} |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         runs = [
             (place, way, f"sqlite:///{Path(folder) / f'{place}-{way}.db'}")

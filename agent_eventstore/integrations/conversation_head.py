@@ -8,8 +8,11 @@ from uuid import UUID
 from eventstore import EventStore, RecordedEvent
 from eventstore.events import Erasure
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
+from eventstore.sql.read import EventText, chain_at, read_texts
 
-__all__ = ["NO_HEAD", "Head", "followed", "head_of"]
+__all__ = ["NO_HEAD", "Head", "followed", "head_of", "news_of"]
+
+_FURTHEST = 1_000  # events that are read on; if there are more, all is read again
 
 _HEAD = Statement(
     """
@@ -37,6 +40,28 @@ def head_of(connection: AnyConnection, stream: UUID) -> Head:
     row = cur.fetchone()
     cur.close()
     return NO_HEAD if row is None else Head(row[0], bytes(row[1]), bool(row[2]))
+
+
+def news_of(
+    store: EventStore, stream: UUID, known: Head | None
+) -> tuple[Head, list[EventText] | None]:
+    """Return a conversation's head, and the events behind a known one, in one transaction.
+
+    They are None where all is to be read again: nothing is known, an event was erased, or the
+    conversation is a fork, which does not tell what was erased in its parent.
+    """
+    with store._on_driver() as connection:
+        head = head_of(connection, stream)
+        if known is None or head.is_fork or not 0 <= head.version - known.version <= _FURTHEST:
+            return head, None
+        if head == known:
+            return head, []
+        if chain_at(connection, stream, known.version) != known.chain:
+            return head, None
+        page = read_texts(
+            connection, stream, after=known.version, before=head.version + 1, limit=_FURTHEST
+        )
+    return head, None if any(event.type == Erasure.type for event in page) else page
 
 
 class _Fold(Protocol):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
+from uuid import UUID
 
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
@@ -26,7 +28,13 @@ from google.adk.sessions.base_session_service import (
 from pydantic_core import to_jsonable_python
 
 from agent_eventstore.integrations.conversation_finding import keys_with
-from agent_eventstore.integrations.conversation_pages import events_before, newest_events
+from agent_eventstore.integrations.conversation_head import Head, news_of
+from agent_eventstore.integrations.conversation_memory import Memory, Objects
+from agent_eventstore.integrations.conversation_pages import (
+    events_after,
+    events_before,
+    newest_events,
+)
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.google_adk_events import (
     GoogleADKShared,
@@ -59,6 +67,22 @@ _MOST_KNOWN = 256
 _STRIPES = 64
 
 
+class _Read(NamedTuple):
+    """The newest events of a session, as they were read last.
+
+    Attributes:
+        complete: Whether there are none before them.
+    """
+
+    head: Head
+    events: Objects
+    complete: bool
+
+    def has(self, limit: int | None) -> bool:
+        """Whether so many of the newest are known."""
+        return self.complete or (limit is not None and limit <= self.events.count)
+
+
 class EventStoreSessionService(BaseSessionService):
     """Sessions whose events are events of a conversation, which belongs to the session's user.
 
@@ -73,6 +97,7 @@ class EventStoreSessionService(BaseSessionService):
     def __init__(self, store: EventStore | AsyncEventStore) -> None:
         self.store = store.store if isinstance(store, AsyncEventStore) else store
         self._sessions: dict[Named, KnownSession] = {}
+        self._memory: Memory[_Read] = Memory()
         self._locks = tuple(threading.RLock() for _ in range(_STRIPES))
 
     async def create_session(
@@ -131,7 +156,7 @@ class EventStoreSessionService(BaseSessionService):
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
         await self._run(self._append_alone, session, event)
-        return self._commit_event_to_session(session, event)
+        return await super().append_event(session, event)
 
     async def _run(self, work: Callable[..., T], *given: Any) -> T:
         """Do what asks the database in a thread, to its end even if the caller is cancelled."""
@@ -145,7 +170,7 @@ class EventStoreSessionService(BaseSessionService):
             {"actions": {"state_delta": to_jsonable_python(state, serialize_unknown=True)}}
         )
         newest = newest_events(self.store, self.store.stream(key_of(*named)), _TAIL)
-        if self._known(named) is not None:
+        if newest and self._known(named) is not None:
             raise AlreadyExistsError(f"Session with id {named[2]} already exists.")
         places = Places.after(newest)
         begun = [] if newest else [places.put(ConversationStart(mode="agent"))]
@@ -159,22 +184,46 @@ class EventStoreSessionService(BaseSessionService):
         return self._session(named, known, [])
 
     def _get(self, named: Named, config: GetSessionConfig | None) -> Session | None:
+        stream = self.store.stream(key_of(*named))
+        read = self._memory.get(stream)
+        head, page = news_of(self.store, stream, read and read.head)
         with self._lock(named):
-            known = self._known(named)
+            known = self._sessions.get(named)
+            if known is None or known.places.version != head.version:
+                known = self._known(named)
         if known is None:
             return None
-        most = None if config is None else config.num_recent_events
-        since = None if config is None else config.after_timestamp
-        found: list[JsonObject] = []
-        for event in self._backward(key_of(*named), None if most is None else 2 * most + 2):
-            if most is not None and len(found) >= most:
-                break
-            told = event_in(event)
-            if told is not None and (not since or told["timestamp"] >= since):
-                found.append(told)
-        return self._session(named, known, found[::-1])
+        most, since = (config.num_recent_events, config.after_timestamp) if config else (None, None)
+        limit = None if since else most
+        if read is None or page is None or not read.has(limit):
+            events, read = self._read(stream, head, limit)
+        else:
+            if page:
+                read = _Read(head, read.events.followed_by(_built(page)), read.complete)
+            events = read.events.newest(limit)
+        if read is not None:
+            self._memory.keep(stream, read, read.events.size)
+        if since:
+            late = [each for each in events if each.timestamp >= since]
+            events = late if most is None else late[max(len(late) - most, 0) :]
+        return self._session(named, known, events)
 
-    def _session(self, named: Named, known: KnownSession, events: list[JsonObject]) -> Session:
+    def _read(
+        self, stream: UUID, head: Head, limit: int | None
+    ) -> tuple[list[Event], _Read | None]:
+        """Read the newest events up to a head, or all of them, and what to keep in memory."""
+        if limit is None:
+            events = _built(events_after(self.store, stream, 0, before=head.version + 1))
+        else:
+            before = events_before(self.store, stream, head.version + 1, first=2 * limit + 2)
+            found = [*islice((each for each in before if event_in(each)), limit)]
+            events = _built(found[::-1])
+        if head.is_fork or not self._memory.asked_again(stream):
+            return events, None
+        complete = limit is None or len(events) < limit
+        return events, _Read(head, Objects().followed_by(events), complete)
+
+    def _session(self, named: Named, known: KnownSession, events: list[Event]) -> Session:
         app, user, own = named
         state = copy.deepcopy(known.state)
         shared = self._shared(key_of(app)), self._shared(key_of(app, user))
@@ -185,7 +234,7 @@ class EventStoreSessionService(BaseSessionService):
             user_id=user,
             id=own,
             state=state,
-            events=[Event.model_validate(each) for each in events],
+            events=events,
             last_update_time=known.updated,
         )
         session._storage_update_marker = known.last
@@ -204,6 +253,7 @@ class EventStoreSessionService(BaseSessionService):
 
     def _delete(self, named: Named) -> None:
         self._sessions.pop(named, None)
+        self._memory.drop(self.store.stream(key_of(*named)))
         if newest_events(self.store, self.store.stream(key_of(*named)), 1):
             self.store.erase(key_of(*named), reason="the session was deleted", user_id=named[1])
 
@@ -335,6 +385,11 @@ class EventStoreSessionService(BaseSessionService):
 
     def _backward(self, key: str, first: int | None = None) -> Iterator[EventText]:
         return events_before(self.store, self.store.stream(key), first=first)
+
+
+def _built(page: Iterable[EventText]) -> list[Event]:
+    """Return the ADK events that events of the log end."""
+    return [Event.model_validate(told) for event in page if (told := event_in(event)) is not None]
 
 
 def _is_current(session: Session, known: KnownSession) -> bool:

@@ -19,8 +19,11 @@ from pydantic_ai.conversation_store import (
     ConversationRecord,
     ConversationStore,
 )
+from pydantic_ai.messages import ModelResponse
 
 from agent_eventstore.integrations.conversation_finding import keys_with, place_of
+from agent_eventstore.integrations.conversation_head import Head, news_of
+from agent_eventstore.integrations.conversation_memory import Memory, Objects
 from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.pydantic_messages import (
@@ -57,6 +60,33 @@ class _Kept(NamedTuple):
     versions: tuple[int, int]
 
 
+class _Read(NamedTuple):
+    """The newest messages up to one, as they were read last; their ids lead from each to the next.
+
+    Attributes:
+        complete: Whether there are none before them.
+    """
+
+    head: Head
+    ids: list[str]
+    entries: Objects
+    complete: bool
+
+    def up_to(self, head_id: str, head: Head, page: Iterable[EventText]) -> _Read | None:
+        """Return the messages up to one that is among these or on a page of newer events."""
+        new, wanted = list[Any](), head_id
+        for event in reversed([*page]):
+            if (told := _told(event)) is not None and told["id"] == wanted:
+                new.append(told)
+                wanted = told["parent"]
+        if self.ids[-1] != wanted and wanted not in self.ids:
+            return None
+        count = len(self.ids) if self.ids[-1] == wanted else self.ids.index(wanted) + 1
+        entries = self.entries.first(count).followed_by(_entries(new[::-1]))
+        ids = [*self.ids[:count], *(told["id"] for told in reversed(new))]
+        return _Read(head, ids, entries, self.complete)
+
+
 class EventStoreConversations(ConversationStore):
     """Conversations whose messages are events; the conversation's id is its key, or its own id.
 
@@ -71,6 +101,9 @@ class EventStoreConversations(ConversationStore):
 
     def __init__(self, store: EventStore | AsyncEventStore) -> None:
         self.store = store.store if isinstance(store, AsyncEventStore) else store
+        self._memory: Memory[_Read] = Memory()
+        self._streams: Memory[UUID] = Memory()
+        self._answering: dict[str, str] = {}  # the calls that recorded streams belong to
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return what is known of a conversation besides its messages."""
@@ -120,11 +153,29 @@ class EventStoreConversations(ConversationStore):
         return await _thread(self._history, head_id, limit)
 
     def _history(self, head_id: str | None, limit: int | None) -> list[ConversationEntry]:
-        kept = [each.told for each in self._chain(head_id, limit)][::-1]
-        return [
-            ConversationEntry(id=told["id"], parent_id=told["parent"], message=message)
-            for told, message in zip(kept, messages_in(kept), strict=True)
-        ]
+        if head_id is None or limit == 0:
+            return []
+        stream = self._streams.get(head_id)
+        known = self._memory.get(stream) if stream else None
+        if stream is None or known is None:
+            place = place_of(self.store, head_id)
+            if place is None:
+                raise LookupError(f"no message has the id {head_id}")
+            stream = place[0]
+            known = self._memory.get(stream)
+        head, page = news_of(self.store, stream, known and known.head)
+        read = known.up_to(head_id, head, page) if known and page is not None else None
+        if read is not None and (read.complete or (limit and limit <= len(read.ids))):
+            entries = read.entries.newest(limit)
+        else:
+            kept = [each.told for each in self._chain(head_id, limit)][::-1]
+            entries, read = _entries(kept), None
+            if not head.is_fork and self._memory.asked_again(stream):
+                ids, complete = [each.id for each in entries], entries[0].parent_id is None
+                read = _Read(head, ids, Objects().followed_by(entries), complete)
+        if read is not None:
+            self._memory.keep(stream, read, read.entries.size)
+        return entries
 
     def _chain(self, head_id: str | None, limit: int | None = None) -> Iterator[_Kept]:
         """Yield messages from one back to the first, as they are kept."""
@@ -147,7 +198,10 @@ class EventStoreConversations(ConversationStore):
     def _record(self, conversation_id: str) -> ConversationRecord | None:
         """Return the newest record, which stands at the end but for what is no message."""
         stream = self.store.stream(conversation_id)
-        return _record_in(events_before(self.store, stream, first=4), conversation_id)
+        record = _record_in(events_before(self.store, stream, first=4), conversation_id)
+        if record is not None and record.head_id is not None:
+            self._streams.keep(record.head_id, stream)
+        return record
 
     def _records(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
         read = map(self._record, keys_with(self.store, PydanticAIRecord.type))
@@ -170,9 +224,11 @@ class EventStoreConversations(ConversationStore):
             if (known.revision if known else None) != expected:
                 raise ConversationConflict(key)
             first = entries[0].parent_id if entries else record.head_id
-            origin = None if first is None else place_of(self.store, first)
-            if first is not None and origin is None:
-                raise ConversationConflict(key)
+            origin = None
+            if first is not None and (known is None or first != known.head_id):
+                origin = place_of(self.store, first)
+                if origin is None:
+                    raise ConversationConflict(key)
             try:
                 if origin is not None and not newest:
                     self._fork(origin, record)
@@ -198,10 +254,15 @@ class EventStoreConversations(ConversationStore):
         first = entries[0].parent_id if entries else record.head_id
         if head != first:
             events += self._switch(head, first, places)
+        key = record.conversation_id
+        call_id = self._answering.get(key) if entries else None
         for entry in entries:
-            events += events_of(entry.message, entry.id, entry.parent_id, places)
+            last = call_id if entry is entries[-1] else None
+            events += events_of(entry.message, entry.id, entry.parent_id, places, last)
         events.append(places.put(_written(record)))
-        self.store.append(record.conversation_id, events, expected_version=expected or NO_STREAM)
+        self.store.append(key, events, expected_version=expected or NO_STREAM)
+        if call_id and isinstance(entries[-1].message, ModelResponse):
+            self._answering.pop(key, None)
 
     def _switch(self, head: str | None, first: str | None, places: Places) -> list[NewEvent]:
         """Return what says that messages are left, and which come back."""
@@ -267,6 +328,14 @@ def _told(event: EventText) -> Any:
         return None
     raw = loads_json(event.text).get("raw")
     return raw.get(KEY) if isinstance(raw, dict) else None
+
+
+def _entries(kept: Sequence[Any]) -> list[ConversationEntry]:
+    """Return messages as they were given, from what each event keeps of them."""
+    return [
+        ConversationEntry(id=told["id"], parent_id=told["parent"], message=message)
+        for told, message in zip(kept, messages_in(kept), strict=True)
+    ]
 
 
 def _ranges(versions: set[tuple[int, int]]) -> tuple[VersionRange, ...]:

@@ -82,10 +82,16 @@ def messages_in(kept: Sequence[Any]) -> list[ModelMessage]:
 
 
 def events_of(
-    message: ModelMessage, entry_id: str, parent_id: str | None, places: Places
+    message: ModelMessage,
+    entry_id: str,
+    parent_id: str | None,
+    places: Places,
+    llm_call_id: str | None = None,
 ) -> list[NewEvent]:
     """Return the events of a message, the last of which has the message's id as its own."""
     made: list[Any] = [*_payloads(message, places)]
+    if llm_call_id is not None and isinstance(message, ModelResponse):
+        made = [(made[0][0].model_copy(update={"llm_call_id": llm_call_id}), False)]
     payloads = [(fitted(data, lambda _: None), begins) for data, begins in made]
     raw = raw_of(message, entry_id, parent_id, max(len(payloads), 1))
     if not payloads:

@@ -1,20 +1,40 @@
-"""`SavedRun`: a run of Pydantic AI is saved while it happens, and not only at its end."""
+"""`SavedRun`: a run of Pydantic AI is saved while it happens, and not only at its end.
+
+`StreamedRun` does so, and records what the model streams as well.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterable
 from copy import copy
+from functools import partial
 from typing import Any
 
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict
+from pydantic_ai.messages import (
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
 from pydantic_ai.tools import RunContext
 
+from agent_eventstore.integrations.conversation_streams import Streamed, seal_streams
 from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
+from agent_eventstore.journal_aio import in_thread
+from agent_eventstore.providers import Delta
+from eventstore.events import ToolCallDelta
 
-__all__ = ["SavedRun"]
+__all__ = ["SavedRun", "StreamedRun"]
 
 
 class SavedRun(AbstractCapability[Any]):
@@ -36,7 +56,7 @@ class SavedRun(AbstractCapability[Any]):
 
     async def for_run(self, ctx: RunContext[Any]) -> SavedRun:
         """Return a capability for one run, as each has a conversation of its own."""
-        return SavedRun(self.conversations, scope=self.scope)
+        return type(self)(self.conversations, scope=self.scope)
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> AgentRunResult[Any]:
         """Begin with what is stored, and save the result.
@@ -50,6 +70,7 @@ class SavedRun(AbstractCapability[Any]):
         if stored is not None and (not given or stored.messages != given[: len(stored.messages)]):
             raise ConversationConflict(key)
         self._conversation = stored or Conversation(conversation_id=key)
+        await in_thread(partial(seal_streams, self.conversations.store, key))
         result: AgentRunResult[Any] = await handler()
         told = result.conversation
         async with self._saving:
@@ -88,3 +109,44 @@ class SavedRun(AbstractCapability[Any]):
         ):
             conversation.messages, conversation.usage = new, copy(usage)
             await self.conversations.save(conversation, scope=self.scope)
+
+
+class StreamedRun(SavedRun):
+    """A `SavedRun` that records what the model streams, too: a kill leaves what had arrived.
+
+    It has every run ask the model for a stream. What was left of an answer is an interrupted item
+    of the timeline, with its text, once the next run begins; loaded messages do not have it.
+    """
+
+    async def wrap_run_event_stream(
+        self, ctx: RunContext[Any], *, stream: AsyncIterable[Any]
+    ) -> AsyncIterable[Any]:
+        """Pass on the events of a stream, each after it was recorded."""
+        key = str(ctx.conversation_id)
+        streamed: Streamed | None = None
+        async for event in stream:
+            if isinstance(event, PartStartEvent | PartDeltaEvent):
+                if streamed is None:
+                    streamed = Streamed(self.conversations.store, key)
+                    self.conversations._answering[key] = streamed.call_id
+                await streamed.feed(_piece(event))
+            yield event
+        if streamed is not None:
+            await streamed.end()
+
+
+def _piece(event: PartStartEvent | PartDeltaEvent) -> Delta:
+    """Return what an event of a stream adds to an answer."""
+    match event.part if isinstance(event, PartStartEvent) else event.delta:
+        case TextPart(content=text) | TextPartDelta(content_delta=text):
+            return Delta(text=text)
+        case ThinkingPart(content=text) | ThinkingPartDelta(content_delta=text):
+            return Delta(reasoning=text or "")
+        case (
+            ToolCallPart(tool_name=name, args=args, tool_call_id=own)
+            | ToolCallPartDelta(tool_name_delta=name, args_delta=args, tool_call_id=own)
+        ):
+            told = args if isinstance(args, str) else json.dumps(args) if args else ""
+            call = ToolCallDelta(index=event.index, name=name, provider_id=own, arguments=told)
+            return Delta(tool_calls=(call,))
+    return Delta()

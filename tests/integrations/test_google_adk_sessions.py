@@ -351,3 +351,25 @@ async def test_it_reads_as_a_recorded_conversation(
     assert views.search("warm")
     assert store.verify(key).ok
     assert store.get(key).user_id == "ada"
+
+
+async def test_a_session_in_memory(store: EventStore) -> None:
+    """Read again, it is as fresh as a first read, whoever wrote or deleted meanwhile."""
+    ours, theirs = EventStoreSessionService(store), EventStoreSessionService(store)
+    session = await theirs.create_session(**ADA, session_id="s")
+    for place in range(70):
+        await theirs.append_event(session, said(f"{place}"))
+        await theirs.append_event(session, changing(place=place))
+        found = await read(ours)
+        assert (found.events, found.state) == (session.events, session.state)
+    found.events[0].author = "changed by a reader"
+    assert (await read(ours)).events == session.events
+    assert (await read(ours, num_recent_events=3)).events == session.events[-3:]
+    since = session.events[100].timestamp
+    assert (await read(ours, after_timestamp=since)).events == session.events[100:]
+
+    await theirs.delete_session(**ADA, session_id="s")
+    assert await ours.get_session(**ADA, session_id="s") is None
+    session = await theirs.create_session(**ADA, session_id="s")
+    await theirs.append_event(session, said("anew"))
+    assert (await read(ours)).events == session.events

@@ -9,11 +9,12 @@ import pytest
 from pydantic_ai import Agent
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from agent_eventstore import EventStore, Views
 from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
-from agent_eventstore.integrations.pydantic_saving import SavedRun
+from agent_eventstore.integrations.pydantic_saving import SavedRun, StreamedRun
 
 pytestmark = pytest.mark.anyio
 TestModel.__test__ = False
@@ -120,3 +121,33 @@ async def test_runs_at_once(store: EventStore, conversations: EventStoreConversa
         assert loaded is not None
         assert loaded.messages == done.all_messages()
     assert len(Views(store).tool_calls()) == 8
+
+
+async def test_what_streams_is_recorded(
+    store: EventStore, conversations: EventStoreConversations
+) -> None:
+    """An answer that ends is one item; one that breaks off is interrupted when a run goes on."""
+    broken = [True]
+
+    async def stream(messages: list[Any], info: Any) -> Any:
+        yield "It is "
+        if broken:
+            raise RuntimeError("the line is dead")
+        yield "18 degrees."
+
+    agent = Agent(FunctionModel(stream_function=stream), capabilities=[StreamedRun(conversations)])
+    with pytest.raises(RuntimeError):
+        await agent.run("How warm?", conversation=Conversation(conversation_id="c"))
+    assert [each.llm_call_id for each in Views(store).open_work("c").model_calls]
+
+    broken.clear()
+    loaded = await conversations.load("c")
+    done = await agent.run(conversation=loaded)
+    again = await conversations.load("c")
+
+    assert again is not None
+    assert again.messages == done.all_messages()
+    timeline = Views(store).timeline("c")
+    said = [(each.status, each.text) for each in timeline if each.kind == "assistant"]
+    assert said == [("interrupted", "It is "), ("complete", "It is 18 degrees.")]
+    assert Views(store).open_work("c").model_calls == ()

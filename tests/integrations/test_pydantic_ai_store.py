@@ -402,3 +402,34 @@ async def test_two_processes(tmp_path: Path) -> None:
     with EventStore.open(url) as other:
         again = await EventStoreConversations(other).load(loaded.conversation_id)
     assert again == loaded
+
+
+async def test_a_history_in_memory(store: EventStore) -> None:
+    """Read again, it is as fresh as a first read, whoever wrote, branched or erased meanwhile."""
+    ours, theirs = EventStoreConversations(store), EventStoreConversations(store)
+    conversation = await talk(theirs, Conversation(conversation_id="c"))
+    entries = await ours.load_entries("c")
+    assert entries is not None
+    for _ in range(40):
+        conversation = await talk(theirs, conversation)
+        loaded = await ours.load("c")
+        assert json_of(loaded and loaded.messages) == json_of(conversation.messages)
+    assert loaded is not None
+    loaded.messages[0].parts[0].content = "changed by a reader"
+    window = await ours.load("c", limit=3)
+    assert window is not None
+    assert window.messages == conversation.messages[-3:]
+    whole = await ours.load("c")
+    assert whole is not None
+    assert whole.messages == conversation.messages
+
+    branched = await theirs.branch("c", at=70, expected_revision=str(conversation.revision))
+    conversation = await talk(theirs, branched, "And now?")
+    again = await ours.load_entries("c")
+    assert again == await theirs.load_entries("c")
+    assert again is not None
+    assert again[: len(entries)] == entries
+
+    store.erase("c", reason="asked for")
+    with pytest.raises(LookupError):
+        await ours.read_history(again[-1].id)
