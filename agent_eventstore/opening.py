@@ -18,12 +18,7 @@ from sqlalchemy import Connection
 from agent_eventstore.branching import fork_point
 from agent_eventstore.inputs import with_extra
 from agent_eventstore.journal import Journal
-from agent_eventstore.recovery import (
-    WAIT_S,
-    IfBusy,
-    claimed,
-    recover,
-)
+from agent_eventstore.recovery import WAIT_S, IfBusy, claimed, recover
 from agent_eventstore.resuming import warm
 from agent_eventstore.session import Session
 from agent_eventstore.unwritten import Acknowledged

@@ -18,14 +18,7 @@ from uuid import UUID
 
 from eventstore import EventStore, NewEvent
 from eventstore.errors import ConversationInUse, WriterFenced, WrongExpectedVersion
-from eventstore.events import (
-    LlmError,
-    Meta,
-    Payload,
-    SessionEnd,
-    ToolResult,
-    TurnEnd,
-)
+from eventstore.events import LlmError, Meta, Payload, SessionEnd, ToolResult, TurnEnd
 from eventstore.ids import StreamId, derived_id
 from eventstore.leases import claim
 from eventstore.log import get_logger

@@ -16,12 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection, insert, select
 
 from eventstore.bill import kept, nameless
-from eventstore.erased_rows import (
-    erase_blobs,
-    erase_events,
-    erase_projected,
-    tables_with_content,
-)
+from eventstore.erased_rows import erase_blobs, erase_events, erase_projected, tables_with_content
 from eventstore.errors import ConversationNotFound, EventsShared, InvalidEvent, KeyUnavailable
 from eventstore.events import Erasure
 from eventstore.events.records import NewEvent

@@ -10,10 +10,7 @@ from uuid import UUID
 
 from eventstore import blobs
 from eventstore.checkpoints import Checkpoint, save_checkpoint, verify_against, write_checkpoint
-from eventstore.errors import (
-    BlobNotFound,
-    ConversationNotFound,
-)
+from eventstore.errors import BlobNotFound, ConversationNotFound
 from eventstore.events.base import Clock
 from eventstore.events.records import RecordedEvent
 from eventstore.ids import StreamId

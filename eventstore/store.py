@@ -17,10 +17,7 @@ from sqlalchemy import URL, Engine
 
 from eventstore import blobs, telemetry
 from eventstore.eraser import EventEraser
-from eventstore.errors import (
-    InvalidEvent,
-    KeyUnavailable,
-)
+from eventstore.errors import InvalidEvent, KeyUnavailable
 from eventstore.events.base import Clock, utc_now
 from eventstore.ids import StreamId
 from eventstore.key_directory import destroy_retired
@@ -33,9 +30,7 @@ from eventstore.sql import migrate, streams
 from eventstore.sql.appending import Appending
 from eventstore.sql.borrowed import borrow
 from eventstore.sql.engines import Synchronous, open_engine
-from eventstore.sql.requests import (
-    MOST_BYTES,
-)
+from eventstore.sql.requests import MOST_BYTES
 from eventstore.sql.row_security import OWNER, is_secured, speaks_for
 from eventstore.sql.transactions import empty_log
 

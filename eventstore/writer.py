@@ -20,15 +20,7 @@ from eventstore.sealing import Keyring
 from eventstore.sql.appending import Appending
 from eventstore.sql.conversation_fork import fork, locate
 from eventstore.sql.failures import translated
-from eventstore.sql.requests import (
-    ANY,
-    Anchor,
-    Append,
-    Appended,
-    Expected,
-    many,
-    prepare,
-)
+from eventstore.sql.requests import ANY, Anchor, Append, Appended, Expected, many, prepare
 from eventstore.sql.transactions import append_within
 
 __all__ = ["EventWriter"]

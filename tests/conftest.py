@@ -32,6 +32,7 @@ from tests.postgres import (
     URL_VARIABLE,
     PostgresServer,
     PostgresUnavailable,
+    find_programs,
     fresh_database,
     place_of_many_files,
     roomy_memory,
@@ -93,6 +94,21 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_before_workers(config: pytest.Config, count: int) -> None:
+    """Give each worker that is forked a place for its PostgreSQL, and all the programs of it."""
+    servers = [PostgresServer(directory=place_of_many_files()) for _ in range(count)]
+    config.stash[WORKERS].extend(servers)
+    if URL_VARIABLE not in os.environ:
+        find_programs()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_in_worker(config: pytest.Config, number: int) -> None:
+    """Use this worker's place."""
+    config.stash[SERVER] = config.stash[WORKERS][number]
 
 
 @pytest.hookimpl(optionalhook=True)

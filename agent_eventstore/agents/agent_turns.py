@@ -14,12 +14,7 @@ from typing import Any, Literal
 
 from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, ToolRefused
 from agent_eventstore.agents.model_calls import ModelPort, ModelRequest, pieces_of
-from agent_eventstore.agents.react import (
-    ReactStream,
-    in_tags,
-    parse_reply,
-    react_instructions,
-)
+from agent_eventstore.agents.react import ReactStream, in_tags, parse_reply, react_instructions
 from agent_eventstore.agents.turn_results import ToolUse, TurnStep
 from agent_eventstore.agents.widgets import screen_section
 from agent_eventstore.errors import ToolDenied
@@ -36,14 +31,7 @@ from projections.context.content import wire_name
 from projections.context.settings import DEFAULTS
 from projections.tokens.text import estimated_tokens
 
-__all__ = [
-    "Agent",
-    "AgentTurn",
-    "Interrupt",
-    "Listener",
-    "Protocol",
-    "ToolFailed",
-]
+__all__ = ["Agent", "AgentTurn", "Interrupt", "Listener", "Protocol", "ToolFailed"]
 
 Protocol = Literal["tools", "react"]
 """How tools are called: as the provider's API has it, or in tags."""

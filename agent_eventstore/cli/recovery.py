@@ -23,13 +23,7 @@ from agent_eventstore.cli.console import (
     status_cell,
     stdout,
 )
-from agent_eventstore.cli.options import (
-    Target,
-    common,
-    find_conversation,
-    json_option,
-    with_target,
-)
+from agent_eventstore.cli.options import Target, common, find_conversation, json_option, with_target
 from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.recovery import Recovery, recover_all
 from agent_eventstore.recovery import recover as recover_one

@@ -22,13 +22,7 @@ from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.extras import PROJECT_MESSAGE, facts_of
 from agent_eventstore.formats.openai_wire import message_of, payload_of, restored
 from agent_eventstore.formats.source import Parsed, Record, Source
-from agent_eventstore.formats.transcript import (
-    Draft,
-    Transcript,
-    explicit_id,
-    identify,
-    moment_of,
-)
+from agent_eventstore.formats.transcript import Draft, Transcript, explicit_id, identify, moment_of
 from eventstore import EventStore
 from eventstore.events import ConversationStart, Meta
 from eventstore.events.records import EventData

@@ -33,12 +33,7 @@ from agent_eventstore.formats.extras import (
     left_out,
     moment,
 )
-from agent_eventstore.formats.openai_wire import (
-    message_of,
-    payload_of,
-    restored,
-    text_with_heading,
-)
+from agent_eventstore.formats.openai_wire import message_of, payload_of, restored, text_with_heading
 from agent_eventstore.formats.project_index import Entry, entry_of, name_of
 from agent_eventstore.formats.source import Parsed, Record, Source
 from agent_eventstore.formats.transcript import (

@@ -7,13 +7,7 @@ from typing import Generic, Self
 
 from agent_eventstore.machines.answers import RequestedCall
 from agent_eventstore.machines.calls import CallScript, T
-from eventstore.events import (
-    AssistantMessage,
-    LlmError,
-    Meta,
-    TextPart,
-    Ui,
-)
+from eventstore.events import AssistantMessage, LlmError, Meta, TextPart, Ui
 
 __all__ = ["AnswerText", "CallFacts"]
 

@@ -13,12 +13,7 @@ Converse. What comes from elsewhere is told by hand. Everything here is pure: no
 """
 
 from agent_eventstore.providers.base import Delta, Partial, StreamError, StreamParser
-from agent_eventstore.providers.detect import (
-    from_response,
-    parser_for,
-    read_response,
-    says_nothing,
-)
+from agent_eventstore.providers.detect import from_response, parser_for, read_response, says_nothing
 from agent_eventstore.providers.failures import Failure, classify
 from agent_eventstore.providers.parser import ByHand
 

@@ -19,15 +19,7 @@ from uuid import UUID
 from sqlalchemy import text
 
 from agent_eventstore.torture.checking import COUNTS, Findings, Report, check
-from agent_eventstore.torture.plan import (
-    NOTES,
-    PATIENCE_S,
-    TENANT,
-    Plan,
-    Tally,
-    deliveries,
-    recall,
-)
+from agent_eventstore.torture.plan import NOTES, PATIENCE_S, TENANT, Plan, Tally, deliveries, recall
 from agent_eventstore.torture.sessions import converse, fork_writers
 from agent_eventstore.torture.setbacks import (
     READER,

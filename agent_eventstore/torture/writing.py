@@ -19,15 +19,7 @@ from contextlib import suppress
 from datetime import timedelta
 from random import Random
 
-from agent_eventstore.torture.plan import (
-    PATIENCE_S,
-    TENANT,
-    Batch,
-    Notes,
-    Plan,
-    recall,
-    write_down,
-)
+from agent_eventstore.torture.plan import PATIENCE_S, TENANT, Batch, Notes, Plan, recall, write_down
 from eventstore import ANY, EventStore, Meta, NewEvent
 from eventstore.errors import (
     DatabaseBusy,

@@ -155,6 +155,8 @@ def _postgresql_engine(url: URL, read_only: bool, pool_size: int) -> Engine:
         pool_pre_ping=True,
         hide_parameters=True,
         isolation_level="READ COMMITTED",
+        # Or each engine would ask the server for the type first.
+        use_native_hstore=False,
         # What `pg_stat_activity` shows, unless the URL or PGAPPNAME has another name.
         connect_args=session.arguments(_APPLICATION),
     )

@@ -6,6 +6,7 @@ time, forwards, from the sizes of the messages alone.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import re
@@ -192,8 +193,13 @@ def views_of(budget: int, counts: range) -> Iterator[tuple[list[list[ContextRow]
     """Yield the first groups of the long conversation, and their request, made of these alone."""
     groups = groups_of(ROWS)
     for count in counts:
-        rows = [row for group in groups[:count] for row in group]
-        yield groups[:count], Request(steps=True, max_tokens=budget).build(rows)
+        yield groups[:count], _view_of(budget, count)
+
+
+@functools.cache
+def _view_of(budget: int, count: int) -> ContextView:
+    rows = [row for group in groups_of(ROWS)[:count] for row in group]
+    return Request(steps=True, max_tokens=budget).build(rows)
 
 
 def is_over_at_an_anchor(groups: Sequence[Sequence[ContextRow]], budget: int) -> bool:
