@@ -20,6 +20,7 @@ warnings.simplefilter("ignore")  # of what ADK calls experimental
 
 from google.adk.agents import LlmAgent, RunConfig  # noqa: E402 - after the filter
 from google.adk.agents.run_config import StreamingMode  # noqa: E402
+from google.adk.apps import App  # noqa: E402
 from google.adk.models import BaseLlm, LlmResponse  # noqa: E402
 from google.adk.runners import Runner  # noqa: E402
 from google.adk.sessions.sqlite_session_service import SqliteSessionService  # noqa: E402
@@ -27,7 +28,9 @@ from google.adk.tools import FunctionTool  # noqa: E402
 from google.genai import types  # noqa: E402
 
 from agent_eventstore import EventStore, Views  # noqa: E402
+from agent_eventstore.integrations.conversation_streams import seal_streams  # noqa: E402
 from agent_eventstore.integrations.google_adk import EventStoreSessionService  # noqa: E402
+from agent_eventstore.integrations.google_adk_streams import RecordedStreams  # noqa: E402
 
 PLACES = {
     "tool": "kill -9 in one of two parallel tools",
@@ -35,7 +38,7 @@ PLACES = {
     "stream": "kill -9 in the stream of the answer",
     "approval": "kill -9 while a tool waits for approval",
 }
-SERVICES = ("SqliteSessionService", "EventStoreSessionService")
+SERVICES = ("SqliteSessionService", "EventStoreSessionService", "with RecordedStreams")
 NAMED = {"app_name": "app", "user_id": "ada", "session_id": "s"}
 COUNTED = types.GenerateContentResponseUsageMetadata(
     prompt_token_count=20, candidates_token_count=5
@@ -115,7 +118,9 @@ async def _run(place: str, name: str, folder: str) -> None:
     asked = FunctionTool(last, require_confirmation=place == "approval")
     agent = LlmAgent(name="clerk", model=Scripted(model="m"), tools=[warm, cold, asked])
     sessions = _service(name, folder)
-    runner = Runner(app_name="app", agent=agent, session_service=sessions)
+    plugins = [RecordedStreams(sessions)] if name == SERVICES[2] else []
+    app = App(name="app", root_agent=agent, plugins=plugins)
+    runner = Runner(app=app, session_service=sessions)
     await sessions.create_session(**NAMED, state={"user:likes": "brevity"})
     message = types.Content(role="user", parts=[types.Part(text="How warm is it?")])
     config = RunConfig(streaming_mode=StreamingMode.SSE)
@@ -134,14 +139,19 @@ def _found(name: str, folder: str) -> list[object]:
     results = sum(len(event.get_function_responses()) for event in session.events)
     told: list[object] = [len(session.events), calls, results]
     if name == SERVICES[0]:
-        return [*told, "-", "-", "-"]
+        return [*told, "-", "-", "-", "-"]
+    seal_streams(sessions.store, "app/ada/s")
     views = Views(sessions.store)
     audited = views.tool_calls(conversation_id="app/ada/s")
     [row] = views.usage(by="conversation")
     answered = sum(each.status == "success" for each in audited)
+    timeline = views.timeline("app/ada/s")
+    cut = [each for each in timeline if each.status == "interrupted"]
+    arrived = next((f'"{each.text}"' for each in cut if each.kind == "assistant"), "-")
     known = f"{len(audited)}, of which {answered} with a result"
     return [
         *told,
+        arrived,
         known,
         row.total_tokens or (row.prompt_tokens or 0) + (row.completion_tokens or 0),
         "yes" if views.search("warm") else "no",
@@ -150,9 +160,9 @@ def _found(name: str, folder: str) -> list[object]:
 
 def main() -> None:
     """Print the table."""
-    columns = ["scene", "session service", "events kept", "calls", "results"]
+    columns = ["scene", "session service", "events kept", "calls", "results", "of the answer"]
     print(f"| {' | '.join(columns)} | tool calls in the audit | tokens known | found by search |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         runs = [(place, name, f"{folder}/{place}-{name}") for place in PLACES for name in SERVICES]
         for run in runs:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -42,11 +42,24 @@ from agent_eventstore.integrations.google_adk_events import (
     event_in,
     events_of,
 )
-from agent_eventstore.integrations.google_adk_state import KnownSession, deltas_of, key_of
+from agent_eventstore.integrations.google_adk_state import (
+    KnownSession,
+    ReadSession,
+    deltas_of,
+    is_current,
+    key_of,
+    place_in,
+)
 from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.errors import WrongExpectedVersion
-from eventstore.events import ConversationStart, JsonObject, Retraction, VersionRange
+from eventstore.events import (
+    AssistantMessage,
+    ConversationStart,
+    JsonObject,
+    Retraction,
+    VersionRange,
+)
 from eventstore.events.codec import loads_json
 from eventstore.sql.read import EventText
 
@@ -67,22 +80,6 @@ _MOST_KNOWN = 256
 _STRIPES = 64
 
 
-class _Read(NamedTuple):
-    """The newest events of a session, as they were read last.
-
-    Attributes:
-        complete: Whether there are none before them.
-    """
-
-    head: Head
-    events: Objects
-    complete: bool
-
-    def has(self, limit: int | None) -> bool:
-        """Whether so many of the newest are known."""
-        return self.complete or (limit is not None and limit <= self.events.count)
-
-
 class EventStoreSessionService(BaseSessionService):
     """Sessions whose events are events of a conversation, which belongs to the session's user.
 
@@ -97,7 +94,8 @@ class EventStoreSessionService(BaseSessionService):
     def __init__(self, store: EventStore | AsyncEventStore) -> None:
         self.store = store.store if isinstance(store, AsyncEventStore) else store
         self._sessions: dict[Named, KnownSession] = {}
-        self._memory: Memory[_Read] = Memory()
+        self._memory: Memory[ReadSession] = Memory()
+        self.answering: dict[tuple[Any, ...], str] = {}  # the calls of streams that are recorded
         self._locks = tuple(threading.RLock() for _ in range(_STRIPES))
 
     async def create_session(
@@ -199,7 +197,7 @@ class EventStoreSessionService(BaseSessionService):
             events, read = self._read(stream, head, limit)
         else:
             if page:
-                read = _Read(head, read.events.followed_by(_built(page)), read.complete)
+                read = ReadSession(head, read.events.followed_by(_built(page)), read.complete)
             events = read.events.newest(limit)
         if read is not None:
             self._memory.keep(stream, read, read.events.size)
@@ -210,7 +208,7 @@ class EventStoreSessionService(BaseSessionService):
 
     def _read(
         self, stream: UUID, head: Head, limit: int | None
-    ) -> tuple[list[Event], _Read | None]:
+    ) -> tuple[list[Event], ReadSession | None]:
         """Read the newest events up to a head, or all of them, and what to keep in memory."""
         if limit is None:
             events = _built(events_after(self.store, stream, 0, before=head.version + 1))
@@ -221,7 +219,7 @@ class EventStoreSessionService(BaseSessionService):
         if head.is_fork or not self._memory.asked_again(stream):
             return events, None
         complete = limit is None or len(events) < limit
-        return events, _Read(head, Objects().followed_by(events), complete)
+        return events, ReadSession(head, Objects().followed_by(events), complete)
 
     def _session(self, named: Named, known: KnownSession, events: list[Event]) -> Session:
         app, user, own = named
@@ -267,11 +265,11 @@ class EventStoreSessionService(BaseSessionService):
         app, user, _ = deltas_of(told)
         for attempt in range(_ATTEMPTS):
             known = self._sessions.get(named) or self._known(named)
-            if known is not None and not _is_current(session, known):
+            if known is not None and not is_current(session, known):
                 known = self._known(named)
             if known is None:
                 raise SessionNotFoundError(f"Session {session.id} not found.")
-            if not _is_current(session, known):
+            if not is_current(session, known):
                 raise StaleSessionError(
                     f"session {session.id} was appended to since it was read: get it again"
                 )
@@ -283,6 +281,8 @@ class EventStoreSessionService(BaseSessionService):
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
+            if isinstance(events[-1].data, AssistantMessage):
+                self.answering.pop(place_in(told), None)
             known.take(told)
             self._remember(named, known)
             session.last_update_time, session._storage_update_marker = known.updated, known.last
@@ -297,7 +297,7 @@ class EventStoreSessionService(BaseSessionService):
             known.events = known.changed = 0
         if before := (told.get("actions") or {}).get("rewind_before_invocation_id"):
             events += self._retracting(named, before, known.places)
-        return events + events_of(told, known.places)
+        return events + events_of(told, known.places, self.answering.get(place_in(told)))
 
     def _retracting(self, named: Named, before: str, places: Places) -> list[NewEvent]:
         """Return what withdraws the events of an invocation, and all after it."""
@@ -390,12 +390,3 @@ class EventStoreSessionService(BaseSessionService):
 def _built(page: Iterable[EventText]) -> list[Event]:
     """Return the ADK events that events of the log end."""
     return [Event.model_validate(told) for event in page if (told := event_in(event)) is not None]
-
-
-def _is_current(session: Session, known: KnownSession) -> bool:
-    """Whether a session object has all that was appended."""
-    if (marker := session._storage_update_marker) is not None:
-        return bool(marker == known.last)
-    if known.last and session.events:
-        return bool(session.events[-1].id == known.last)
-    return bool(known.updated <= session.last_update_time)

@@ -91,9 +91,11 @@ def event_in(event: EventText) -> JsonObject | None:
     return raw.get(_KEY) if isinstance(raw, dict) else None
 
 
-def events_of(event: JsonObject, places: Places) -> list[NewEvent]:
+def events_of(event: JsonObject, places: Places, llm_call_id: str | None = None) -> list[NewEvent]:
     """Return the events of an ADK event, given as JSON; the last has it in ``raw``."""
     payloads = [fitted(data, lambda _: None) for data in _payloads(event, places)]
+    if llm_call_id is not None and payloads and isinstance(payloads[0], AssistantMessage):
+        payloads[0] = payloads[0].model_copy(update={"llm_call_id": llm_call_id})
     raw = {_KEY: event}
     if not payloads:
         return [places.put(GoogleADKEvent(raw=raw))]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from google.adk.sessions import State
+from google.adk.sessions import Session, State
 
+from agent_eventstore.integrations.conversation_head import Head
+from agent_eventstore.integrations.conversation_memory import Objects
 from agent_eventstore.integrations.conversation_places import Places
 from eventstore.events import JsonObject
 from eventstore.events.codec import dumps
 
-__all__ = ["KnownSession", "deltas_of", "key_of"]
+__all__ = ["KnownSession", "ReadSession", "deltas_of", "is_current", "key_of", "place_in"]
 
 _MOST_EVENTS = 100  # between two snapshots of a session's state
 _LEAST_BYTES = 4096  # of changes, between two of them
@@ -44,6 +46,22 @@ class KnownSession:
         return many or self.events >= _MOST_EVENTS
 
 
+class ReadSession(NamedTuple):
+    """The newest events of a session, as they were read last.
+
+    Attributes:
+        complete: Whether there are none before them.
+    """
+
+    head: Head
+    events: Objects
+    complete: bool
+
+    def has(self, limit: int | None) -> bool:
+        """Whether so many of the newest are known."""
+        return self.complete or (limit is not None and limit <= self.events.count)
+
+
 def key_of(*names: str) -> str:
     """Return the key of a session, of what a user's share, or of what an app's share."""
     return "/".join(quote(each, safe="@:+") for each in names)
@@ -60,3 +78,17 @@ def deltas_of(event: JsonObject) -> tuple[dict[str, Any], dict[str, Any], dict[s
         elif not key.startswith(State.TEMP_PREFIX):
             own[key] = value
     return app, user, own
+
+
+def place_in(event: JsonObject) -> tuple[Any, ...]:
+    """Return the run and the agent of an ADK event, which streams one answer at a time."""
+    return event["invocation_id"], event["author"]
+
+
+def is_current(session: Session, known: KnownSession) -> bool:
+    """Whether a session object has all that was appended."""
+    if (marker := session._storage_update_marker) is not None:
+        return bool(marker == known.last)
+    if known.last and session.events:
+        return bool(session.events[-1].id == known.last)
+    return bool(known.updated <= session.last_update_time)

@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from google.adk.agents import LlmAgent, ParallelAgent
+from google.adk.agents import LlmAgent, ParallelAgent, RunConfig
+from google.adk.agents.run_config import StreamingMode
+from google.adk.apps import App
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import Runner
 from google.genai import types
 
 from agent_eventstore import EventStore, Views
 from agent_eventstore.integrations.google_adk import EventStoreSessionService
+from agent_eventstore.integrations.google_adk_streams import RecordedStreams
 from eventstore.events import AssistantMessage
 
 ADA: dict[str, Any] = {"user_id": "ada", "session_id": "s"}
@@ -73,3 +76,51 @@ async def test_parallel_agents(store: EventStore) -> None:
     data = [each.data for each in store.read("app/ada/s")]
     answers = [str(each.name) for each in data if isinstance(each, AssistantMessage)]
     assert sorted(answers) == ["a", "b"]
+
+
+class Streaming(BaseLlm):
+    """A model whose first stream breaks off."""
+
+    broken: bool = True
+
+    async def generate_content_async(
+        self, llm_request: Any, stream: bool = False
+    ) -> AsyncIterator[LlmResponse]:
+        """Say it in pieces, then as a whole."""
+        yield self._said("It is ", partial=True)
+        if self.broken:
+            raise ConnectionError("the line is dead")
+        yield self._said("18 degrees.", partial=True)
+        yield self._said("It is 18 degrees.")
+
+    def _said(self, text: str, **fields: Any) -> LlmResponse:
+        content = types.Content(role="model", parts=[types.Part(text=text)])
+        return LlmResponse(content=content, **fields)
+
+
+@pytest.mark.anyio
+async def test_what_streams_is_recorded(store: EventStore) -> None:
+    """An answer that ends is one item; one that breaks off is interrupted when a run goes on."""
+    sessions = EventStoreSessionService(store)
+    model = Streaming(model="m")
+    agent = LlmAgent(name="clerk", model=model)
+    app = App(name="app", root_agent=agent, plugins=[RecordedStreams(sessions)])
+    runner = Runner(app=app, session_service=sessions)
+    await sessions.create_session(app_name="app", **ADA)
+    message = types.Content(role="user", parts=[types.Part(text="How warm is it?")])
+    config = RunConfig(streaming_mode=StreamingMode.SSE)
+
+    async def run() -> list[Any]:
+        going = runner.run_async(**ADA, new_message=message, run_config=config)
+        return [each async for each in going]
+
+    with pytest.raises(ConnectionError):
+        await run()
+    assert len(Views(store).open_work("app/ada/s").model_calls) == 1
+    model.broken = False
+    await run()
+
+    assert Views(store).open_work("app/ada/s").model_calls == ()
+    timeline = Views(store).timeline("app/ada/s")
+    said = [(each.status, each.text) for each in timeline if each.kind == "assistant"]
+    assert said == [("interrupted", "It is "), ("complete", "It is 18 degrees.")]

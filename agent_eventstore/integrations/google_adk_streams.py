@@ -1,0 +1,74 @@
+"""`RecordedStreams`: a plugin of Google's ADK that records what models stream while it arrives."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from google.adk.plugins.base_plugin import BasePlugin
+
+from agent_eventstore.integrations.conversation_streams import Streamed, seal_streams
+from agent_eventstore.integrations.google_adk import EventStoreSessionService
+from agent_eventstore.integrations.google_adk_state import key_of
+from agent_eventstore.journal_aio import in_thread
+from agent_eventstore.providers import Delta
+
+__all__ = ["RecordedStreams"]
+
+
+class RecordedStreams(BasePlugin):
+    """Records partial answers, which ADK gives no session service: a kill leaves what had arrived.
+
+    What was left of an answer is an interrupted item of the timeline, with its text, once the next
+    run begins; the session that ADK reads does not have it.
+
+    Args:
+        sessions: The session service of the runner.
+    """
+
+    def __init__(self, sessions: EventStoreSessionService) -> None:
+        super().__init__("eventstore_streams")
+        self.sessions = sessions
+        self._arriving: dict[tuple[Any, ...], Streamed] = {}
+
+    async def before_run_callback(self, *, invocation_context: Any) -> None:
+        """Say what earlier runs have left."""
+        key = _key(invocation_context)
+        await in_thread(partial(seal_streams, self.sessions.store, key))
+
+    async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
+        """Record a piece of a stream, before anybody gets it."""
+        place = (callback_context.invocation_id, callback_context.agent_name)
+        streamed = self._arriving.get(place)
+        if llm_response.partial:
+            piece = _piece(llm_response)
+            if streamed is None and piece:
+                streamed = Streamed(self.sessions.store, _key(callback_context))
+                self._arriving[place] = streamed
+                self.sessions.answering[place] = streamed.call_id
+            if streamed is not None:
+                await streamed.feed(piece)
+        elif streamed is not None:
+            await streamed.end()
+            del self._arriving[place]
+
+    async def after_run_callback(self, *, invocation_context: Any) -> None:
+        """Forget answers that never came."""
+        own = invocation_context.invocation_id
+        for kept in (self._arriving, self.sessions.answering):
+            for place in [each for each in kept if each[0] == own]:
+                kept.pop(place, None)
+
+
+def _key(context: Any) -> str:
+    session = context.session
+    return key_of(session.app_name, session.user_id, session.id)
+
+
+def _piece(response: Any) -> Delta:
+    parts = (response.content.parts if response.content else None) or []
+    words = [(bool(part.thought), part.text) for part in parts if part.text]
+    return Delta(
+        text="".join(text for thought, text in words if not thought),
+        reasoning="".join(text for thought, text in words if thought),
+    )
