@@ -75,7 +75,7 @@ demo: $(READY) ## Hold a scripted conversation on SQLite and show what can be re
 	@$(BIN)/eventstore demo
 
 test: $(READY) ## Run all tests, on SQLite and on PostgreSQL
-	$(BIN)/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -p tests.forked --workers $(TEST_WORKERS) $(PYTEST_ARGS)
 
 test-lowest: $(LOWEST)/.ready ## Run the tests that dependencies could fail, with the least versions allowed
 	$(LOWEST)/bin/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS) $(LOWEST_TESTS)

@@ -76,7 +76,10 @@ def _at(bench: Bench, length: int) -> Iterator[Work]:
 
 
 def _work(name: str, figures: list[Figure], targets: dict[str, Target]) -> Work:
-    note = "SQLite, a durable transaction (FULL) each, one message of 400 bytes more a checkpoint."
+    note = (
+        "SQLite, both with a write-ahead log and synchronous=FULL, both called in the same thread; "
+        "one message of 400 bytes more a checkpoint."
+    )
     return work(name, figures, targets, note=note)
 
 

@@ -61,7 +61,8 @@ def _times(length: int, rounds: int, run: Any, peer: Any, ours: Any) -> Iterator
             f"OpenAI Agents SDK: {name}, {length:,} items",
             in_turns(candidates, rounds),
             {_OURS: Target(ratio=1.0, against=_PEER)},
-            note="SQLite, a durable transaction (FULL) each; a step is a call and its result.",
+            note="SQLite, both with a write-ahead log and synchronous=FULL, both in a thread of "
+            "the event loop's; a step is a call and its result.",
         )
 
 

@@ -140,6 +140,7 @@ def _work(
         capturing.stop_global_capturing()  # into files that its siblings write to as well
         capturing.start_global_capturing()
         plugins.unregister(name="terminalreporter")
+        os.environ["PYTEST_XDIST_WORKER"] = f"worker{number}"  # for tests.cli.once
         plugins.register(_Reports(config, reporting))
         places = config._tmp_path_factory
         places._basetemp = places.getbasetemp() / f"worker{number}"
@@ -185,7 +186,8 @@ def _count(session: pytest.Session, workers: dict[Connection, int]) -> None:
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
     if missing:
-        raise session.Failed(f"{missing} tests were not run, since a worker died")
+        session.shouldfail = f"{missing} tests were not run, since a worker died"
+        raise session.Failed(session.shouldfail)
 
 
 def _death(nodeid: str, location: Any) -> pytest.TestReport:

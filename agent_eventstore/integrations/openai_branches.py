@@ -275,7 +275,9 @@ def _type(item: Any) -> str:
 
 
 def _tool(item: Any) -> str | None:
-    kind, name = str(item.get("type")), item.get("name")
+    kind, name, space = str(item.get("type")), item.get("name"), item.get("namespace")
+    if name and space and space != name:  # the SDK names what it defers after itself
+        return f"{space}.{name}"
     if kind.startswith("mcp_") and item.get("server_label"):
         return f"{item['server_label']}.{name}" if name else str(item["server_label"])
     if name is None and kind.startswith("tool_search"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -111,18 +112,24 @@ def bind_new(table: Table, backend: Backend, rows: Mapping[UUID, Mapping[Key, Ro
     if (storage := storage_of(table)) is not None:
         values = [storage.stored(row) for row in values]
     key, others = _key_and_others(table)
-    if unknown := set().union(*values).difference(others):
+    known = set().union(*values)
+    if unknown := known.difference(others):
         raise KeyError(f"a row sets {sorted(unknown)} where {sorted(others)} can be set")
-    places = [(owner, *place) for owner, own in rows.items() for place in own]
+    from_id = backend.from_id
+    owners = ((from_id(owner), own) for owner, own in rows.items())
+    places = [(owner, *place) for owner, own in owners for place in own]
     columns: dict[str, Sequence[Any]] = dict(
         zip((_OWNER, *key), zip(*places, strict=True), strict=True)
     )
-    for name in others:
-        column = [row.get(name) for row in values]
+    for name in filter(known.__contains__, others):
+        try:
+            column = list(map(itemgetter(name), values))
+        except KeyError:  # not every row sets it
+            column = [row.get(name) for row in values]
         if any(column) or column.count(None) < len(column):
             columns[name] = column
     for name, convert in _converted(table, tuple(columns), backend):
-        if convert is not None:
+        if convert is not None and name != _OWNER:
             columns[name] = _CONVERT_ALL[type(table.c[name].type)](convert, columns[name])
     return NewRows(tuple(columns), list(zip(*columns.values(), strict=True)))
 

@@ -40,8 +40,13 @@ class Lasting(NamedTuple):
     facts: tuple[str, ...]
 
 
+_NOTHING = Lasting((), ())
+
+
 def lasting_of(text: str) -> Lasting:
     """Return what a user's text leaves behind; often nothing."""
+    if not (_IDENTIFIES.search(text) or _OBLIGES.search(text)):
+        return _NOTHING
     rules: list[str] = []
     facts: dict[str, None] = {}
     for sentence in _SENTENCE.split(text[:MOST_READ]):

@@ -126,3 +126,14 @@ def test_a_branch_copies_nothing(store: EventStore) -> None:
     own = [e.type for e in store.read(f"{session.session_id}#b") if not e.inherited]
     assert ["conversation_fork"] == own
     assert store.verify(session.id).ok
+
+
+def test_tools_of_a_namespace(store: EventStore) -> None:
+    """A tool is told with its namespace, unless that is what the SDK made up for it."""
+    session = BranchingSession("s", store)
+    call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    items = [{"role": "user", "content": "Go."}, call]
+    items += [call | {"call_id": name, "namespace": name} for name in ("crm", "look")]
+    asyncio.run(session.add_items(items))
+
+    assert [("look", 2, 1), ("crm.look", 1, 1)] == asyncio.run(session.get_tool_usage())
