@@ -113,15 +113,13 @@ def _transcripts(bench: Bench, database: str) -> Work:
 
 def fill_with_transcripts(url: str, least: int) -> int:
     """Import tau-bench's conversations until there are so many events; return how many."""
-    imported = list(read_transcripts(TAU_BENCH))
+    imported = [each for each in read_transcripts(TAU_BENCH) if isinstance(each, Transcript)]
+    if not imported:
+        raise ValueError(f"no transcript of {TAU_BENCH} could be imported")
     events = 0
     with EventStore.open(url, synchronous="NORMAL") as store:
         while events < least:
-            some = [
-                replace(each, conversation_id=new_id())
-                for each in imported
-                if isinstance(each, Transcript)
-            ]
+            some = [replace(each, conversation_id=new_id()) for each in imported]
             load(store, some)
             events += sum(len(each.events) for each in some)
     return events
