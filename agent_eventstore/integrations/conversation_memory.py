@@ -75,7 +75,7 @@ class Objects:
 
 
 class Memory(Generic[T]):
-    """What is known of the conversations that were read last: of 64 at most, and 32 MB."""
+    """What is known of the conversations that were read last: of 64 at most, and 32 MiB."""
 
     def __init__(self) -> None:
         self._known: dict[UUID | str, tuple[T | None, int]] = {}
@@ -87,10 +87,18 @@ class Memory(Generic[T]):
         found = self._known.get(stream)
         return None if found is None else found[0]
 
-    def keep(self, stream: UUID | str, known: T | None, size: int = 0) -> None:
-        """Keep what is known of a conversation as the newest, and let go of the oldest."""
+    def keep(self, stream: UUID | str, known: T | None, size: int | None = 0) -> None:
+        """Keep what is known of a conversation as the newest, and let go of the oldest.
+
+        Args:
+            stream: The conversation, or its key.
+            known: What is known of it.
+            size: The bytes that this takes, or about as many; None if it takes what it did before.
+        """
         with self._lock:
-            self._size += size - self._known.pop(stream, (None, 0))[1]
+            before = self._known.pop(stream, (None, 0))[1]
+            size = before if size is None else size
+            self._size += size - before
             self._known[stream] = known, size
             while self._size > _MOST_BYTES or len(self._known) > _MOST_CONVERSATIONS:
                 self._size -= self._known.pop(next(iter(self._known)))[1]

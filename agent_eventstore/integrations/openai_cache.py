@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain, islice
-from threading import Lock
 from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -17,6 +16,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Pool
 
 from agent_eventstore.integrations.conversation_head import Head, head_of
+from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_history import is_stand_in, live_events
 from agent_eventstore.integrations.openai_items import cut_of, json_of
@@ -28,8 +28,6 @@ from eventstore.sql.read import END, EventText, chain_at, read_texts
 
 __all__ = ["forget", "newest_items"]
 
-_MOST_SESSIONS = 64  # of a database
-_MOST_CHARACTERS = 32 * 2**20  # of all their items together
 _FURTHEST = 1_000  # events that are read on; if there are more, all is read again
 
 
@@ -40,15 +38,15 @@ def newest_items(store: EventStore, stream: UUID, limit: int | None) -> tuple[li
     transaction. What a fork shares may be erased without a change of its own: it is read each time.
     """
     cache = _cache_of(store)
-    known = cache.get(stream)
+    before = cache.get(stream)
     with store._on_driver() as connection:
         head = head_of(connection, stream)
-        known = known and known.caught_up(connection, stream, head)
+        known = before and before.caught_up(connection, stream, head)
     items = None if known is None else known.newest(limit)
     if known is None or items is None:
         known, items = _read(store, stream, head, limit)
     if not head.is_fork:
-        cache.keep(stream, known)
+        cache.keep(stream, known, None if known is before else known.characters)
     return items, head.version
 
 
@@ -72,6 +70,11 @@ class _Known:
     texts: dict[int, str]
     complete: bool
     stand_ins: dict[str, int]
+
+    @property
+    def characters(self) -> int:
+        """How many the texts have."""
+        return sum(map(len, self.texts.values()))
 
     def newest(self, limit: int | None) -> list[Any] | None:
         """Return the newest items, in order; None if that many are not known."""
@@ -151,38 +154,9 @@ def _note(stand_ins: dict[str, int], event: EventText) -> None:
         stand_ins[loads_json(event.text or "")["call_id"]] = event.version
 
 
-class _Cache:
-    """What is known of the sessions of one database that were read last."""
-
-    def __init__(self) -> None:
-        self._known: dict[UUID, tuple[_Known, int]] = {}
-        self._lock = Lock()
-        self._size = 0
-
-    def get(self, stream: UUID) -> _Known | None:
-        found = self._known.get(stream)
-        return None if found is None else found[0]
-
-    def keep(self, stream: UUID, known: _Known) -> None:
-        """Keep what is known of a conversation as the newest, and let go of the oldest."""
-        with self._lock:
-            before = self._known.pop(stream, None)
-            self._size -= 0 if before is None else before[1]
-            same = before is not None and before[0] is known
-            size = before[1] if same and before else sum(map(len, known.texts.values()))
-            self._known[stream] = known, size
-            self._size += size
-            while self._size > _MOST_CHARACTERS or len(self._known) > _MOST_SESSIONS:
-                self._size -= self._known.pop(next(iter(self._known)))[1]
-
-    def drop(self, stream: UUID) -> None:
-        with self._lock:
-            self._size -= self._known.pop(stream, (None, 0))[1]
+_caches: WeakKeyDictionary[Pool, Memory[_Known]] = WeakKeyDictionary()
 
 
-_caches: WeakKeyDictionary[Pool, _Cache] = WeakKeyDictionary()
-
-
-def _cache_of(store: EventStore) -> _Cache:
+def _cache_of(store: EventStore) -> Memory[_Known]:
     """Return the cache of a store's database, which stores of single owners share."""
-    return _caches.setdefault(store.engine.pool, _Cache())
+    return _caches.setdefault(store.engine.pool, Memory())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore.integrations import openai_cache, openai_history
+from agent_eventstore.integrations import conversation_memory, openai_cache, openai_history
 from agent_eventstore.integrations.openai_agents import EventStoreSession
 from agent_eventstore.integrations.openai_branches import BranchingSession
 from eventstore import EventStore
@@ -147,7 +147,7 @@ class TestReaders:
 
     def test_bound(self, session: EventStoreSession, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where more is read than may be kept, what was read first is read again."""
-        monkeypatch.setattr(openai_cache, "_MOST_CHARACTERS", 2_000)
+        monkeypatch.setattr(conversation_memory, "_MOST_BYTES", 2_000)
         other = EventStoreSession(fresh_id(), session.store)
         run(other.add_items(long := [said("x" * 1_500)]))
         for _ in range(2):
