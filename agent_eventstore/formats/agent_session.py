@@ -9,10 +9,13 @@ came later become an answer of their own. Nothing is held but the open answer, i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.source import Record, Source
+from agent_eventstore.formats.transcript import LeftOut
 from eventstore.events import (
     AssistantMessage,
     BranchSwitch,
@@ -32,7 +35,7 @@ from eventstore.events import (
 from eventstore.events.records import EventData
 from eventstore.ids import call_id
 
-__all__ = ["LINES", "OpenAnswer", "SessionLog", "object_in", "text_at", "whole_at"]
+__all__ = ["LINES", "OpenAnswer", "SessionFile", "SessionLog", "object_in", "text_at", "whole_at"]
 
 LINES = "lines"
 """The key in ``meta.extra`` of an answer: of how many lines it was made."""
@@ -246,3 +249,37 @@ def _without(ranges: list[tuple[int, int]], version: int) -> list[tuple[int, int
 
 def _ranges(found: list[tuple[int, int]]) -> tuple[VersionRange, ...]:
     return tuple(VersionRange(first=first, last=last) for first, last in found)
+
+
+class _Session(Protocol):
+    """What makes events of a session's lines."""
+
+    log: SessionLog
+
+    def line(self, record: Record) -> ImportFailed | None: ...
+
+
+@dataclass(slots=True)
+class SessionFile:
+    """A session's file as a `Stream`.
+
+    Attributes:
+        source: The file.
+        begin: Makes what its format reads lines with, into a log, noting what is left out.
+    """
+
+    source: Source
+    begin: Callable[[Source, SessionLog, LeftOut], _Session]
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+    def read(self, cuts: Mapping[int, int]) -> Iterator[NewEvent | ImportFailed]:
+        """Give the events, and reports of bad lines."""
+        self.left_out = LeftOut()
+        session = self.begin(self.source, SessionLog(cuts), self.left_out)
+        for item in self.source.lines():
+            failure = item if isinstance(item, ImportFailed) else session.line(item)
+            yield from session.log.take()
+            if failure is not None:
+                yield failure
+        session.log.close()
+        yield from session.log.take()

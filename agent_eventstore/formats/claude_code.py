@@ -11,12 +11,12 @@ in files of the versions 1.0 to 2.1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import SessionLog, object_in
+from agent_eventstore.formats.agent_session import SessionFile, SessionLog, object_in
 from agent_eventstore.formats.claude_code_lines import (
     api_error,
     begins_turn,
@@ -35,7 +35,6 @@ from eventstore.events import (
     ConversationStart,
     ConversationUpdate,
     Invocation,
-    NewEvent,
     UserMessage,
 )
 
@@ -76,32 +75,12 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
         yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines names a session")
         return
     session, line, number = first
-    stream = _File(source, own_agent=_agent_of(line) if _is_aside(line) else None)
+    own_agent = _agent_of(line) if _is_aside(line) else None
+    stream = SessionFile(source, partial(_Session, own_agent=own_agent))
     place = named or session
-    if stream.own_agent is not None:
-        place = f"{place}/{stream.own_agent}"
+    if own_agent is not None:
+        place = f"{place}/{own_agent}"
     yield Transcript(identify(FORMAT, place), file=source.file, line=number, stream=stream)
-
-
-@dataclass(slots=True)
-class _File:
-    """A session's file as a `Stream`; of a subagent's own, ``own_agent`` is the agent."""
-
-    source: Source
-    own_agent: str | None = None
-    left_out: LeftOut = field(default_factory=LeftOut)
-
-    def read(self, cuts: Mapping[int, int]) -> Iterator[NewEvent | ImportFailed]:
-        """Give the events, and reports of bad lines."""
-        self.left_out = LeftOut()
-        session = _Session(self.source, SessionLog(cuts), self.left_out, self.own_agent)
-        for item in self.source.lines():
-            failure = item if isinstance(item, ImportFailed) else session.line(item)
-            yield from session.log.take()
-            if failure is not None:
-                yield failure
-        session.log.close()
-        yield from session.log.take()
 
 
 class _Session:

@@ -9,13 +9,12 @@ Files of 2025 that have items alone, without an envelope, are read too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import SessionLog, object_in
+from agent_eventstore.formats.agent_session import SessionFile, SessionLog, object_in
 from agent_eventstore.formats.codex_items import (
     OUTPUTS,
     error_of,
@@ -31,7 +30,6 @@ from eventstore.events import (
     ConversationStart,
     ConversationUpdate,
     Invocation,
-    NewEvent,
     SystemInstruction,
     TextPart,
     Ui,
@@ -71,7 +69,9 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
         if isinstance(item, Record) and (about := _about(item.value)) is not None:
             origin = identify(FORMAT, str(about["id"]))
-            yield Transcript(origin, file=source.file, line=item.line, stream=_File(source))
+            yield Transcript(
+                origin, file=source.file, line=item.line, stream=SessionFile(source, _Session)
+            )
             return
     yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines names a session")
 
@@ -88,26 +88,6 @@ def _about(line: Any) -> dict[str, Any] | None:
     told = object_in(line, "payload") if line.get("type") == "session_meta" else line
     named = isinstance(told.get("id"), str) and told["id"] != "" and "timestamp" in told
     return told if named and (told is not line or "type" not in line) else None
-
-
-@dataclass(slots=True)
-class _File:
-    """A session's file as a `Stream`."""
-
-    source: Source
-    left_out: LeftOut = field(default_factory=LeftOut)
-
-    def read(self, cuts: Mapping[int, int]) -> Iterator[NewEvent | ImportFailed]:
-        """Give the events, and reports of bad lines."""
-        self.left_out = LeftOut()
-        session = _Session(self.source, SessionLog(cuts), self.left_out)
-        for item in self.source.lines():
-            failure = item if isinstance(item, ImportFailed) else session.line(item)
-            yield from session.log.take()
-            if failure is not None:
-                yield failure
-        session.log.close()
-        yield from session.log.take()
 
 
 class _Session:
