@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sqlalchemy import make_url
 from agent_eventstore.integrations.openai_agents import EventStoreSession
 from agent_eventstore.integrations.openai_cache import forget
 from benchmarks.bench import SQLITE, Bench
-from benchmarks.measure import Amount, in_turns
+from benchmarks.measure import Amount, awaiting, in_turns
 from benchmarks.results import Target, Work, work
 from eventstore import EventStore
 
@@ -54,7 +55,10 @@ def _times(length: int, rounds: int, run: Any, peer: Any, ours: Any) -> Iterator
         ("load all", lambda session: session.get_items()),
         (f"load the newest {_NEWEST}", lambda session: session.get_items(_NEWEST)),
     ):
-        candidates = {_PEER: _doing(run, done, peer), _OURS: _doing(run, done, ours)}
+        candidates = {
+            _PEER: awaiting(run, partial(done, peer)),
+            _OURS: awaiting(run, partial(done, ours)),
+        }
         if not name.startswith("add"):
             candidates[_COLD] = _afresh(run, done, ours)
         yield work(
@@ -66,18 +70,14 @@ def _times(length: int, rounds: int, run: Any, peer: Any, ours: Any) -> Iterator
         )
 
 
-def _doing(run: Any, done: Any, session: Any) -> Callable[[], object]:
-    return lambda: run(done(session))
-
-
-def _afresh(run: Any, done: Any, session: Any) -> Callable[[], object]:
+def _afresh(run: Any, done: Any, session: Any) -> Any:
     """Return what a process does that meets the session for the first time."""
 
-    def load() -> object:
+    def load() -> Any:
         forget(session.store, session.id)
-        return run(done(session))
+        return done(session)
 
-    return load
+    return awaiting(run, load)
 
 
 def _sizes(length: int, url: str) -> Work:
