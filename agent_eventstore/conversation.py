@@ -32,6 +32,7 @@ from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import KEEPER
+from eventstore.options import require_known
 from eventstore.owners import Owned
 
 __all__ = [
@@ -183,6 +184,7 @@ class Conversation(ConversationRuns):
             InvalidEvent: The key is a UUID, or stands beside an id; or a name, the metadata or
                 ``extra`` cannot be kept.
         """
+        require_known(options, StartOptions)
         return cls(started(store, connection=connection, **options))
 
     @classmethod
@@ -205,6 +207,7 @@ class Conversation(ConversationRuns):
             OwnerMismatch: It belongs to another tenant or user.
             OSError: A file of an erased output cannot be deleted.
         """
+        require_known(options, OpenOptions)
         return cls(opened(store, conversation_id, **options))
 
     @classmethod
@@ -226,6 +229,7 @@ class Conversation(ConversationRuns):
             ForkRefused: There is nothing before that version to be shared.
             ConversationExists: There is a conversation of this id or key already.
         """
+        require_known(options, ForkOptions)
         return cls(forked(store, source, **options))
 
     @property

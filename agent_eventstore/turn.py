@@ -32,6 +32,7 @@ from agent_eventstore.stops import left
 from agent_eventstore.tool_call import ToolCall
 from eventstore import Appended, NewEvent
 from eventstore.errors import ErrorType, Trace
+from eventstore.options import require_known
 from projections.context.compression import LlmSummary
 from projections.context.options import ContextOptions
 
@@ -134,6 +135,7 @@ class Turn(OpenTurn[LlmCall, Journal]):
         Raises:
             BudgetInfeasible: What must be sent exceeds a limit.
         """
+        require_known(options, ContextOptions)
         self._within("turn.context")
         self._journal.settle(self._script.begin(self._said))
         chosen = strategy_for(options.get("settings"), options.get("strategy"))

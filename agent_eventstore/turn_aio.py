@@ -30,6 +30,7 @@ from agent_eventstore.stops import left
 from agent_eventstore.tool_call import AsyncToolCall
 from eventstore import Appended, NewEvent
 from eventstore.errors import ErrorType, Trace
+from eventstore.options import require_known
 from projections.context.compression import LlmSummary
 from projections.context.options import ContextOptions
 
@@ -146,6 +147,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
 
     async def context(self, **options: Unpack[ContextOptions]) -> Request:
         """Return the messages of the next request; see `Turn.context`."""
+        require_known(options, ContextOptions)
         self._within("turn.context")
         await self._journal.settle(self._script.begin(self._said))
         chosen = strategy_for(options.get("settings"), options.get("strategy"))

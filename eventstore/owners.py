@@ -15,6 +15,7 @@ from sqlalchemy import Select, select
 
 from eventstore.errors import InvalidEvent, OwnerMismatch
 from eventstore.ids import keyed_id, to_owner, uuid_in
+from eventstore.options import require_known
 from eventstore.sql.requests import check_owner
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.streams import owner_of
@@ -151,7 +152,9 @@ class Owners:
         Raises:
             OwnerMismatch: It is another owner's than this one is bound to, or than was named.
             InvalidEvent: It is named by neither an id nor a key.
+            TypeError: The owner has something else than a tenant and a user.
         """
+        require_known(owner, Owned)
         asked = self.asked(Owner.of(owner.get("tenant_id"), owner.get("user_id")))
         stream, key = named(conversation, asked.tenant_id)
         if asked.asks:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from eventstore import blobs
 from eventstore.checkpoints import Checkpoint, save_checkpoint, verify_against, write_checkpoint
-from eventstore.errors import BlobNotFound, ConversationNotFound
+from eventstore.errors import BlobNotFound, ConversationNotFound, OwnerMismatch
 from eventstore.events.base import Clock
 from eventstore.events.records import RecordedEvent
 from eventstore.ids import StreamId
@@ -206,6 +206,8 @@ class EventReader(Transactions):
         if conversation_id is not None:
             return self.stream(conversation_id, **owner)
         self._owners.everything(what)
+        if self.whose(**owner).asks:
+            raise OwnerMismatch(None, f"{what} concerns all owners, unless it names a conversation")
         return None
 
     def checkpoint(

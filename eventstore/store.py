@@ -23,6 +23,7 @@ from eventstore.ids import StreamId
 from eventstore.key_directory import destroy_retired
 from eventstore.leases import KEEPER, Lease, writer_of
 from eventstore.log import get_logger
+from eventstore.options import require_known
 from eventstore.owners import Owned, Owner, Owners
 from eventstore.redaction import Redactor
 from eventstore.sealing import OPTION, KeyProvider, Keyring
@@ -123,6 +124,7 @@ class EventStore(EventEraser):
                 schema.
             ImportError: ``keys`` are given, and the extra ``encryption`` is not installed.
         """
+        require_known(options, StoreOptions)
         return cls._opened(partial(open_engine, url, pool_size=pool_size), **options)
 
     @classmethod
@@ -143,6 +145,7 @@ class EventStore(EventEraser):
             StoreUnavailable: As of `open`.
             ImportError: As of `open`.
         """
+        require_known(options, StoreOptions)
         store = cls._opened(partial(borrow, engine), **options)
         store._find_schema()  # Later, the product may hold the only connection.
         return store

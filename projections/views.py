@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from eventstore.events import ToolPolicy
 from eventstore.ids import StreamId
+from eventstore.options import require_known
 from eventstore.owners import Owned
 from projections import queries
 from projections.across import ViewsAcross
@@ -159,6 +160,7 @@ class Views(ViewsAcross):
 
         Raises:
             ConversationNotFound: There is none of this id or key.
+            TypeError: There is no such option.
             ValueError: The conversation has not come to the version ``at``; no such mode, run or
                 format.
             BudgetInfeasible: What must be sent exceeds a limit.
@@ -166,6 +168,7 @@ class Views(ViewsAcross):
             InvalidPrompt: A text of the system part cannot be read.
             UnknownStrategy: No strategy of that name is registered.
         """
+        require_known(options, AskedContext)
         given: dict[str, Any] = {**options}
         owner = {name: given.pop(name) for name in Owned.__annotations__ if name in given}
         asked = Asked(**given)

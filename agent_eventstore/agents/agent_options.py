@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypedDict
 
 from agent_eventstore.agents.agent_turns import Agent, Interrupt, Listener, Protocol
@@ -13,12 +12,13 @@ from agent_eventstore.agents.model_calls import ProviderRouter, port_of
 from agent_eventstore.agents.sinks import HistorySink
 from agent_eventstore.agents.widgets import Widget, live_screen, widget_tools
 from eventstore.events import JsonObject
+from eventstore.options import require_known
 from projections.context import ContextSettings
 from projections.context.compression import Strategy
 from projections.context.settings import settings_of
 from projections.tokens import tokenizer_for
 
-__all__ = ["AgentOptions", "agent_of", "config_of", "require_known"]
+__all__ = ["AgentOptions", "agent_of", "config_of"]
 
 
 class AgentOptions(TypedDict, total=False):
@@ -106,19 +106,6 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
     )
     agent.rendering()  # refuses what contradicts the settings
     return agent
-
-
-def require_known(options: Mapping[str, Any], kind: type) -> None:
-    """Refuse options that a kind of them does not have, which would be ignored in silence.
-
-    Raises:
-        TypeError: There are some.
-    """
-    known = [*kind.__annotations__]
-    for name in options.keys() - {*known}:
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
-        raise TypeError(f"there is no option {name!r}: {hint}")
 
 
 def _asked(model: Any, name: str, options: AgentOptions) -> dict[str, Any]:

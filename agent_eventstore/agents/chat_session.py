@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypedDict, Unpack
 from uuid import UUID
 
-from agent_eventstore.agents.agent_options import agent_of, require_known
+from agent_eventstore.agents.agent_options import agent_of
 from agent_eventstore.agents.agent_turns import Agent
 from agent_eventstore.agents.chat_replies import (
     ChatReply,
@@ -44,6 +44,7 @@ from eventstore.errors import ErrorType, Trace
 from eventstore.events import ConversationStart, JsonObject, ModeState, UserMessage
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
+from eventstore.options import require_known
 
 __all__ = ["ChatOptions", "ChatSession"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from eventstore.options import meant
 from projections.context.compression.items import section_of
 from projections.context.compression.reduction import header_tokens
 from projections.context.plans import Group, Plan
@@ -64,9 +64,9 @@ def require_known(given: Any) -> dict[str, int | float]:
         raise ValueError("is one object of sections and the tokens, or the share, of each")
     for name, most in given.items():
         if name not in SECTIONS:
-            near = get_close_matches(str(name), SECTIONS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(SECTIONS)}"
-            raise ValueError(f"there is no section {str(name)[:80]!r}: {hint}")
+            raise ValueError(
+                f"there is no section {str(name)[:80]!r}: {meant(str(name), SECTIONS)}"
+            )
         whole = isinstance(most, int) and not isinstance(most, bool) and most >= 0
         if not (whole or (isinstance(most, float) and 0 <= most < 1)):
             raise ValueError(

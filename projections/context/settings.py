@@ -7,7 +7,6 @@ the model's window is the limit; ``ContextSettings.proposed()`` has document 000
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -21,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from eventstore.options import meant
 from projections.context.compression.monitor import Thresholds
 from projections.context.edits import KINDS
 from projections.context.prompt_texts import PromptTexts
@@ -267,9 +267,7 @@ def _by_own_names(values: Mapping[str, Any]) -> dict[str, Any]:
     for given, value in values.items():
         name = _DOCUMENT_NAMES.get(given, given)
         if name not in ContextSettings.model_fields:
-            near = get_close_matches(str(given), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
-            raise _Named(f"there is no setting {given!r}: {hint}")
+            raise _Named(f"there is no setting {given!r}: {meant(str(given), known)}")
         if name in own:
             raise _Named(f"{name} is given twice, once as {given!r}")
         own[name] = value
