@@ -14,6 +14,7 @@ import click
 
 from agent_eventstore.cli.console import note, plural, print_document, say
 from agent_eventstore.cli.options import (
+    Command,
     Target,
     Versions,
     common,
@@ -28,6 +29,30 @@ from eventstore.events.values import Quoting
 from eventstore.quoting import ranges
 
 __all__ = ["ask", "erase", "no_file_left", "purge"]
+
+
+def _receipted(command: Command) -> Command:
+    """Add what both commands take that leave a receipt."""
+    for option in (
+        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option(
+            "--vacuum", is_flag=True, help="Rewrite all tables, so that no page holds it either."
+        ),
+        click.option(
+            "--state-directory",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            metavar="DIR",
+            help="Where the product has files of tool outputs: the conversation's are deleted.",
+        ),
+        click.option(
+            "--requested-by", metavar="WHO", help="Who asked for it; stands in the receipt."
+        ),
+        click.option(
+            "--reason", required=True, metavar="TEXT", help="Why; it stands in the receipt."
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command()
@@ -52,16 +77,7 @@ __all__ = ["ask", "erase", "no_file_left", "purge"]
     is_flag=True,
     help="Erase the usage of model calls too, which otherwise stays: the bill without the words.",
 )
-@click.option("--reason", required=True, metavar="TEXT", help="Why; it stands in the receipt.")
-@click.option("--requested-by", metavar="WHO", help="Who asked for it; stands in the receipt.")
-@click.option(
-    "--state-directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Where the product has files of tool outputs: the conversation's are deleted.",
-)
-@click.option("--vacuum", is_flag=True, help="Rewrite all tables, so that no page holds it either.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@_receipted
 @json_option
 @common
 @with_target
@@ -210,16 +226,7 @@ def _listed(runs: Iterable[tuple[int, int]]) -> str:
 @click.command()
 @conversation_argument
 @click.option("--forks", is_flag=True, help="Purge the forks that share its events too.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; it stands in the receipt.")
-@click.option("--requested-by", metavar="WHO", help="Who asked for it; stands in the receipt.")
-@click.option(
-    "--state-directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Where the product has files of tool outputs: the conversation's are deleted.",
-)
-@click.option("--vacuum", is_flag=True, help="Rewrite all tables, so that no page holds it either.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@_receipted
 @json_option
 @common
 @with_target

@@ -43,24 +43,23 @@ def head_of(connection: AnyConnection, stream: UUID) -> Head:
 
 
 def news_of(
-    store: EventStore, stream: UUID, known: Head | None
+    connection: AnyConnection, stream: UUID, known: Head | None
 ) -> tuple[Head, list[EventText] | None]:
-    """Return a conversation's head, and the events behind a known one, in one transaction.
+    """Return a conversation's head, and the events behind a known one, in the caller's transaction.
 
     They are None where all is to be read again: nothing is known, an event was erased, or the
     conversation is a fork, which does not tell what was erased in its parent.
     """
-    with store._on_driver() as connection:
-        head = head_of(connection, stream)
-        if known is None or head.is_fork or not 0 <= head.version - known.version <= _FURTHEST:
-            return head, None
-        if head == known:
-            return head, []
-        if chain_at(connection, stream, known.version) != known.chain:
-            return head, None
-        page = read_texts(
-            connection, stream, after=known.version, before=head.version + 1, limit=_FURTHEST
-        )
+    head = head_of(connection, stream)
+    if known is None or head.is_fork or not 0 <= head.version - known.version <= _FURTHEST:
+        return head, None
+    if head == known:
+        return head, []
+    if chain_at(connection, stream, known.version) != known.chain:
+        return head, None
+    page = read_texts(
+        connection, stream, after=known.version, before=head.version + 1, limit=_FURTHEST
+    )
     return head, None if any(event.type == Erasure.type for event in page) else page
 
 

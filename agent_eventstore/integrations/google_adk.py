@@ -184,7 +184,8 @@ class EventStoreSessionService(BaseSessionService):
     def _get(self, named: Named, config: GetSessionConfig | None) -> Session | None:
         stream = self.store.stream(key_of(*named))
         read = self._memory.get(stream)
-        head, page = news_of(self.store, stream, read and read.head)
+        with self.store._on_driver() as connection:
+            head, page = news_of(connection, stream, read and read.head)
         with self._lock(named):
             known = self._sessions.get(named)
             if known is None or known.places.version != head.version:

@@ -15,20 +15,17 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Pool
 
-from agent_eventstore.integrations.conversation_head import Head, head_of
+from agent_eventstore.integrations.conversation_head import Head, news_of
 from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_history import is_stand_in, live_events
 from agent_eventstore.integrations.openai_items import cut_of, json_of
 from eventstore import EventStore
-from eventstore.events import BranchSwitch, Erasure, Retraction, ToolResult
+from eventstore.events import BranchSwitch, Retraction, ToolResult
 from eventstore.events.codec import loads_json
-from eventstore.sql.backend import AnyConnection
-from eventstore.sql.read import END, EventText, chain_at, read_texts
+from eventstore.sql.read import END, EventText
 
 __all__ = ["forget", "newest_items"]
-
-_FURTHEST = 1_000  # events that are read on; if there are more, all is read again
 
 
 def newest_items(store: EventStore, stream: UUID, limit: int | None) -> tuple[list[Any], int]:
@@ -40,8 +37,8 @@ def newest_items(store: EventStore, stream: UUID, limit: int | None) -> tuple[li
     cache = _cache_of(store)
     before = cache.get(stream)
     with store._on_driver() as connection:
-        head = head_of(connection, stream)
-        known = before and before.caught_up(connection, stream, head)
+        head, page = news_of(connection, stream, None if before is None else before.head)
+    known = None if before is None else before.caught_up(page, head)
     items = None if known is None else known.newest(limit)
     if known is None or items is None:
         known, items = _read(store, stream, head, limit)
@@ -85,21 +82,11 @@ class _Known:
         items: list[Any] = loads_json(f"[{','.join(reversed(texts))}]")
         return items if limit is None else items[-limit:] if limit else []
 
-    def caught_up(self, connection: AnyConnection, stream: UUID, head: Head) -> _Known | None:
+    def caught_up(self, page: list[EventText] | None, head: Head) -> _Known | None:
         """Return the items as of a newer event; None if they are to be read again."""
-        version = self.head.version
-        if head == self.head:
-            return self
-        if head.is_fork or not version < head.version <= version + _FURTHEST:
+        if page is None or any(event.type == BranchSwitch.type for event in page):
             return None
-        if chain_at(connection, stream, version) != self.head.chain:
-            return None
-        page = read_texts(
-            connection, stream, after=version, before=head.version + 1, limit=_FURTHEST
-        )
-        if any(event.type in (Erasure.type, BranchSwitch.type) for event in page):
-            return None
-        return self._followed_by(page, head)
+        return self._followed_by(page, head) if page else self
 
     def _followed_by(self, page: Iterable[EventText], head: Head) -> _Known:
         texts, stand_ins = self.texts.copy(), self.stand_ins.copy()

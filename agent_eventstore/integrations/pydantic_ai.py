@@ -163,7 +163,8 @@ class EventStoreConversations(ConversationStore):
                 raise LookupError(f"no message has the id {head_id}")
             stream = place[0]
             known = self._memory.get(stream)
-        head, page = news_of(self.store, stream, known and known.head)
+        with self.store._on_driver() as connection:
+            head, page = news_of(connection, stream, known and known.head)
         read = known.up_to(head_id, head, page) if known and page is not None else None
         if read is not None and (read.complete or (limit and limit <= len(read.ids))):
             entries = read.entries.newest(limit)
