@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from fractions import Fraction
 
+from projections.context.compression.monitor import exactly
 from projections.context.plans import Budget, Group
 from projections.errors import BudgetInfeasible
 
@@ -22,7 +22,7 @@ def within_margin(limit: int, margin: float) -> int:
     >>> within_margin(8_000, 0.25), within_margin(8_000, 0.0)
     (6400, 8000)
     """
-    return int(limit / (1 + Fraction(str(margin))))
+    return int(limit / (1 + exactly(margin)))
 
 
 def infeasible(error: BudgetInfeasible, limit: int | None, margin: float) -> BudgetInfeasible:
@@ -33,7 +33,7 @@ def infeasible(error: BudgetInfeasible, limit: int | None, margin: float) -> Bud
     if limit is None or not margin or OVERHEAD not in error.mandatory:
         return error
     counted = sum(error.mandatory.values())
-    free = math.ceil(counted * (1 + Fraction(str(margin)))) - counted
+    free = math.ceil(counted * (1 + exactly(margin))) - counted
     return BudgetInfeasible(limit, {**error.mandatory, "margin of the count": free})
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from eventstore.options import meant
 from projections.context.compression.items import section_of
+from projections.context.compression.monitor import exactly
 from projections.context.compression.reduction import header_tokens
 from projections.context.plans import Group, Plan
 from projections.context.prompts import DIGEST_HEADER
@@ -73,7 +73,7 @@ def require_known(given: Any) -> dict[str, int | float]:
                 f"{name} has a whole number of tokens, or a share from 0 to less than 1, "
                 f"not {most!r}"
             )
-    shares = sum(Fraction(str(most)) for most in given.values() if isinstance(most, float))
+    shares = sum(exactly(most) for most in given.values() if isinstance(most, float))
     if shares > 1:
         raise ValueError(f"the shares are {float(100 * shares):g} % of the budget")
     return dict(given)
@@ -88,7 +88,7 @@ def section_budgets(given: Mapping[str, int | float], limit: int | None) -> Sect
     if limit is None:
         return ()
     return tuple(
-        (name, int(Fraction(str(most)) * limit) if isinstance(most, float) else most)
+        (name, int(exactly(most) * limit) if isinstance(most, float) else most)
         for name, most in given.items()
     )
 
