@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -48,6 +49,7 @@ def derived_id(*parts: str | int | UUID) -> UUID:
     return uuid5(_NAMESPACE, name.encode("utf-8", "surrogatepass").hex())
 
 
+@lru_cache(maxsize=4096)
 def keyed_id(key: str, tenant_id: str | None = None) -> UUID:
     """Return the id of the conversation that a tenant's product knows by a key.
 

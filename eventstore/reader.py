@@ -15,7 +15,7 @@ from eventstore.events.base import Clock
 from eventstore.events.records import RecordedEvent
 from eventstore.ids import StreamId
 from eventstore.integrity import Verification
-from eventstore.owners import Owned, Owner, Owners
+from eventstore.owners import ANYBODY, Owned, Owner, Owners
 from eventstore.sql import feed, streams
 from eventstore.sql.failures import translated
 from eventstore.sql.lineage import lineage
@@ -46,7 +46,8 @@ class EventReader(Transactions):
         Raises:
             OwnerMismatch: The store is bound to another owner.
         """
-        return self._owners.asked(Owner.of(tenant_id, user_id))
+        nobody = tenant_id is None and user_id is None
+        return self._owners.asked(ANYBODY if nobody else Owner.of(tenant_id, user_id))
 
     def stream(self, conversation_id: StreamId, **owner: Unpack[Owned]) -> UUID:
         """Return the id of a conversation that is named by id or key, whether it exists or not.

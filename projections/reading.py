@@ -305,8 +305,8 @@ def _answered_ahead(
             catching_up.fold(connection)
         if (head := catching_up.ahead) is not None:
             with suppress(heads.NotSaved):
-                made = [head.generation]
-                answer = _Answer.of(connection, made, conversation_id, query, [head])
+                made, erasures = [head.generation], catching_up.erasures
+                answer = _Answer.of(connection, made, conversation_id, query, [head], erasures)
     if catching_up.pending:
         with catching_up.blamed(), begin.writing() as connection:
             catching_up.save(connection)
@@ -332,12 +332,17 @@ class _Answer(Generic[T]):
         conversation_id: UUID,
         query: _Query[C, T],
         found: Sequence[Head] = (),
+        erasures: int | None = None,
     ) -> _Answer[T]:
-        """Ask, in a transaction that sees one state of the database."""
+        """Ask, in a transaction that sees one state of the database.
+
+        ``erasures`` is how often it has been erased in that state, if that is known.
+        """
         counts = TokenCounts(conversation_id, connection)
         with counts.active():
             value = query(connection, generations, found)
-        erasures = erasure_count(connection, [conversation_id]) if counts.has_new else 0
+        if erasures is None:
+            erasures = erasure_count(connection, [conversation_id]) if counts.has_new else 0
         return cls(value, conversation_id, counts, erasures)
 
     def kept(self, begin: _Begin[C]) -> T:

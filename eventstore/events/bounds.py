@@ -136,12 +136,15 @@ def read_json(text: str) -> Any:
     return _LENIENT.decode(text)
 
 
+_NONE = ()
+
+
 def _fit(value: V, path: str, told: _Told, plan: _Plan) -> V:
     changed: dict[str, Any] = {}
     held = value.__dict__
     for name, limit, fit in plan:
         before = held.get(name)
-        if before is None or before == ():
+        if before is None or before is _NONE:
             continue
         # Looked at here, since every append and every read comes through.
         if limit is None or (len(before) if type(before) is str else abs(before)) > limit:

@@ -20,6 +20,7 @@ from eventstore.log import get_logger
 
 __all__ = [
     "ENTRY_POINTS",
+    "UNINTERPRETED",
     "Upcaster",
     "class_of",
     "is_own",
@@ -30,6 +31,9 @@ __all__ = [
 
 ENTRY_POINTS = "eventstore.events"
 """The group of entry points: each names an event class, or the module that registers several."""
+
+UNINTERPRETED = frozenset({"imported_message", "session_event"})
+"""Types that importers keep as they came what nobody interprets; no release will have a class."""
 
 Upcaster = Callable[[JsonObject], JsonObject]
 """Returns the JSON of a payload as the version after its own has it."""
@@ -87,7 +91,7 @@ def class_of(type_name: str) -> type[Payload] | None:
 
 def tell_of_unknown(type_name: str) -> None:
     """Log, once for each type, that events of it are read as unknown."""
-    if type_name in _told or len(_told) >= _TOLD:
+    if type_name in UNINTERPRETED or type_name in _told or len(_told) >= _TOLD:
         return
     _told.add(type_name)
     advice = "upgrade the package"

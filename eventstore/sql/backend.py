@@ -238,8 +238,13 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def load(self, cur: Any, table: str, columns: Columns, rows: Rows) -> None:
-        """Insert many new rows at once, as the driver takes them; arguments as of `insert`."""
+    def load(
+        self, cur: Any, table: str, columns: Columns, rows: Rows, *, triggers: bool = False
+    ) -> None:
+        """Insert many new rows at once, as the driver takes them; arguments as of `insert`.
+
+        ``triggers`` tells that the table has some, which may pass all of these rows over.
+        """
 
     @abstractmethod
     def point_view(self, connection: Connection, name: str, query: str) -> None:

@@ -152,6 +152,9 @@ def require_current(engine: Engine) -> None:
     url = masked(engine.url)
     with translated(url), engine.connect() as connection:
         if not _is_current(connection, url):
+            if current_revision(connection) is None:
+                said = "there is no event store in it: `eventstore db upgrade` would make one"
+                raise SchemaOutdated(url, said)
             raise SchemaOutdated(url, "the schema is outdated: run `eventstore db upgrade`")
 
 

@@ -21,7 +21,7 @@ from eventstore.errors import EventDamaged
 from eventstore.events.bounds import clamped, read_json
 from eventstore.events.codec import decode, dumps
 from eventstore.events.records import EventData, Meta, RecordedEvent
-from eventstore.integrity import WRAPPED, unwrapped
+from eventstore.integrity import unwrapped
 from eventstore.sealing import DATA, META, SEALED, Keyring, SealingKey, key_of, opened
 from eventstore.sql.backend import (
     EVENT_COLUMNS,
@@ -74,8 +74,8 @@ class _Wanted(Generic[_E]):
     decoded: Callable[..., list[_E]]
 
 
-_SPECIAL = (SEALED, WRAPPED, '{"$blob":')
-"""How a payload begins that is not simply its JSON text."""
+_SPECIAL = '{"$'
+"""How a payload begins that is not simply its JSON text, but sealed, wrapped or in a blob."""
 
 
 def decode_rows(
@@ -176,7 +176,11 @@ def _page(order: str, columns: str) -> Statement:
 
 
 _FORWARD = _page("ASC", EVENT_COLUMNS)
-_TEXTS = "version, type, schema_version, data::text, meta::text, conversation_id, event_id"
+_TEXTS = "version, type, schema_version, data::text, meta::text"
+_IDS = Statement(
+    "SELECT version, event_id FROM events WHERE conversation_id = :conversation_id "
+    "AND version BETWEEN :first AND :last"
+)
 _VERSIONS = """
     SELECT version FROM events
     WHERE conversation_id = :conversation_id AND version > :after AND version < :before
@@ -316,41 +320,38 @@ def _read(
         # Not read to its end, the query would hold on to its snapshot beyond the transaction.
         cur.close()
         raise EventDamaged(conversation_id, version) from error
-    return wanted.decoded(cur, backend, rows, keys, fork)
+    return wanted.decoded(cur, backend, rows, keys, fork, conversation_id)
 
 
 def _texts(
-    cur: Any, backend: Backend, rows: Sequence[Any], keys: Keyring | None, _: UUID | None
+    cur: Any, backend: Backend, rows: Sequence[Any], keys: Keyring | None, _: Any, stream: UUID
 ) -> list[EventText]:
-    """Return rows of `_TEXTS`: opened, and fetched from blobs."""
-    found: list[EventText] = []
-    made = partial(tuple.__new__, EventText)  # All that a plain row costs beside its fetching.
-    for row in rows:
-        data = row[3]
-        if data is None or not (data.startswith(_SPECIAL) or row[4].startswith(SEALED)):
-            found.append(made(row[:5]))
-            continue
-        version, kind, schema_version, _, meta, stream, event_id = row
-        conversation_id = backend.to_id(stream)
+    """Return a stream's rows of `_TEXTS`: opened, and fetched from blobs."""
+    found = [*map(partial(tuple.__new__, EventText), rows)]  # the least that a plain row can cost
+    special = [at for at, row in enumerate(rows) if row[3] and row[3].startswith(_SPECIAL)]
+    ids: dict[int, Any] = {}
+    if any(found[at].text.startswith(SEALED) for at in special):  # type: ignore[union-attr]
+        first, last = sorted((found[0].version, found[-1].version))
+        wanted = {"conversation_id": backend.from_id(stream), "first": first, "last": last}
+        ids = dict(cur.execute(_IDS.on(backend), wanted).fetchall())
+    for at in special:
+        version, _, _, data, meta = rows[at]
         try:
             key: SealingKey | None = None
-            if meta.startswith(SEALED):
-                key = key_of(keys, conversation_id, meta)
-                meta = opened(key, META, str(event_id), meta) or "{}"
             if data.startswith(SEALED):
-                key = key_of(keys, conversation_id, data)
-                data = opened(key, DATA, str(event_id), data)
-            if data is not None:
-                data, _private = unwrapped(data)
-                if data.startswith('{"$blob":'):
-                    data = resolve(cur, backend, conversation_id, data, key)
+                key, event_id = key_of(keys, stream, data), str(ids[version])
+                if meta.startswith(SEALED):
+                    meta = opened(key, META, event_id, meta) or "{}"
+                data = opened(key, DATA, event_id, data)
+            if data is not None and (data := unwrapped(data)[0]).startswith('{"$blob":'):
+                data = resolve(cur, backend, stream, data, key)
         except (AttributeError, RecursionError, TypeError, ValueError) as error:
-            raise EventDamaged(conversation_id, version) from error
-        found.append(EventText(version, kind, schema_version, data, meta))
+            raise EventDamaged(stream, version) from error
+        found[at] = found[at]._replace(text=data, meta=meta)
     return found
 
 
-_EVENTS = _Wanted(_FORWARD, _page("DESC", EVENT_COLUMNS), decode_rows)
+_EVENTS = _Wanted(_FORWARD, _page("DESC", EVENT_COLUMNS), lambda *given: decode_rows(*given[:5]))
 _EVENT_TEXTS = _Wanted(_page("ASC", _TEXTS), _page("DESC", _TEXTS), _texts)
 
 

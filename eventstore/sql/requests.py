@@ -61,6 +61,7 @@ OUTLIVING = frozenset({Erasure.type, KeptUsage.type})
 
 _SALT = 16
 _NO_META_TEXT = "{}"
+_PRIVATE = set(PRIVATE)
 _MOST_OF_AN_OWNER = 1_024  # bytes; PostgreSQL takes 2,704 of both together
 
 
@@ -339,17 +340,14 @@ def _too_large(excess: Excess, kind: str, place: int) -> InvalidEvent:
 def _meta_text(meta: Meta, place: int) -> str:
     if found := excesses(meta):
         raise _too_large(found[0], "metadata", place)
-    return _json(meta.model_copy(update=dict.fromkeys(PRIVATE)))
+    try:
+        written = meta.__pydantic_serializer__
+        return written.to_json(meta, exclude=_PRIVATE, exclude_defaults=True).decode()
+    except ValueError:  # lone surrogates
+        return dumps(meta.model_dump(mode="json", exclude=_PRIVATE, exclude_defaults=True))
 
 
 def _private_text(meta: Meta) -> str:
     """Return the JSON text of what is kept with the payload; empty if there is nothing."""
     private = {name: value for name in PRIVATE if (value := getattr(meta, name)) is not None}
     return dumps(private) if private else ""
-
-
-def _json(meta: Meta) -> str:
-    try:
-        return meta.__pydantic_serializer__.to_json(meta, exclude_defaults=True).decode()
-    except ValueError:  # lone surrogates
-        return dumps(meta.model_dump(mode="json", exclude_defaults=True))

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Unpack
 from uuid import UUID
@@ -46,6 +47,7 @@ def _sql(statement: str) -> str:
     return _ANY.sub(r"IN (SELECT value FROM json_each(\1))", said)
 
 
+_ROWS_TOGETHER = 20  # in one statement; fewer variables than any SQLite allows
 _HEAD = """
     UPDATE conversations SET version = ?, chain = ?, last_active_at = ?
     WHERE conversation_id = ? AND version = ? AND chain = ? AND writer_epoch = ?
@@ -177,8 +179,18 @@ class _Sqlite(Backend):
     def insert(self, table: str, columns: Columns, rows: Rows) -> Bound:
         return Bound(f"{_insert(table, columns)} ON CONFLICT DO NOTHING", rows)
 
-    def load(self, cur: Any, table: str, columns: Columns, rows: Rows) -> None:
-        cur.executemany(_insert(table, columns), rows)
+    def load(
+        self, cur: Any, table: str, columns: Columns, rows: Rows, *, triggers: bool = False
+    ) -> None:
+        whole = 0
+        if triggers:
+            # A statement that a trigger is part of keeps a copy of each page that it changes, in a
+            # file of its own, so that it can be undone by itself.
+            whole = len(rows) // _ROWS_TOGETHER * _ROWS_TOGETHER
+            for start in range(0, whole, _ROWS_TOGETHER):
+                some = chain.from_iterable(rows[start : start + _ROWS_TOGETHER])
+                cur.execute(_insert(table, columns, _ROWS_TOGETHER), list(some))
+        cur.executemany(_insert(table, columns), rows[whole:])
 
     def point_view(self, connection: Connection, name: str, query: str) -> None:
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
@@ -189,9 +201,10 @@ class _Sqlite(Backend):
         return (f"CREATE TRIGGER {table}_filled AFTER INSERT ON {table} BEGIN {fill}; END",)
 
 
-def _insert(table: str, columns: Columns) -> str:
+def _insert(table: str, columns: Columns, count: int = 1) -> str:
     names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join("?" * len(columns))
-    return f'INSERT INTO "{table}" ({names}) VALUES ({marks})'  # noqa: S608 - names of columns
+    rows = ", ".join([f"({marks})"] * count)
+    return f'INSERT INTO "{table}" ({names}) VALUES {rows}'  # noqa: S608 - names of columns
 
 
 def _rows(step: Step, now: str) -> list[tuple[Any, ...]]:

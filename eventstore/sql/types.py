@@ -9,12 +9,19 @@ it is, so that a plain SQL client reads it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from pydantic_core import SchemaValidator, core_schema, from_json
+from pydantic_core import (
+    PydanticSerializationError,
+    SchemaValidator,
+    core_schema,
+    from_json,
+    to_json,
+)
 from sqlalchemy import (
     ColumnElement,
     DateTime,
@@ -38,6 +45,7 @@ __all__ = [
     "SafeJson",
     "SafeText",
     "Timestamp",
+    "all_json_in",
     "escape",
     "indexed",
     "is_plain",
@@ -53,6 +61,7 @@ _START_INDEXED = 700
 _DIGEST_INDEXED = 32  # hexadecimal digits
 _ELLIPSIS = "…"
 _ID = SchemaValidator(core_schema.uuid_schema())  # in a fifth of the time of UUID(text)
+_NOT_PLAIN = ("\\u0000", "\\ud", _ESCAPE, "NaN", "Infinity")
 _UNREADABLE = re.compile(r"\\u(?:0000|d)")
 
 
@@ -97,7 +106,7 @@ def is_plain(json_text: str) -> bool:
     """
     if _ESCAPE in json_text:
         return False
-    return "\\" not in json_text or _UNREADABLE.search(json_text) is None
+    return "\\u" not in json_text or _UNREADABLE.search(json_text) is None
 
 
 def _walk(value: Any, convert: Any) -> Any:
@@ -186,6 +195,18 @@ def json_in(value: Any) -> str:
     if "\\u0000" in text or "\\ud" in text or _ESCAPE in text:
         return dumps(_walk(value, escape))
     return text
+
+
+def all_json_in(values: Sequence[Any]) -> list[str | None]:
+    """Return JSON values as `json_in` would; in half the time if all are plain, as most are."""
+    try:
+        texts = [None if value is None else to_json(value).decode() for value in values]
+    except PydanticSerializationError:
+        texts = [_ESCAPE]
+    together = "".join(filter(None, texts))
+    if any(mark in together for mark in _NOT_PLAIN):
+        return [None if value is None else json_in(value) for value in values]
+    return texts
 
 
 def json_out(text: str) -> Any:

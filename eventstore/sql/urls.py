@@ -45,12 +45,14 @@ def parse(url: str | URL, schema: str | None = None) -> URL:
     Raises:
         InvalidUrl: It names no database that is supported, or cannot be meant so.
     """
+    if not isinstance(url, str | URL):
+        raise InvalidUrl(repr(url), f"this is not a database URL: {_EXAMPLES}")
     said = masked(url)
     try:
         parsed = MaskedUrl._make(make_url(url))
         str(parsed.render_as_string(hide_password=False)).encode()
     except (ArgumentError, ValueError) as error:
-        raise InvalidUrl(repr(said), f"no database URL; {_EXAMPLES}") from error
+        raise InvalidUrl(repr(said), f"this is not a database URL: {_EXAMPLES}") from error
     driver = _DRIVERS.get(parsed.drivername)
     if driver is None:
         raise InvalidUrl(said, _instead(parsed.drivername, said))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import UnionType
 from typing import Any, Self, get_args, get_type_hints
 from uuid import UUID
@@ -206,12 +207,16 @@ def mode_marks(state: State, event: RecordedEvent) -> dict[str, Any]:
 
 def day_of(moment: datetime) -> str:
     """Return the day in UTC, as ``YYYY-MM-DD``."""
-    return (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).date().isoformat()
+    return moment_text(moment if moment.tzinfo is UTC else moment.astimezone(UTC))[:10]
 
 
 def moment_text(moment: datetime) -> str:
     """Return a moment in UTC as a state can hold it."""
-    return moment.isoformat()
+    return _utc_text(moment) if moment.tzinfo is UTC else moment.isoformat()
+
+
+# Every projection asks for the time of the same events, of which those of an append share one.
+_utc_text = lru_cache(maxsize=1024)(datetime.isoformat)
 
 
 def elapsed_ms(start: str | None, end: datetime) -> int | None:
@@ -231,7 +236,7 @@ def one_line(text: str, limit: int = PREVIEW_CHARS) -> str:
 
 def text_of(parts: Iterable[ContentPart], *, joint: str = "\n") -> str:
     """Return parts as text, with a short stand-in for images, files and the like."""
-    return joint.join(map(_part_text, parts))
+    return joint.join([part.text if type(part) is TextPart else _part_text(part) for part in parts])
 
 
 def _part_text(part: ContentPart) -> str:

@@ -63,7 +63,15 @@ class PatchedRows:
 
     def put(self, key: Key, values: Mapping[str, Any]) -> None:
         """Set columns of a row, which is made if it is not there."""
-        self.rows.setdefault(key, {}).update(values)
+        row = self.rows.get(key)
+        if row is None:
+            self.rows[key] = dict(values)
+        else:
+            row.update(values)
+        if self._found:
+            self._note(key, values)
+
+    def _note(self, key: Key, values: Mapping[str, Any]) -> None:
         for column, found in self._found.items():
             place = self._places.get(column)
             value = values.get(column) if place is None else key[place]
@@ -119,14 +127,16 @@ class RowBuffer:
 
     def add(self, changes: Iterable[Change]) -> None:
         """Merge changes, in the order in which the fold gave them."""
+        patched = self._patched
         for change in changes:
             if isinstance(change, Put):
-                self._patched[change.table].put(change.key, change.values)
+                patched[change.table].put(change.key, change.values)
             elif self._fresh:
-                self._patched[change.table].patch(change)
+                patched[change.table].patch(change)
             else:
                 self._earlier += [self._rows, change]
                 self._begin()
+                patched = self._patched
 
     def fill(self, counter: Counter) -> None:
         """Count the tokens that the rows are to say; see `Counting`."""

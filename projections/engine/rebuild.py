@@ -56,6 +56,8 @@ _log = get_logger("projections.engine.rebuild")
 _PATIENCE_MS = 60_000
 _PAUSE_S = 0.2
 _PAGE_EVENTS = 2_500
+_LEAST_PAGE_EVENTS = 500
+_SHARES = 4  # of what is left: a page is one worker's
 _PAGE_CONVERSATIONS = 200
 
 
@@ -110,7 +112,7 @@ def _fold_all(
     done = conversations = 0
     failed: list[Failure] = []
     total = _pending_events(store, targets)
-    pages = _pages(store, targets)
+    pages = _pages(store, targets, total, workers)
     if workers > 1 and not _in_memory(store):
         fold = partial(_page_done, skip_broken=skip_broken)
         results = in_processes(store, targets, fold, pages, workers)
@@ -186,8 +188,36 @@ def _pending_events(store: EventStore, targets: Sequence[Generation]) -> int:
         return int(connection.execute(query.where(*_lacking(connection, targets))).scalar_one())
 
 
-def _pages(store: EventStore, targets: Sequence[Generation]) -> Iterator[list[Pending]]:
+def _pages(
+    store: EventStore, targets: Sequence[Generation], events: int, workers: int
+) -> Iterator[list[Pending]]:
     """Yield conversations that the targets lack, in pages of about 2,500 events.
+
+    The last ones of several workers are smaller, so that all of them come to an end together.
+
+    Args:
+        store: The store.
+        targets: The generations that are built.
+        events: How many the targets lack.
+        workers: Processes that share the pages.
+    """
+    page: list[Pending] = []
+    size = 0
+    for pending in _conversations(store, targets):
+        page.append(pending)
+        size += pending[1]
+        share = events // (_SHARES * workers) if workers > 1 else events
+        full = size >= min(_PAGE_EVENTS, max(_LEAST_PAGE_EVENTS, share))
+        if full or len(page) == _PAGE_CONVERSATIONS:
+            yield page
+            events -= size
+            page, size = [], 0
+    if page:
+        yield page
+
+
+def _conversations(store: EventStore, targets: Sequence[Generation]) -> Iterator[Pending]:
+    """Yield the conversations that the targets lack.
 
     Begins anywhere, so that rebuilds of several machines seldom meet. Ends with the highest id at
     the start: a product that goes on opening conversations must not keep a rebuild from its end.
@@ -201,13 +231,13 @@ def _pages(store: EventStore, targets: Sequence[Generation]) -> Iterator[list[Pe
     if first is None or last is None:
         return
     start = UUID(int=first.int + randbelow(last.int - first.int + 1))
-    yield from _pages_within(store, targets, ids >= start, ids <= last)
-    yield from _pages_within(store, targets, ids < start)
+    yield from _within(store, targets, ids >= start, ids <= last)
+    yield from _within(store, targets, ids < start)
 
 
-def _pages_within(
+def _within(
     store: EventStore, targets: Sequence[Generation], *wanted: ColumnElement[bool]
-) -> Iterator[list[Pending]]:
+) -> Iterator[Pending]:
     streams = metadata_for(store.engine.dialect.name).tables["conversations"]
     ids = streams.c.conversation_id
     after: UUID | None = None
@@ -224,16 +254,7 @@ def _pages_within(
         if not found:
             return
         after = found[-1][0]
-        page: list[Pending] = []
-        events = 0
-        for pending in found:
-            page.append(pending)
-            events += pending[1]
-            if events >= _PAGE_EVENTS:
-                yield page
-                page, events = [], 0
-        if page:
-            yield page
+        yield from found
 
 
 def _page_done(

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +24,7 @@ from eventstore.sql.types import (
     SafeJson,
     SafeText,
     Timestamp,
+    all_json_in,
     escape,
     indexed,
     json_in,
@@ -37,7 +37,7 @@ __all__ = ["NewRows", "bind_new", "columns_of", "insert", "load", "patch", "upse
 Row = Mapping[str, Any]
 Key = tuple[Any, ...]
 Convert = Callable[[Any], Any]
-ConvertAll = Callable[[Convert, Sequence[Any]], Sequence[Any]]
+ConvertAll = Callable[[Convert, list[Any]], list[Any]]
 
 _OWNER = "conversation_id"
 
@@ -106,31 +106,37 @@ def bind_new(table: Table, backend: Backend, rows: Mapping[UUID, Mapping[Key, Ro
     Raises:
         KeyError: A row sets a column that the table does not have.
     """
-    values = [row for own in rows.values() for row in own.values()]
-    if not values:
-        return NewRows((), ())
-    if (storage := storage_of(table)) is not None:
-        values = [storage.stored(row) for row in values]
+    storage, from_id = storage_of(table), backend.from_id
+    # Rows that set the same columns in the same order become columns together.
+    shapes: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+    for owner, own in rows.items():
+        owned = from_id(owner)
+        for place, values in own.items():
+            row = values if storage is None else storage.stored(values)
+            held = (owned, *place, *row.values())
+            if (alike := shapes.get(shape := tuple(row))) is None:
+                shapes[shape] = [held]
+            else:
+                alike.append(held)
     key, others = _key_and_others(table)
-    known = set().union(*values)
+    known = set().union(*shapes)
     if unknown := known.difference(others):
         raise KeyError(f"a row sets {sorted(unknown)} where {sorted(others)} can be set")
-    from_id = backend.from_id
-    owners = ((from_id(owner), own) for owner, own in rows.items())
-    places = [(owner, *place) for owner, own in owners for place in own]
-    columns: dict[str, Sequence[Any]] = dict(
-        zip((_OWNER, *key), zip(*places, strict=True), strict=True)
-    )
+    columns: dict[str, list[Any]] = {
+        name: [] for name in (_OWNER, *key, *others) if name not in others or name in known
+    }
+    for shape, alike in shapes.items():
+        made = dict(zip((_OWNER, *key, *shape), zip(*alike, strict=True), strict=True))
+        lacking = [None] * len(alike)
+        for name, column in columns.items():
+            column += made.get(name, lacking)
     for name in filter(known.__contains__, others):
-        try:
-            column = list(map(itemgetter(name), values))
-        except KeyError:  # not every row sets it
-            column = [row.get(name) for row in values]
-        if any(column) or column.count(None) < len(column):
-            columns[name] = column
+        column = columns[name]
+        if not any(column) and column.count(None) == len(column):
+            del columns[name]
     for name, convert in _converted(table, tuple(columns), backend):
         if convert is not None and name != _OWNER:
-            columns[name] = _CONVERT_ALL[type(table.c[name].type)](convert, columns[name])
+            columns[name] = _CONVERT_ALL[kinds_of(table)[name]](convert, columns[name])
     return NewRows(tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
@@ -143,7 +149,7 @@ def load(connection: AnyConnection, table: Table, rows: NewRows) -> None:
     mark = marked(table, backend.name)
     if mark is not None:
         columns[mark.column], bound = "int8", [(*row, 0) for row in bound]
-    backend.load(run, table.name, columns, bound)
+    backend.load(run, table.name, columns, bound, triggers=mark is not None)
     for statement in mark.statements if mark is not None else ():
         run.execute(statement)
     run.close()
@@ -212,26 +218,30 @@ def columns_of(
     return rows
 
 
-def _convert_texts(convert: Convert, column: Sequence[Any]) -> Sequence[Any]:
+def _convert_texts(convert: Convert, column: list[Any]) -> list[Any]:
     """Convert texts; nearly always all of them are stored as they are, which one look tells."""
     together = "".join(filter(None, column))
     return column if convert(together) == together else _convert_each(convert, column)
 
 
-def _convert_distinct(convert: Convert, column: Sequence[Any]) -> Sequence[Any]:
+def _convert_distinct(convert: Convert, column: list[Any]) -> list[Any]:
     """Convert values of which many are equal: what is appended together has one time."""
     known = {value: convert(value) for value in set(column) if value is not None}
     return [known.get(value) for value in column]
 
 
-def _convert_each(convert: Convert, column: Sequence[Any]) -> Sequence[Any]:
+def _convert_json(_: Convert, column: list[Any]) -> list[Any]:
+    return all_json_in(column)
+
+
+def _convert_each(convert: Convert, column: list[Any]) -> list[Any]:
     return [None if value is None else convert(value) for value in column]
 
 
 _CONVERT_ALL: dict[type[TypeEngine[Any]], ConvertAll] = {
     SafeText: _convert_texts,
     IndexedText: _convert_distinct,
-    SafeJson: _convert_each,
+    SafeJson: _convert_json,
     Timestamp: _convert_distinct,
     Id: _convert_distinct,
 }

@@ -30,7 +30,9 @@ _DENSE = (
 )
 _UNIT = re.compile(rf"[{_DENSE}]+|[^ {_DENSE}]+")
 _IS_DENSE = re.compile(f"[{_DENSE}]")
-_PLAIN = re.compile("[a-z0-9]+")
+# For `bytes.translate`, of ASCII: small letters and digits, and blanks in place of all else.
+_PLAIN = bytes(ord(char.lower() if char.isalnum() else " ") for char in map(chr, range(128)))
+_PLAIN += bytes(128)
 _ACCENTS = re.compile("[\u0300-\u036f]")
 _QUOTED = re.compile('"([^"]*)"?|([^" ]+)')
 _JOINERS = "\u200c\u200d\ufeff\u00ad"
@@ -67,7 +69,10 @@ class Snippet:
 def words_of(text: str) -> str:
     """Return the words of a text in their order, with blanks between."""
     if text.isascii():
-        return " ".join(word[:_LONGEST] for word in _PLAIN.findall(text.lower()))
+        words = text.encode().translate(_PLAIN).decode().split()
+        if max(map(len, words), default=0) > _LONGEST:
+            words = [word[:_LONGEST] for word in words]
+        return " ".join(words)
     return " ".join(word for unit in _units(text) for word in _words(unit[0], last=True))
 
 

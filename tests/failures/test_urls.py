@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,12 @@ def test_junk(url: str) -> None:
     """What is not a URL is answered with examples of one."""
     with pytest.raises(InvalidUrl, match=r"write sqlite:///file\.db or postgresql://"):
         EventStore.open(url)
+
+
+def test_what_is_not_text() -> None:
+    """Such as an environment variable that is not set."""
+    with pytest.raises(InvalidUrl, match="None: this is not a database URL: write sqlite"):
+        EventStore.open(os.environ.get("NOT_SET_ANYWHERE"))  # type: ignore[arg-type]
 
 
 def test_port_that_is_no_number() -> None:

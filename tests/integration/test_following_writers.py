@@ -6,9 +6,7 @@ import gc
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -16,10 +14,10 @@ import pytest
 from agent_eventstore import Conversation, EventStore, Views, recover
 from projections.models.timeline_changes import ItemChanged, TimelineUpdate
 from projections.models.timeline_items import TimelineItem
+from tests.warm import Programs, Started
 
-ROOT = Path(__file__).parents[2]
 WRITER = """
-import sys
+import signal, sys
 from agent_eventstore import Conversation, EventStore
 
 conversation = Conversation.start(EventStore.open(sys.argv[1]))
@@ -28,7 +26,7 @@ call = turn.llm_call(model="m").__enter__()
 call.delta("Hel")
 call._flush()
 print(conversation.id, flush=True)
-sys.stdin.read()
+signal.pause()
 """
 
 
@@ -40,11 +38,9 @@ def store(database_url: str) -> Iterator[EventStore]:
 
 
 @pytest.fixture
-def writer(store: EventStore, database_url: str) -> Iterator[subprocess.Popen[str]]:
+def writer(store: EventStore, database_url: str, programs: Programs) -> Iterator[Started]:
     """Give a process in the midst of an answer, which prints its conversation's id."""
-    command = [sys.executable, "-c", WRITER, database_url]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]
+    with programs.start("-c", WRITER, database_url, stdout=subprocess.PIPE) as process:
         yield process
         process.kill()
 
@@ -56,9 +52,7 @@ def screen(items: list[TimelineItem], updates: list[TimelineUpdate]) -> list[Tim
     return items
 
 
-def test_a_killed_writers_answer_is_interrupted(
-    store: EventStore, writer: subprocess.Popen[str]
-) -> None:
+def test_a_killed_writers_answer_is_interrupted(store: EventStore, writer: Started) -> None:
     """In a wait without end: told once, as the view shows it; recovery's events then end it."""
     assert writer.stdout is not None
     cid = UUID(writer.stdout.readline().strip())
@@ -82,7 +76,7 @@ def test_a_killed_writers_answer_is_interrupted(
     following.close()
 
 
-def test_who_comes_later_is_told_too(store: EventStore, writer: subprocess.Popen[str]) -> None:
+def test_who_comes_later_is_told_too(store: EventStore, writer: Started) -> None:
     """From the start, or from the version that a screen has seen."""
     assert writer.stdout is not None
     cid = UUID(writer.stdout.readline().strip())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from uuid import UUID
@@ -29,6 +28,7 @@ from projections.models.timeline_items import TimelineItem
 from tests.few import few
 from tests.projections.support import everything, in_thread, turn
 from tests.properties.histories import payloads
+from tests.warm import Programs
 
 QUIET_S = 0.2
 STREAMED: list[e.Payload] = [
@@ -174,7 +174,9 @@ def test_it_waits_for_what_comes(store: EventStore, views: Views, cid: UUID) -> 
     assert [] == problems
 
 
-def test_another_process_is_followed(store: EventStore, views: Views, cid: UUID) -> None:
+def test_another_process_is_followed(
+    store: EventStore, views: Views, cid: UUID, programs: Programs
+) -> None:
     """What is committed elsewhere comes as well."""
     store.append(cid, STREAMED[:2])
     url = store.engine.url.render_as_string(hide_password=False)
@@ -184,7 +186,7 @@ def test_another_process_is_followed(store: EventStore, views: Views, cid: UUID)
         "store.append(sys.argv[2], events.UserMessage.text('from elsewhere'))"
     )
     with closing(views.follow(cid, after=2)) as updates:
-        done = subprocess.Popen([sys.executable, "-c", program, url, str(cid)])
+        done = programs.start("-c", program, url, str(cid), stdout=subprocess.DEVNULL)
         update = next(updates)
         assert 0 == done.wait()
     [added] = update.changes

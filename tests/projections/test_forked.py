@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from eventstore import EventStore
 from projections.upkeep import compare
 from tests.projections.support import converse
-
-ROOT = Path(__file__).parents[2]
+from tests.warm import Programs
 
 PROGRAM = """
 import sys, threading
@@ -55,13 +52,17 @@ print(*ways)
     ],
 )
 def test_processes_are_forked_if_nothing_is_open(
-    store: EventStore, database_url: str, case: str, on_sqlite: str, on_postgresql: str
+    store: EventStore,
+    database_url: str,
+    case: str,
+    on_sqlite: str,
+    on_postgresql: str,
+    programs: Programs,
 ) -> None:
     """Nobody inherits a connection in use, SQLite's file or a lock; the rows are the same."""
     for _ in range(6):
         converse(store, 2)
-    command = [sys.executable, "-c", PROGRAM, database_url, case]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = programs.run("-c", PROGRAM, database_url, case)
     expected = on_sqlite if database_url.startswith("sqlite") else on_postgresql
     assert (done.stdout.split(), done.stderr) == ([expected], "")
     assert compare(store).ok

@@ -19,6 +19,7 @@ from projections.engine import generations
 from projections.engine import rebuild as rebuilding
 from projections.engine.catch_up import catch_up
 from projections.engine.follower import catch_up_behind
+from projections.engine.generations import Generation
 from projections.errors import ProjectionFailed, UnknownProjection
 from projections.models.timeline import TIMELINE
 from projections.upkeep import compare, status
@@ -85,6 +86,21 @@ def test_progress_counts_up_to_all_events(
     told: list[tuple[int, int]] = []
     rebuild_all(store, on_progress=lambda *both: told.append(both))
     assert [(14, 42), (28, 42), (42, 42)] == told
+
+
+def test_the_last_pages_of_several_workers_are_smaller(
+    store: EventStore, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So none of them waits long for another one's last page; one alone keeps to whole pages."""
+    monkeypatch.setattr(rebuilding, "_PAGE_EVENTS", 10)
+    monkeypatch.setattr(rebuilding, "_LEAST_PAGE_EVENTS", 4)
+    for _ in range(40):
+        store.append(new_id(), [e.UserMessage.text("one"), e.UserMessage.text("two")])
+    target = Generation(TIMELINE, 99, None)
+    shared = [sum(each[1] for each in page) for page in rebuilding._pages(store, [target], 80, 2)]
+    alone = [sum(each[1] for each in page) for page in rebuilding._pages(store, [target], 80, 1)]
+    assert [10, 8, 8, 6, 6, 6, *[4] * 9] == shared
+    assert [10] * 8 == alone
 
 
 def test_what_is_appended_meanwhile_is_there_when_read(store: EventStore, views: Views) -> None:

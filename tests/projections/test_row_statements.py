@@ -169,6 +169,25 @@ def test_rows_of_a_rebuild_are_kept_as_one_by_one(store: EventStore, table: Tabl
         assert expected == kept(connection, table, other)
 
 
+def test_rows_that_set_other_columns_are_kept_as_one_by_one(
+    store: EventStore, table: Table
+) -> None:
+    """Each value goes to its own column, whatever a row sets, and in which order."""
+    rows: dict[tuple[int], Row] = {
+        (1,): {"order": "a", "data": [1], "done": True},
+        (2,): {"done": False, "order": "b"},
+        (3,): {},
+        (4,): {"data": {"NaN": "Infinity"}, "share": 0.5},
+        (5,): {"order": "c", "data": [2], "done": None},
+    }
+    single, together = new_id(), new_id()
+    with store.writing() as connection:
+        for (number,), values in rows.items():
+            plainly(connection, table, single, {"number": number, **values})
+        row_statements.load(connection, table, bound(connection, table, {together: rows}))
+        assert kept(connection, table, single) == kept(connection, table, together)
+
+
 def test_columns_that_no_row_sets_are_left_out(store: EventStore, table: Table) -> None:
     """What is false, zero or empty is set; what is NULL in every row is not sent at all."""
     values = {"order": "", "data": None, "share": 0.0, "done": False}
