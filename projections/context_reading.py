@@ -197,8 +197,8 @@ class ContextReading:
                 raise
             told = f"searched by words alone: {error}"
             view = replace(self._answer(lesser), notes=(told,))
-        if self.levels:
-            self.levels[-1].keep(self.store, PATIENCE_MS)
+        if self.levels and not self.levels[-1].keep(self.store, PATIENCE_MS):
+            self.memory.levels.put(self.conversation_id, self.levels[-1])
         return view
 
     def _answer(self, strategy: Strategy) -> ContextView:
@@ -312,7 +312,8 @@ class ContextReading:
         if self.at is None and kept and not self._excluded:
             recent, memo = self.memory.of(rows, connection, generation, self.conversation_id, head)
         if self.at is None and kept:
-            self.levels.append(KeptLevels(self.conversation_id))
+            waiting = self.memory.levels.take(self.conversation_id)
+            self.levels.append(waiting or KeptLevels(self.conversation_id))
             look_for = partial(self.levels[-1].look_for, connection)
         policy = (asked.active.tool_policy or ToolPolicy()).merge(self.policy)
         tools = permitted(self.tools, policy)

@@ -42,7 +42,7 @@ def with_parameters(
         parameters["prompt_cache_key"] = settings.prompt_cache_key
     if view.format == "anthropic_messages" and settings.cache_breakpoints:
         view = _with_breakpoints(view, write)
-    return replace(view, parameters=view.parameters | parameters)
+    return replace(view, parameters=view.parameters | parameters) if parameters else view
 
 
 def _with_breakpoints(view: ContextView, write: Callable[[Plan], Wire]) -> ContextView:

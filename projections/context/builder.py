@@ -111,10 +111,9 @@ def build(
         look_for_levels,
     )
     try:
-        view = builder.view(tuple(injections), tools, settings)
+        view = builder.view(tuple(injections), tools, settings, limit)
     except BudgetInfeasible as error:
         raise infeasible(error, limit, margin) from None
-    view = replace(view, policy={**view.policy, "max_tokens": limit})
     return with_parameters(view, settings, lambda each: builder.written(view.account.front, each))
 
 
@@ -160,6 +159,7 @@ class _Builder:
         injections: Sequence[Injection],
         tools: Collection[Any],
         settings: ContextSettings,
+        asked: int | None,
     ) -> ContextView:
         head = self._source.head()
         front = self._grouping.front(head, injections)
@@ -209,16 +209,18 @@ class _Builder:
             ),
             encoding=self._tokenizer.name,
             complete=not chosen.trimmed and not ended,
-            versions=tuple(sorted({v for row in rows for v in row.source_versions})),
+            versions=tuple(sorted(set().union(*[row.source_versions for row in rows]))),
             account=Account(tuple(front), chosen, tuple(ended), block),
             sections=uses(self._budget.sections, front, chosen, block, self._tokenizer),
-            policy=self._policy(settings, injections),
+            policy=self._policy(settings, injections, asked),
             format=self._format,
             tools=tuple(tools),
             due=due_of(self._strategy, chosen),
         )
 
-    def _policy(self, settings: ContextSettings, injections: Sequence[Injection]) -> dict[str, Any]:
+    def _policy(
+        self, settings: ContextSettings, injections: Sequence[Injection], asked: int | None
+    ) -> dict[str, Any]:
         chosen = dict(settings.recorded)
         given = settings.strategy_options if settings.strategy == self._strategy.name else {}
         if options := options_of(self._strategy, given):
@@ -227,7 +229,7 @@ class _Builder:
             "name": self._strategy.name,
             "version": self._strategy.version,
             "model": self._model,
-            "max_tokens": self._budget.max_tokens,
+            "max_tokens": asked,
         }
         optional = {
             "max_messages": self._budget.max_messages,
@@ -387,8 +389,7 @@ class _Builder:
         total = detail.added(rows, self._tokenizer, overhead)
         if native := sum(self._grouping.native(rows)):
             total += Count(native, exact=False, margin=_NATIVE_MARGIN)
-        added = (token_counts.count_text(text, self._tokenizer) for text in wire.added)
-        return sum(added, total)
+        return sum((token_counts.count_text(each, self._tokenizer) for each in wire.added), total)
 
     def _recalled(self, rows: tuple[ContextRow, ...]) -> Group:
         rows = rows if self._with_results else tuple(map(without_result, rows))

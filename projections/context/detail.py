@@ -18,7 +18,7 @@ from typing import Any
 from eventstore.events import Sections
 from eventstore.events.content import to_plain_text
 from projections.context.compression.facts import Fact
-from projections.context.compression.items import Item, Message
+from projections.context.compression.items import Item, Message, text_of
 from projections.context.compression.shortening import Preview
 from projections.context.content import screen_of
 from projections.context.counting import ENCODING
@@ -136,7 +136,13 @@ def shortened(row: ContextRow) -> ContextRow:
 
     What is returned has no shorter form itself: it would be one of what is shortened already.
     """
-    shorter = lower(row)
+    if row.short is None:
+        row.note_short(_shortened(row, lower(row)))
+    short: ContextRow = row.short
+    return short
+
+
+def _shortened(row: ContextRow, shorter: Lower) -> ContextRow:
     if shorter.shortened is None:
         return row
     short = row.with_(message=shorter.shortened, tokens=shorter.tokens, native=None)
@@ -165,7 +171,7 @@ def without_result(row: ContextRow) -> ContextRow:
 class GroupItem(Item):
     """A group as a strategy sees it; its texts are looked at when a strategy asks for them."""
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_rows", "_text")
 
     def __init__(self, group: Group, tokenizer: Tokenizer, relevance: float = 0.0) -> None:
         """Take the sizes of a group, and how well it answers the intent."""
@@ -189,6 +195,12 @@ class GroupItem(Item):
         ):
             object.__setattr__(self, name, value)
 
+    @property
+    def text(self) -> str:
+        """All that the messages in full say, put together once."""
+        text: str = self._text
+        return text
+
     def __getattr__(self, name: str) -> Any:
         """Make what was not asked for yet."""
         make = _MADE.get(name)
@@ -210,6 +222,10 @@ def _shorter_tokens(
 
 def _messages(item: GroupItem) -> tuple[Message, ...]:
     return tuple(row.message for row in item._rows)
+
+
+def _text(item: GroupItem) -> str:
+    return text_of(item.messages)
 
 
 def _shorter(item: GroupItem) -> tuple[Message, ...] | None:
@@ -236,6 +252,7 @@ def _label(item: GroupItem) -> str:
 
 _MADE: dict[str, Callable[[GroupItem], Any]] = {
     "messages": _messages,
+    "_text": _text,
     "shorter": _shorter,
     "facts": _facts,
     "told": _told,

@@ -25,7 +25,7 @@ from projections.context.plans import Group, Past, Plan, Planned
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.recall import Recall
 from projections.context.rows import ContextRow
-from projections.context.section_budgets import Room, held, section
+from projections.context.section_budgets import Room, held
 from projections.errors import BudgetInfeasible
 from projections.tokens import Tokenizer
 
@@ -85,10 +85,9 @@ class Fitting:
 
     def size(self, plan: Plan) -> int:
         """Return the tokens of a request that holds a plan, and nothing since."""
-        digests = len(plan.told()) * header_tokens(DIGEST_HEADER, self._tokenizer)
+        digests = len(plan.told) * header_tokens(DIGEST_HEADER, self._tokenizer)
         older = 0 if plan.older is None else plan.older.tokens
-        groups: int = sum(map(_tokens, plan.groups))
-        return self._fixed + groups + older + digests
+        return self._fixed + plan.tokens + older + digests
 
     def since(
         self, front: Plan, covered: _Key, start: int, aim: Room, *, asked: bool = False
@@ -129,7 +128,7 @@ class Fitting:
         if kept:
             with suppress(BudgetInfeasible):
                 plan = self._chosen(near, start, aim.less(kept), asked=asked)
-                if self._fixed + sum(map(_tokens, plan.groups)) + kept <= aim.limit:
+                if self._fixed + plan.tokens + kept <= aim.limit:
                     return self._with_older(plan, start, kept)
         return self._chosen(near, start, aim, asked=asked)
 
@@ -196,7 +195,7 @@ class Fitting:
             index += 1
             if group.key in found:
                 continue
-            grown, name, why = size + group.tokens, section(group), ""
+            grown, name, why = size + group.tokens, group.section, ""
             if used[name] + group.tokens > aim.sections.get(name, inf):
                 why, ends = f"over section_budgets.{name}", len(dropped) >= 4 * HORIZON
             elif grown > (aim.limit if size >= aim.least else aim.most[-1]):
@@ -302,7 +301,7 @@ class Fitting:
         room: int,
     ) -> int:
         """Return what is left for a group of a room, and of its section, by what must be sent."""
-        name = section(groups[index])
+        name = groups[index].section
         if name not in self._sections:
             return room
         must = sum(item.tokens for item in items if item.mandatory and item.section == name)

@@ -50,7 +50,7 @@ from eventstore.events import (
 from projections.context import content, covering, prompts
 from projections.context import state as memory
 from projections.context.compression.facts import texts_of
-from projections.context.compression.lasting import lasting_of
+from projections.context.compression.lasting import leaves_anything
 from projections.context.compression.shortening import Preview
 from projections.context.detail import detailed, plain
 from projections.context.formats import chat
@@ -108,13 +108,15 @@ class ContextProjection:
 
 def _oldest(changes: list[Change], version: int) -> int:
     """Return the place of the oldest row that the changes of an event reach."""
-    places = [change.key[0] if isinstance(change, Put) else 1 for change in changes]
-    return min([version, *places])
+    oldest = version
+    for change in changes:
+        oldest = min(oldest, change.key[0]) if isinstance(change, Put) else 1
+    return oldest
 
 
 def _user(state: State, event: RecordedEvent, data: UserMessage) -> list[Change]:
     held = detailed(content.user(data), data.sections)
-    left = any(lasting_of("\n".join(texts_of(held["message"]))))
+    left = leaves_anything("\n".join(texts_of(held["message"])))
     held["lasting"] = event.version if left else None
     return [new_row(event, "user", held, ordinal=memory.number(state))]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 from projections.context import detail
@@ -51,23 +52,38 @@ class Grouping:
         self._tokenizer, self.tables = tokenizer, tables
         self._format, self._provider = format, provider
         self._noted, self._note = noted, tokens_of(note, tokenizer.name)
+        self._how = (tokenizer, format, provider, frozenset(noted), self._note, tables)
         self.holds_compaction = True
         """Whether an answer in which its maker compacted the rest must be sent."""
 
     def group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
-        """Return the group of these rows, with results as tables where these are asked for."""
-        tables = tabled_rows(rows) if self.tables else rows
-        group = self._group(tables, label)
-        return group if tables is rows else replace(group, came=self._group(rows, label).tokens)
+        """Return the group of these rows, with results as tables where these are asked for.
 
-    def _group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
+        One without a label is made once for as long as its rows are held.
+        """
+        if label:
+            return self._made(rows, label)
+        how = (*self._how, self.holds_compaction, len(rows))
+        noted = rows[0].grouped
+        if noted is None or noted[0] != how or not all(map(is_, noted[1], rows)):
+            noted = how, rows, self._made(rows)
+            rows[0].note_group(noted)
+        group: Group = noted[2]
+        return group
+
+    def _made(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
+        tables = tabled_rows(rows) if self.tables else rows
+        came = 0 if tables is rows else self._group(rows, label).tokens
+        return self._group(tables, label, came)
+
+    def _group(self, rows: tuple[ContextRow, ...], label: str = "", came: int = 0) -> Group:
         tokens = detail.total(rows, self._tokenizer)
         if self._noted:
             tokens += sum(self._note for row in rows if row.kind in self._noted)
         native = self.native(rows)
-        if not label and self.holds_compaction and self.compacts(rows[0]):
+        if native and not label and self.holds_compaction and self.compacts(rows[0]):
             label = COMPACTED
-        return Group(rows, tokens + sum(native), label, native)
+        return Group(rows, tokens + sum(native), label, native, came=came)
 
     def front(self, head: ContextHead, injections: Sequence[Injection]) -> list[Group]:
         """Return the groups of the system part, in the order in which they are sent."""
@@ -158,7 +174,7 @@ class Grouping:
         """Whether a plan goes back to such a row only, however far it was read for that."""
         for each in chosen.groups:
             group = each.group.whole or each.group
-            if group.key not in chosen.recalled and self.compacts(group.rows[0]):
+            if group.native and group.key not in chosen.recalled and self.compacts(group.rows[0]):
                 return any(row.key < group.key for row in source.newest(page))
         return False
 

@@ -103,14 +103,12 @@ def create(store: EventStore, *, patience_ms: int | None = None) -> None:
 
 
 class KeptLevels:
-    """The lower levels of one conversation's rows, as one request asks for them."""
+    """The lower levels of one conversation's rows, as requests ask for them one after the other."""
 
     def __init__(self, conversation_id: UUID) -> None:
         self._conversation_id = conversation_id
         self._new: dict[bytes, Lower] = {}
-        # Both are asked as soon as there is much: few are not worth a query.
         self._erasures = 0
-        self._there = False
 
     def look_for(self, connection: AnyConnection, rows: Iterable[ContextRow]) -> None:
         """Note at each row its lower levels: kept ones, found in few queries, or new ones.
@@ -128,11 +126,12 @@ class KeptLevels:
                     row.note(_NONE)
         if not lacking:
             return
-        found: dict[bytes, str] = {}
-        if len(self._new) + len(lacking) >= _LEAST_KEPT:
+        if not self._new:
             self._erasures = erasure_count(connection, [self._conversation_id])
-            self._there = has_table(connection, TABLE.name)
-            found = self._read(connection, list(lacking)) if self._there else {}
+        found: dict[bytes, str] = {}
+        # Few are not worth a query.
+        if len(lacking) >= _LEAST_KEPT and has_table(connection, TABLE.name):
+            found = self._read(connection, list(lacking))
         new: dict[bytes, tuple[ContextRow, dict[str, Any] | None]] = {}
         for digest, equal in lacking.items():
             made = _loaded(found.get(digest), equal[0].message)
@@ -145,19 +144,29 @@ class KeptLevels:
             made = self._new[digest] = _made(row, shorter)
             _note(lacking[digest], made)
 
-    def keep(self, store: EventStore, patience_ms: int) -> None:
-        """Write what was made, if it is much; a busy database is no reason to fail."""
+    def keep(self, store: EventStore, patience_ms: int) -> bool:
+        """Write what was made, if it is much, and return whether it was.
+
+        A busy database is no reason to fail.
+        """
         if len(self._new) < _LEAST_KEPT:
-            return
-        stream = self._conversation_id
+            return False
         with suppress(DatabaseBusy):
-            if not self._there:
+            while not self._written(store, patience_ms):
                 create(store, patience_ms=patience_ms)
-            with store.writing(durable=False, patience_ms=patience_ms) as connection:
-                erasure_lock(connection, stream)
-                # What was erased since it was read must leave nothing.
-                if erasure_count(connection, [stream]) == self._erasures:
-                    self._write(connection)
+        return True
+
+    def _written(self, store: EventStore, patience_ms: int) -> bool:
+        """Write what was made, in one transaction; False if the table is missing."""
+        stream = self._conversation_id
+        with store.writing(durable=False, patience_ms=patience_ms) as connection:
+            if not has_table(connection, TABLE.name):
+                return False
+            erasure_lock(connection, stream)
+            # What was erased since it was read must leave nothing.
+            if erasure_count(connection, [stream]) == self._erasures:
+                self._write(connection)
+        return True
 
     def _write(self, connection: AnyConnection) -> None:
         backend, run = backend_of(connection), cursor(connection)

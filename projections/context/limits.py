@@ -14,7 +14,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from projections.context.compression.items import section_of
 from projections.context.plans import Budget, Group
 from projections.errors import BudgetInfeasible
 
@@ -212,8 +211,10 @@ class _Walk:
         return group.key not in self._paid and not group.left_out
 
     def _form(self, group: Group, limits: Sequence[_Limit], how: str) -> Group:
-        over = next((limit for limit in limits if not limit.fits(group)), None)
-        if over is None:
+        for over in limits:  # A loop, since every group that is looked at comes through.
+            if not over.fits(group):
+                break
+        else:
             return group
         whole = group.whole or group
         shorter = self._shorten(whole)
@@ -263,7 +264,7 @@ def _section_limits(budget: Budget, task: int) -> list[_Limit]:
 
 
 def _tokens_in(name: str, group: Group) -> int:
-    return group.tokens if section_of(group.kind, len(group.rows)) == name else 0
+    return group.tokens if group.section == name else 0
 
 
 def _yielding(error: Group, limits: Sequence[_Limit], shorten: Shorten) -> Group:

@@ -22,7 +22,7 @@ def within_margin(limit: int, margin: float) -> int:
     >>> within_margin(8_000, 0.25), within_margin(8_000, 0.0)
     (6400, 8000)
     """
-    return int(limit / (1 + exactly(margin)))
+    return int(limit / (1 + exactly(margin))) if margin else limit
 
 
 def infeasible(error: BudgetInfeasible, limit: int | None, margin: float) -> BudgetInfeasible:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
+from typing import NamedTuple
 
 from projections.context.compression.facts import texts_of
 from projections.context.compression.lasting import MOST_READ, Lasting, lasting_of
@@ -36,6 +37,13 @@ _LINE_END = 1
 _DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
 _Line = tuple[ContextRow, str]
 _Left = tuple[ContextRow, Lasting]
+
+
+class _Lines(NamedTuple):
+    """What rows leave behind: newest first, and the facts among it in the order of their turns."""
+
+    left: Sequence[_Left]
+    facts: Sequence[_Left]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ class Teller:
     ) -> None:
         self._lasting, self._but = lasting, but
         self._tokenizer = tokenizer
-        self._left: dict[int, list[_Left]] = {}
+        self._left: dict[int, _Lines] = {}
         self._header = header_tokens(DIGEST_HEADER, tokenizer)
 
     def reserve(self, before: int, limit: int, must: int) -> int:
@@ -94,15 +102,16 @@ class Teller:
         """
         if before not in self._left:
             found = self._lasting(before, MOST_OLDER)
-            self._left[before] = [(row, _left_by(row)) for row in found if row.key not in self._but]
+            left = [(row, _left_by(row)) for row in found if row.key not in self._but]
+            self._left[before] = _Lines(left, _in_turns(left))
         return _older_of(self._left[before], reserved - self._header, self._tokenizer, until)
 
 
-def _older_of(left: Sequence[_Left], room: int, tokenizer: Tokenizer, until: int) -> Older | None:
-    """Return what rows leave behind, newest first, within so many tokens; None if nothing."""
-    rules = _fitting(_rules(left, until), room // 2, tokenizer)
+def _older_of(lines: _Lines, room: int, tokenizer: Tokenizer, until: int) -> Older | None:
+    """Return what rows leave behind within so many tokens; None if nothing."""
+    rules = _fitting(_rules(lines.left, until), room // 2, tokenizer)
     used = sum(size for _, _, size in rules)
-    told = [*rules, *_fitting(_facts(left, until), room - used, tokenizer)]
+    told = [*rules, *_fitting(_facts(lines.facts, until), room - used, tokenizer)]
     if not told:
         return None
     told.sort(key=lambda each: each[0].key)
@@ -136,8 +145,8 @@ def _rules(left: Sequence[_Left], until: int) -> Iterator[_Line]:
                 yield row, f"{row.version} user: {rule}"
 
 
-def _facts(left: Sequence[_Left], until: int) -> Iterator[_Line]:
-    """Yield a line of each block in turn; of a block, what is seldom of its form goes first."""
+def _in_turns(left: Sequence[_Left]) -> list[_Left]:
+    """Return those with facts, one of each block in turn; of a block, what is seldom goes first."""
     often = Counter(form for _, lasting in left for form in set(map(_form, lasting.facts)))
     blocks: dict[int, list[_Left]] = {}
     for row, lasting in left:
@@ -145,15 +154,19 @@ def _facts(left: Sequence[_Left], until: int) -> Iterator[_Line]:
             blocks.setdefault((row.ordinal or 0) // _BLOCK, []).append((row, lasting))
     for block in blocks.values():
         block.sort(key=lambda each: min(often[_form(fact)] for fact in each[1].facts))
+    return [each for turn in zip_longest(*blocks.values()) for each in turn if each is not None]
+
+
+def _facts(left: Sequence[_Left], until: int) -> Iterator[_Line]:
     seen: set[str] = set()
-    for turn in zip_longest(*blocks.values()):
-        for row, lasting in filter(None, turn):
-            new = [fact for fact in lasting.facts if fact not in seen]
-            if new and row.version < until:
-                seen.update(new)
-                yield row, f"{row.version} user: {' '.join(new)}"
+    for row, lasting in left:
+        new = [fact for fact in lasting.facts if fact not in seen]
+        if new and row.version < until:
+            seen.update(new)
+            yield row, f"{row.version} user: {' '.join(new)}"
 
 
+@lru_cache(maxsize=1 << 12)
 def _form(fact: str) -> str:
     """Return what facts of one kind have in common: an order's number is like any other's."""
     return _LETTER.sub("a", _DIGIT.sub("0", fact))

@@ -73,6 +73,13 @@ class Recent(Generic[V]):
                 self._values.move_to_end(key)
             return found
 
+    def take(self, key: Hashable) -> V | None:
+        """Return the value of this key, if it is remembered, and forget it."""
+        with self._lock:
+            found = self._values.pop(key, None)
+            self._weight -= 0 if found is None else self._weigh(found)
+            return found
+
     def put(self, key: Hashable, value: V) -> None:
         """Remember a value, and forget what was not asked for longest."""
         with self._lock:
@@ -128,8 +135,11 @@ class PlanMemo:
         found = self._plans.get((self._owner, key))
         if found is None or self._folded.version < found.head:
             return None
-        unchanged = self._folded.oldest_since(found.head) > found.step.place[0]
-        return found.step if unchanged else None
+        if self._folded.oldest_since(found.head) <= found.step.place[0]:
+            return None
+        # What the fold has noted of changes is joined once it is much: ask of those since now.
+        self.put(key, found.step)
+        return found.step
 
     def put(self, key: Hashable, step: Step) -> None:
         """Remember a step."""

@@ -26,7 +26,7 @@ from projections.context.older import LookForLasting, Teller
 from projections.context.plan_cache import PlanMemo
 from projections.context.plans import Budget, Group, Past, Plan, Planned, Step, holds, whole
 from projections.context.recall import Recall
-from projections.context.section_budgets import Room, held, over, section
+from projections.context.section_budgets import Room, held, over
 from projections.tokens import Tokenizer
 
 __all__ = ["HORIZON", "LookForLevels", "Plan", "Planned", "plan"]
@@ -145,7 +145,7 @@ class _Stepping:
         share = exactly(thresholds.frozen)
         self._frozen = int(share * self._room)
         self._tokenizer = tokenizer
-        task = sum(group.tokens for group in past.standing if section(group) == "user")
+        task = sum(group.tokens for group in past.standing if group.section == "user")
         # Those of summaries do not change with a step.
         self._rooms = {
             name: max(most - task, 0) if name == "user" else most
@@ -175,9 +175,7 @@ class _Stepping:
         if step is None:
             return whole(self._past)
         plan = self._joined(step)
-        # Once it is followed by others, what must be sent now counts as any other.
-        lasts = self._fit.size(plan) <= self._limit and not self._looks_beyond(step.covered)
-        if memo is not None and step is not kept and lasts:
+        if memo is not None and step is not kept and self._lasts(plan, step.covered):
             memo.put(key, step)
         return plan
 
@@ -204,6 +202,10 @@ class _Stepping:
                 return None
         return place
 
+    def _lasts(self, plan: Plan, covered: _Key) -> bool:
+        """Whether a step is the same once others follow: then what must be sent now counts too."""
+        return self._fit.size(plan) <= self._limit and not self._looks_beyond(covered)
+
     def _looks_beyond(self, covered: _Key) -> bool:
         """Whether a step has looked at a message that it would not look at once others follow."""
         near = self._past.groups[:HORIZON]
@@ -216,7 +218,7 @@ class _Stepping:
         """Add a group to the tokens of sections; whether its section is over its room then."""
         if not self._rooms:
             return False
-        name = section(group)
+        name = group.section
         used[name] += self._past.size(group)
         return used[name] > self._rooms.get(name, used[name])
 
@@ -237,8 +239,8 @@ class _Stepping:
 
     def _held(self, plan: Plan) -> int:
         """Return the tokens of a plan, beside what stands in every plan."""
-        standing = (each.tokens for each in plan.groups if each.group.key in self._standing)
-        return self._fit.size(plan) - self._besides - sum(standing)
+        standing = sum(each.tokens for each in plan.at(self._standing))
+        return self._fit.size(plan) - self._besides - standing
 
     def _fall(self, index: int, last: Step | None) -> Step | None:
         """Return the step that falls with a group; the last one if there is nothing to cover."""
@@ -293,7 +295,7 @@ class _Stepping:
         used = Counter[str]() if front is None else self._held_by_section(front.before)
         share = self._part if front is None else Fraction(1, 2)
         left = {name: int(share * (most - used[name])) for name, most in self._rooms.items()}
-        if newest is not None and (name := section(newest)) in left:
+        if newest is not None and (name := newest.section) in left:
             left[name] = max(left[name] - self._past.size(newest), left[name] // 2)
         if front is None and "user" in left:
             left["user"] += self._task

@@ -11,10 +11,11 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from operator import attrgetter
 
-from projections.context.compression.items import Item, Level
+from projections.context.compression.items import Item, Level, section_of
 from projections.context.compression.monitor import Thresholds
 from projections.context.compression.strategy import interval
 from projections.context.older import Older
@@ -43,7 +44,8 @@ COMPACTED = "compacted by the provider"
 """What an answer is that holds all before it for its maker, for errors and the ledger."""
 
 _AT_THE_STEP = "latest user message at the last step"
-_key = attrgetter("group.key")
+_tokens, _key = attrgetter("tokens"), attrgetter("group.key")
+_Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Planned:
         return cls(group, "dropped", 0, why=why)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """What a request holds of the history.
 
@@ -107,13 +109,40 @@ class Plan:
             each.level != "full" or each.group.whole is not None for each in self.groups
         )
 
+    @cached_property
     def told(self) -> list[list[Planned]]:
-        """Return whose facts each digest tells, oldest first; the first tells what is older."""
+        """Whose facts each digest tells, oldest first; the first tells what is older."""
         told: dict[int, list[Planned]] = {} if self.older is None else {0: []}
         for each in self.groups:
             if each.level == "facts":
                 told.setdefault(bisect_left(self.stages, each.group.key), []).append(each)
         return [told[stage] for stage in sorted(told)]
+
+    @cached_property
+    def tokens(self) -> int:
+        """Of all its groups."""
+        tokens: int = sum(map(_tokens, self.groups))
+        return tokens
+
+    @cached_property
+    def tokens_by_section(self) -> Counter[str]:
+        """Of its groups; those at the level ``facts`` are of the digest."""
+        tokens: Counter[str] = Counter()
+        for each in self.groups:
+            tokens["digest" if each.level == "facts" else each.group.section] += each.tokens
+        return tokens
+
+    @cached_property
+    def marked(self) -> tuple[_Key, ...]:
+        """The places of what must be sent."""
+        return tuple(each.group.key for each in self.groups if each.group.label)
+
+    def at(self, keys: Iterable[_Key]) -> Iterator[Planned]:
+        """Yield those of its groups that stand at these places."""
+        for key in keys:
+            place = bisect_left(self.groups, key, key=_key)
+            if place < len(self.groups) and self.groups[place].group.key == key:
+                yield self.groups[place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +197,7 @@ class Group:
         why: Why that is.
         came: Tokens of the messages as they came, if results are sent as tables; otherwise 0.
         key: The place of its first row.
+        section: The section that it belongs to; see `projections.context.section_budgets`.
     """
 
     rows: tuple[ContextRow, ...]
@@ -179,10 +209,12 @@ class Group:
     why: str = ""
     came: int = 0
     key: tuple[int, int] = field(init=False, compare=False, repr=False)
+    section: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Note the place, which is looked at again and again."""
+        """Note what is looked at again and again."""
         object.__setattr__(self, "key", self.rows[0].key)
+        object.__setattr__(self, "section", section_of(self.rows[0].kind, len(self.rows)))
 
     @property
     def kind(self) -> str:
@@ -197,7 +229,7 @@ class Group:
     @property
     def source_versions(self) -> tuple[int, ...]:
         """The events that it was made of, ascending."""
-        return tuple(sorted({version for row in self.rows for version in row.source_versions}))
+        return tuple(sorted(set().union(*[row.source_versions for row in self.rows])))
 
 
 def groups_of(rows: Iterable[ContextRow]) -> Iterator[tuple[ContextRow, ...]]:

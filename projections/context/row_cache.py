@@ -16,6 +16,7 @@ from uuid import UUID
 from eventstore.sql.backend import AnyConnection
 from eventstore.sql.read import chain_at
 from projections.context.compression.search import Embedding
+from projections.context.levels import KeptLevels
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
 from projections.context.rows import ContextRow
 from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
@@ -25,10 +26,20 @@ from projections.engine.generations import Generation
 __all__ = ["KeptRows", "Memory", "RecentRows"]
 
 _MOST_NEW = 256  # rows that are read at once to bring kept ones up
+_FEW = 16  # rows that leave something behind, read at once to bring kept ones up
 _LEAST_KEPT = 256  # rows of a conversation, however large
 _MOST_TOKENS = 400_000  # of one conversation's rows beyond these: what the largest windows hold
 _MOST_KEPT = 16_384  # rows of all conversations; and groups of the plans of all
 _MOST_SEEN = 1_024  # conversations
+
+
+@dataclass(frozen=True, slots=True)
+class _Lasting:
+    """The newest rows before a version that leave something behind, up to a number of them."""
+
+    before: int
+    limit: int
+    rows: tuple[ContextRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,7 @@ class KeptRows:
         error: The newest visible error row.
         newest: The visible rows, newest first, without a gap.
         all_read: Whether these are all visible rows.
+        lasting: What was last read of rows that leave something behind.
     """
 
     version: int
@@ -52,6 +64,12 @@ class KeptRows:
     error: ContextRow | None
     newest: tuple[ContextRow, ...] = ()
     all_read: bool = False
+    lasting: _Lasting | None = None
+
+    @property
+    def weight(self) -> int:
+        """How much of the memory it takes, in rows."""
+        return 1 + len(self.newest) + (0 if self.lasting is None else len(self.lasting.rows))
 
 
 class RecentRows:
@@ -73,6 +91,7 @@ class RecentRows:
         self._start = _brought_up(memory.get(owner), source, folded) or _anew(source, folded)
         self._newest = list(self._start.newest)
         self._all_read = self._start.all_read
+        self._lasting = self._start.lasting
 
     def head(self) -> ContextHead:
         """Return the system part, the summaries, and the oldest user row that is not hidden."""
@@ -105,8 +124,25 @@ class RecentRows:
         return self._source.rows_at(versions)
 
     def lasting(self, before: int, limit: int) -> Sequence[ContextRow]:
-        """Return the newest visible rows before a version that leave something behind."""
-        return self._source.lasting(before, limit)
+        """Return the newest visible rows before a version that leave something behind.
+
+        Those before the version that was asked for last are remembered.
+        """
+        kept = self._lasting
+        if kept is None or kept.limit != limit or before < kept.before:
+            rows = self._source.lasting(before, limit)
+        else:
+            rows = self._lasting_since(kept, before)
+        self._lasting = _Lasting(before, limit, tuple(rows))
+        return rows
+
+    def _lasting_since(self, kept: _Lasting, before: int) -> list[ContextRow]:
+        rows: list[ContextRow] = []
+        while before > kept.before and len(rows) < kept.limit:
+            page = self._source.lasting(before, _FEW)
+            rows += (row for row in page if row.version >= kept.before)
+            before = page[-1].version if len(page) == _FEW else 0
+        return [*rows, *kept.rows][: kept.limit]
 
     def rows_around(self, versions: Sequence[int]) -> Sequence[ContextRow]:
         """Return the visible rows at these versions and next to them, in descending order."""
@@ -130,7 +166,7 @@ class RecentRows:
         all_read = self._all_read and len(newest) == len(self._newest)
         self._memory.put(
             self._owner,
-            replace(start, newest=newest, all_read=all_read),
+            replace(start, newest=newest, all_read=all_read, lasting=self._lasting),
         )
 
 
@@ -151,8 +187,10 @@ class Memory:
 
     def __init__(self) -> None:
         self._plans: Recent[KeptPlan] = Recent(_MOST_KEPT, lambda kept: kept.weight)
-        self._rows: Recent[KeptRows] = Recent(_MOST_KEPT, lambda kept: 1 + len(kept.newest))
+        self._rows: Recent[KeptRows] = Recent(_MOST_KEPT, lambda kept: kept.weight)
         self._seen: Recent[_Seen] = Recent(_MOST_SEEN)
+        self.levels: Recent[KeptLevels] = Recent()
+        """By conversation, the lower levels of few rows, which wait until there are more."""
         self._lock = Lock()
 
     def head(self, stream: UUID) -> heads.Head | None:
@@ -238,6 +276,7 @@ def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> 
         errors[0] if errors else error,
         (*visible, *older),
         kept.all_read,
+        kept.lasting if kept.lasting and kept.lasting.before <= until + 1 else None,
     )
 
 

@@ -86,20 +86,32 @@ CONTEXT_MESSAGES = ReadTable(
 class _Noting:
     """Holds what was made of a row, for as long as the row itself is held."""
 
-    __slots__ = ("noted", "table")
+    __slots__ = ("grouped", "noted", "short", "table")
+    grouped: Any
     noted: Any
+    short: Any
     table: Any
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Begin with nothing."""
         made = super().__new__(cls)
+        object.__setattr__(made, "grouped", None)
         object.__setattr__(made, "noted", None)
+        object.__setattr__(made, "short", None)
         object.__setattr__(made, "table", None)
         return made
 
     def note(self, made: Any) -> None:
         """Hold what was made of the row; it is not part of its value."""
         object.__setattr__(self, "noted", made)
+
+    def note_group(self, made: Any) -> None:
+        """Hold the group that begins with the row, and what it was made of."""
+        object.__setattr__(self, "grouped", made)
+
+    def note_short(self, made: Any) -> None:
+        """Hold the row at less detail; the row itself if it has no shorter form."""
+        object.__setattr__(self, "short", made)
 
     def note_table(self, made: Any) -> None:
         """Hold the row with its result as a table, False if it has none."""

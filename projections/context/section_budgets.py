@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from eventstore.options import meant
-from projections.context.compression.items import section_of
 from projections.context.compression.monitor import exactly
 from projections.context.compression.reduction import header_tokens
 from projections.context.plans import Group, Plan
@@ -31,7 +30,6 @@ __all__ = [
     "over",
     "require_front",
     "require_known",
-    "section",
     "section_budgets",
     "uses",
 ]
@@ -114,12 +112,10 @@ def require_front(front: Sequence[Group], sections: SectionBudgets) -> None:
 
 def held(plan: Plan, tokenizer: Tokenizer, but: Iterable[tuple[int, int]] = ()) -> Counter[str]:
     """Return the tokens of each section of a plan, without those of some groups."""
-    left = frozenset(but)
-    tokens: Counter[str] = Counter()
-    for each in plan.groups:
-        if each.group.key not in left:
-            tokens["digest" if each.level == "facts" else section(each.group)] += each.tokens
-    tokens["digest"] += len(plan.told()) * header_tokens(DIGEST_HEADER, tokenizer)
+    tokens = plan.tokens_by_section.copy()
+    for each in plan.at(but):
+        tokens["digest" if each.level == "facts" else each.group.section] -= each.tokens
+    tokens["digest"] += len(plan.told) * header_tokens(DIGEST_HEADER, tokenizer)
     tokens["digest"] += 0 if plan.older is None else plan.older.tokens
     return tokens
 
@@ -128,8 +124,7 @@ def over(plan: Plan, budgets: Mapping[str, int], tokenizer: Tokenizer) -> bool:
     """Whether a section has too much that need not be sent."""
     if not budgets:
         return False
-    must = [each.group.key for each in plan.groups if each.group.label]
-    free, everything = held(plan, tokenizer, must), held(plan, tokenizer)
+    free, everything = held(plan, tokenizer, plan.marked), held(plan, tokenizer)
     return any(free[name] and everything[name] > most for name, most in budgets.items())
 
 
@@ -148,11 +143,6 @@ def uses(
         used["notebook" if group.kind == "notebook" else "system"] += group.tokens
     used["recalled"] = 0 if block is None else block.group.tokens
     return {name: (used[name], most) for name, most in budgets}
-
-
-def section(group: Group) -> str:
-    """Return the section that a group belongs to."""
-    return section_of(group.kind, len(group.rows))
 
 
 class Room(NamedTuple):
@@ -190,5 +180,5 @@ class Room(NamedTuple):
             return set()
         tokens: Counter[str] = Counter()
         for group in groups:
-            tokens[section(group)] += group.tokens
+            tokens[group.section] += group.tokens
         return {name for name, most in self.sections.items() if tokens[name] > most}

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -128,6 +129,7 @@ def _policy(text: str) -> ToolPolicy:
         raise RowDamaged("no tool policy") from error
 
 
+@lru_cache(maxsize=64)
 def _query(table: Table) -> Statement:
     # As text, which keeps PostgreSQL's driver from parsing what json_out does.
     return Statement(

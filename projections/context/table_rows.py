@@ -28,10 +28,9 @@ def tabled_rows(rows: tuple[ContextRow, ...]) -> tuple[ContextRow, ...]:
     if len(rows) == 1:
         return rows
     note_tables(rows[1:])
-    found = tuple(row.table or row for row in rows)
-    if all(one is other for one, other in zip(found, rows, strict=True)) or _is_formal(rows[0]):
+    if not any([row.table for row in rows]) or _is_formal(rows[0]):  # noqa: C419 - no generator
         return rows
-    return found
+    return tuple([row.table or row for row in rows])
 
 
 def note_tables(rows: Iterable[ContextRow]) -> None:

@@ -39,7 +39,7 @@ def digest_rows(
     With ``paths`` they tell where the whole of an output is.
     """
     rows: dict[tuple[int, int], ContextRow] = {}
-    for told in plan.told():
+    for told in plan.told:
         older = None if rows else plan.older
         row = _digest_row(told, older, tokenizer, DIGEST_HEADER if paths else DIGEST_TITLE)
         places = [each.group.key for each in told[:1]]
@@ -58,7 +58,7 @@ def _digest_row(
     text = "\n".join((header, *before, *lines))
     count = detail.composed(text, tokenizer)
     version, part = (older.versions[0], 0) if older else told[0].group.key
-    versions = {v for each in told for v in each.group.source_versions}
+    versions = set[int]().union(*[row.source_versions for each in told for row in each.group.rows])
     return ContextRow(
         version=version,
         part=part,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
@@ -97,6 +98,7 @@ _MOST_KEPT = 20_000  # new counts that wait for being written: about 4 MB
 _COLUMNS = {"conversation_id": "uuid", "digest": "uuid", "tokens": "int", "margin": "float8"}
 
 _sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
+_counted = lru_cache(maxsize=4096)(Count)  # Most counts are small numbers.
 _ACTIVE: ContextVar[TokenCounts | None] = ContextVar("token_counts", default=None)
 
 
@@ -196,7 +198,7 @@ class TokenCounts:
             found = self._find(digest)
         if found is None:
             found = self._new[digest] = counted(content, tokenizer.plain)
-        return tokenizer.widen(found)
+        return found if tokenizer.exact else tokenizer.widen(found)
 
     def _digest(self, content: Any, tokenizer: Tokenizer) -> bytes:
         begun = self._hashes.get(tokenizer.name)
@@ -242,7 +244,8 @@ class TokenCounts:
         run.close()
         for digest, tokens, margin in rows:
             exact = margin is None
-            self._known[backend.to_digest(digest)] = Count(tokens, exact, 0.0 if exact else margin)
+            counted = _counted(tokens, exact, 0.0 if exact else margin)
+            self._known[backend.to_digest(digest)] = counted
         return len(rows)
 
 
@@ -327,9 +330,8 @@ def canonical(content: Any) -> bytes:
     Below a message's own keys the order counts: a parser and the database keep it.
     """
     try:
-        if not isinstance(content, dict):
-            return to_json(content)
-        return to_json([(key, content[key]) for key in sorted(content)])
+        # No two keys are equal, so that no two values are compared.
+        return to_json(sorted(content.items()) if isinstance(content, dict) else content)
     except PydanticSerializationError:  # lone surrogates, or something that is not JSON
         return _sorted(content).encode("ascii")
 

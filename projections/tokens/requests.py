@@ -172,10 +172,12 @@ def count_message(message: Mapping[str, Any], tokenizer: Tokenizer) -> Count:
     known = isinstance(role, str) and role in _ROLES
     total = Count(_MESSAGE) + (_count_role(role, plain) if known else _count_value(role, plain))
     total += _count_content(message.get("content"), plain)
-    total += _count_value(message.get("refusal"), plain)
+    if message.get("refusal") is not None:
+        total += _count_value(message["refusal"], plain)
     if message.get("name"):
         total += Count(_NAME) + _count_value(message["name"], plain)
-    total += _count_calls(_calls_of(message), plain)
+    if calls := _calls_of(message):
+        total += _count_calls(calls, plain)
     return tokenizer.widen(total)
 
 
@@ -231,8 +233,6 @@ def _name_and_arguments(call: object) -> tuple[str, str]:
 
 
 def _count_calls(calls: list[tuple[str, str]], tokenizer: Tokenizer) -> Count:
-    if not calls:
-        return Count(0)
     if len(calls) == 1:
         name, arguments = calls[0]
         counted = Count(_ONE_CALL) + tokenizer.count(name) + tokenizer.count(arguments)

@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from tiktoken.model import MODEL_PREFIX_TO_ENCODING, MODEL_TO_ENCODING, encoding_name_for_model
@@ -156,6 +157,8 @@ class Tokenizer:
         """Return the tokens of a text; special tokens in it count as ordinary text."""
         whole, replaced = _without_lone_surrogates(text)
         encode = encoding(self.name).encode_ordinary
+        if not replaced and len(whole) <= WINDOW:
+            return self.widen(Count(len(encode(whole))))
         tokens = hard_cuts = 0
         for piece, certain in pieces(whole):
             tokens += len(encode(piece))
@@ -175,6 +178,7 @@ class Tokenizer:
         return Count(count.tokens, exact=False, margin=count.margin + self.margin)
 
 
+@lru_cache(maxsize=256)
 def tokenizer_for(model: str) -> Tokenizer:
     """Return the tokenizer of a model.
 
@@ -270,6 +274,7 @@ def estimated_tokens(pieces: Iterable[str], model: str | None) -> int:
     return sum(tokenizer.count(piece).tokens for piece in pieces if piece)
 
 
+@lru_cache(maxsize=256)
 def _tokenizer(model: str | None) -> Tokenizer:
     try:
         return tokenizer_for(model or _MODEL)

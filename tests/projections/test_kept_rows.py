@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from eventstore.events import NewEvent
+from eventstore.events.values import VersionRange
 from projections import Views
 from projections.context import CONTEXT, row_cache
 from projections.context.formats import FORMATS
@@ -25,6 +26,8 @@ from projections.upkeep import rebuild
 from tests.few import few
 from tests.projections.support import converse
 from tests.properties.dense import dense_histories
+
+ANSWER = e.AssistantMessage.of("It is done. " * 5)
 
 
 def told(views: Views, cid: UUID, **limits: Any) -> Any:
@@ -108,6 +111,40 @@ def test_a_turn_fetches_what_is_new(
     answer = views.context(cid, max_tokens=max_tokens)
     assert ["and now?"] == [row.message["content"] for row in fetched]
     assert answer.document == told_anew(Views(store), cid, max_tokens=max_tokens)
+
+
+def test_what_old_messages_leave_behind_is_read_the_same(
+    store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two steps only what is new is fetched of it; what is summed up is told no more."""
+
+    def exchanges(first: int, count: int) -> list[e.Payload]:
+        asked = (f"#W{number:07} must never be charged." for number in range(first, first + count))
+        return [part for each in asked for part in (e.UserMessage.text(each), ANSWER)]
+
+    fetched: list[int] = []
+    lasting = SqlRowSource.lasting
+
+    def counted(source: SqlRowSource, before: int, limit: int) -> list[ContextRow]:
+        found = lasting(source, before, limit)
+        fetched.append(len(found))
+        return found
+
+    monkeypatch.setattr(SqlRowSource, "lasting", counted)
+    store.append(cid, exchanges(0, 150))
+    views.context(cid, max_tokens=2_500)
+    for number in range(150, 450, 50):
+        for more in range(number, number + 50, 10):
+            store.append(cid, exchanges(more, 10))
+            fetched.clear()
+            answer = told(views, cid, max_tokens=2_500)
+            assert max(fetched, default=0) <= 16
+            assert answer == told_anew(Views(store), cid, max_tokens=2_500)
+        assert "What earlier messages named" in json.dumps(answer["messages"])
+        old = store.get(cid).version - 205
+        some = (VersionRange(first=old, last=old + 20),)
+        store.append(cid, [e.Summary(text="more of it", versions=some)])
+        assert told(views, cid, max_tokens=2_500) == told_anew(Views(store), cid, max_tokens=2_500)
 
 
 def test_more_rows_than_are_kept(

@@ -31,6 +31,16 @@ def talk(store: EventStore, cid: UUID, exchanges: int = 20) -> None:
         store.append(cid, [e.ToolResult(call_id=f"{last}.0", content=f"[{number}, {ORDERS}]")])
 
 
+def turns(store: EventStore, views: Views, cid: UUID, numbers: range) -> list[int]:
+    """Append exchanges, reading within 3,000 tokens after each; return how many were kept then."""
+    found = []
+    for number in numbers:
+        store.append(cid, [e.UserMessage.text(f"{ORDERS} of u_{number}?")])
+        views.context(cid, max_tokens=3_000)
+        found.append(kept(store))
+    return found
+
+
 def trimmed(store: EventStore, cid: UUID) -> ContextView:
     """Return a view of half of the conversation's tokens, read by a process that knows nothing."""
     whole = Views(store).context(cid, settings=WHOLE).tokens.tokens
@@ -111,3 +121,24 @@ def test_an_erased_conversation_leaves_none(store: EventStore, cid: UUID) -> Non
     trimmed(store, cid)
     store.erase(cid, reason="asked to")
     assert 0 == kept(store)
+
+
+def test_few_of_each_read_are_kept_together(store: EventStore, cid: UUID) -> None:
+    """A read that makes one has it wait for those of others, so that all are kept in the end."""
+    found = turns(store, Views(store), cid, range(60))
+    assert found == sorted(found)
+    assert 32 <= found[-1]
+
+
+def test_what_is_erased_while_it_waits_is_not_kept(store: EventStore, cid: UUID) -> None:
+    """Those that wait beside it are not either: they are made again."""
+    views = Views(store)
+    [*_, before] = turns(store, views, cid, range(30))
+    store.append(cid, [e.UserMessage.text(f"SECRET {ORDERS}")])
+    views.context(cid, max_tokens=3_000)
+    store.erase(cid, reason="asked to", versions=[store.get(cid).version])
+    after = turns(store, views, cid, range(40))
+    assert before < after[-1]
+    with store.reading() as connection:
+        held = connection.exec_driver_sql("SELECT held FROM lower_levels").scalars()
+        assert not any("SECRET" in json_out(each) for each in held)

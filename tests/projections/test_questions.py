@@ -262,3 +262,15 @@ def test_a_request_is_built_from_one_version(
         during = views.context(cid)
         assert before == during
         assert 2 == len(views.context(cid).messages)
+
+
+def test_an_append_to_a_new_database_goes_through_no_feed(fresh_postgres_url: str) -> None:
+    """Of tables that were not analysed yet, it finds the event before by the key all the same."""
+    with EventStore.open(fresh_postgres_url) as store:
+        for _ in range(15):
+            cid = new_id()
+            for _ in range(2):
+                store.append(cid, [e.UserMessage.text("hello")])
+    with EventStore.open(fresh_postgres_url) as store, store.reading() as connection:
+        query = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'ix_events_feed'"
+        assert 0 == connection.exec_driver_sql(query).scalar_one()

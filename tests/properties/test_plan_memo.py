@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from eventstore.events import AssistantMessage, Erasure, NewEvent, ToolResult, UserMessage
 from projections.context import ListRowSource, build
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent, touch
+from projections.context.plans import Plan, Step
 from projections.errors import BudgetInfeasible
 from tests.properties.dense import dense_histories
 from tests.unit.context import test_compacted as compacted
@@ -130,3 +131,16 @@ def test_a_late_result_far_back_is_noticed() -> None:
     memo = LogMemo(plans, log)
     assert answer(log, 800, None) == answer(log, 800, memo)
     assert memo.hits == 0
+
+
+def test_a_plan_outlasts_more_changes_than_are_noted() -> None:
+    """Results that complete newer messages do not make a process forget the step before them."""
+    step = Step((10, 0), None, Plan((), all_read=True), (9, 0))
+    plans: Recent[KeptPlan] = Recent()
+    PlanMemo(plans, "c", Folded(12, [])).put("key", step)
+    touched: list[list[int]] = [[5, 4]]
+    for version in range(13, 200, 2):
+        touched = touch(touched, version, version - 1)
+        assert step is PlanMemo(plans, "c", Folded(version, touched)).get("key")
+    touched = touch(touched, 200, 7)
+    assert PlanMemo(plans, "c", Folded(200, touched)).get("key") is None

@@ -15,7 +15,7 @@ from projections.context.compression.facts import Fact, calls_of, lasting_facts,
 from projections.context.compression.shortening import shorten
 from projections.tokens import Tokenizer, count_message
 
-__all__ = ["LEVELS", "SUMMARIES", "Item", "Level", "Message", "items_of", "section_of"]
+__all__ = ["LEVELS", "SUMMARIES", "Item", "Level", "Message", "items_of", "section_of", "text_of"]
 
 Message = Mapping[str, Any]
 Level = Literal["full", "shortened", "facts", "dropped"]
@@ -69,7 +69,12 @@ class Item:
     @property
     def text(self) -> str:
         """All that the messages in full say, for scoring."""
-        return "\n".join(_texts(self.messages))
+        return text_of(self.messages)
+
+
+def text_of(messages: Iterable[Message]) -> str:
+    """Return all that messages say: contents, names and arguments of tool calls."""
+    return "\n".join(_texts(messages))
 
 
 def section_of(kind: str, messages: int) -> str:

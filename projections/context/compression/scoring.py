@@ -79,13 +79,16 @@ class Score(NamedTuple):
 
 def score_of(item: Item, age: int) -> Score:
     """Return how much an item is worth keeping; the newest of a conversation has age 1."""
-    parts = tuple((name, points) for name, points in _parts(item, age) if points)
-    return Score(sum(points for _, points in parts), parts)
+    parts = [(name, points) for name, points in _parts(item, age) if points]
+    return Score(sum([points for _, points in parts]), tuple(parts))
 
 
 def has_results(item: Item) -> bool:
     """Whether the item holds the result of a tool."""
-    return any(message.get("role") == "tool" for message in item.messages)
+    for message in item.messages:  # A loop, since every step asks of every item.
+        if message.get("role") == "tool":
+            return True
+    return False
 
 
 def is_summary(item: Item) -> bool:
@@ -97,7 +100,7 @@ def is_decision(item: Item) -> bool:
     """Whether an assistant says in prose that something is decided or done."""
     if item.kind != "assistant" or has_results(item):
         return False
-    return any(name == "decision" and points for name, points in _said(item.text[:_SCANNED]))
+    return any(name == "decision" for name, _ in _said(item.text[:_SCANNED]))
 
 
 def last_rounds(items: Sequence[Item], rounds: int) -> int:
@@ -124,13 +127,14 @@ def _parts(item: Item, age: int) -> Iterator[tuple[str, int]]:
 @lru_cache(maxsize=1 << 13)  # Every request scores the same texts again.
 def _said(text: str) -> tuple[tuple[str, int], ...]:
     path = ("/" in text or "." in text) and _PATH.search(text) is not None
-    return (
+    parts = (
         ("decision", _DECISION * _decides(text)),
         ("keywords", _KEYWORD * min(_keywords(text), _MOST_KEYWORDS)),
         ("paths", _PATHS * path),
         ("code", _CODE * (_CODE_BLOCK.search(text) is not None)),
         ("numbers", _NUMBERS * (_NUMBER.search(text) is not None)),
     )
+    return tuple((name, points) for name, points in parts if points)
 
 
 def _words(text: str) -> set[str]:
@@ -148,6 +152,7 @@ def _decides(text: str) -> bool:
     return not _DECIDES.isdisjoint(_words(text))
 
 
+@lru_cache(maxsize=512)
 def _decimal(points: int) -> str:
     sign = "-" if points < 0 else ""
     whole, hundredths = divmod(abs(points), 100)

@@ -16,6 +16,7 @@ __all__ = ["dumped", "table_text", "tabled"]
 
 _LEAST_ROWS = 2
 _TABLE_KEY = "key"
+_NESTED = (dict, list)
 _LONGEST = 1_000_000  # characters of a JSON that is made a table
 
 
@@ -45,14 +46,16 @@ def tabled(value: Any, of_text: Callable[[str], str] = str) -> Any:
         value: Of objects, lists and scalars.
         of_text: What stands for a text within it.
     """
+    if isinstance(value, str):
+        return of_text(value)
     if isinstance(value, list):
         return _table(value, None, of_text) or [tabled(each, of_text) for each in value]
-    if isinstance(value, dict):
-        held = list(value.values())
-        if len(held) > _LEAST_ROWS and (table := _table(held, list(value), of_text)):
-            return table
-        return {key: tabled(each, of_text) for key, each in value.items()}
-    return of_text(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return value
+    held = list(value.values())
+    if len(held) > _LEAST_ROWS and (table := _table(held, list(value), of_text)):
+        return table
+    return {key: tabled(each, of_text) for key, each in value.items()}
 
 
 def dumped(value: Any) -> str:
@@ -85,12 +88,14 @@ def _table(
 
 def _flattened(row: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
+    width = 0
     for key, value in row.items():
         if _is_flat(value):
             flat.update({f"{key}.{inner}": each for inner, each in value.items()})
+            width += len(value)
         else:
             flat[key] = value
-    width = sum(len(value) if _is_flat(value) else 1 for value in row.values())
+            width += 1
     return flat if len(flat) == width else row  # A key of the row's own may read like a joined one.
 
 
@@ -98,16 +103,16 @@ def _is_flat(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and bool(value)
-        and not any(isinstance(each, dict | list) for each in value.values())
+        and not any(isinstance(each, _NESTED) for each in value.values())
     )
 
 
 def _as_it_was(table: Any) -> Any:
     """Return the value that a table was made of, read as a reader of tables would."""
+    if not isinstance(table, _NESTED):
+        return table
     if isinstance(table, list):
         return [_as_it_was(each) for each in table]
-    if not isinstance(table, dict):
-        return table
     if table.keys() != {"columns", "rows"}:
         return {key: _as_it_was(each) for key, each in table.items()}
     columns = table["columns"]

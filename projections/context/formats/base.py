@@ -120,25 +120,26 @@ def call_ids(rows: Sequence[ContextRow], rule: IdRule) -> list[tuple[str, ...]]:
                 raise RowDamaged("no place among the calls")
             found.append((open_ids[row.part - 1],))
         elif calls := row.message.get("tool_calls"):
-            open_ids = tuple(
-                _unused(call["id"], row.version, index, used, rule)
-                for index, call in enumerate(calls)
-            )
+            version, taken = row.version, list[str]()
+            for index, call in enumerate(calls):
+                wire_id = call["id"]
+                if wire_id in used or not rule.accepts(wire_id):
+                    wire_id = _unused(version, index, used)
+                used.add(wire_id)
+                taken.append(wire_id)
+            open_ids = tuple(taken)
             found.append(open_ids)
         else:
             found.append(())
     return found
 
 
-def _unused(provider_id: str, version: int, index: int, used: set[str], rule: IdRule) -> str:
-    chosen = provider_id
-    if chosen in used or not rule.accepts(chosen):
-        chosen = own = f"call_{version}_{index}"
-        number = 1
-        while chosen in used:
-            number += 1
-            chosen = f"{own}_{number}"
-    used.add(chosen)
+def _unused(version: int, index: int, used: set[str]) -> str:
+    chosen = own = f"call_{version}_{index}"
+    number = 1
+    while chosen in used:
+        number += 1
+        chosen = f"{own}_{number}"
     return chosen
 
 

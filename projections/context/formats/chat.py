@@ -171,10 +171,8 @@ def _placed(
 def openai_chat(rows: Iterable[ContextRow], *, provider: str | None = None) -> tuple[Json, ...]:
     """Return the messages of the rows, in the rows' order; the rows themselves are not altered."""
     held = tuple(rows)
-    return tuple(
-        message_of(row, ids, provider)
-        for row, ids in zip(held, call_ids(held, OPENAI_CHAT), strict=True)
-    )
+    ids = call_ids(held, OPENAI_CHAT)
+    return tuple([message_of(row, own, provider) for row, own in zip(held, ids, strict=True)])
 
 
 def wire(rows: Iterable[ContextRow], *, provider: str | None = None) -> Wire:
@@ -188,15 +186,15 @@ def message_of(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> J
         return {"role": "tool", "tool_call_id": ids[0], **row.message}
     # The row may be used again: what the caller does to the message must not reach it.
     message = dict(row.message)
-    if not isinstance(message["content"], str):
-        message["content"] = deepcopy(message["content"])
+    content = message["content"]
+    if content is not None and not isinstance(content, str):
+        message["content"] = deepcopy(content)
     if "tool_calls" in message:
         calls = message["tool_calls"]
         message["tool_calls"] = [
             {**call, "id": wire_id, "function": dict(call["function"])}
             for call, wire_id in zip(calls, ids, strict=True)
         ]
-    native = native_for(row, SPECIFICATION, provider)
-    if native and provider in WANT_REASONING_BACK:
+    if provider in WANT_REASONING_BACK and (native := native_for(row, SPECIFICATION, provider)):
         message["reasoning_content"] = native["reasoning_content"]
     return message

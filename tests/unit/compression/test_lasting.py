@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from projections.context.compression.lasting import Lasting, lasting_of
+from projections.context.compression.lasting import Lasting, lasting_of, leaves_anything
 
 NOTHING = Lasting((), ())
 
@@ -34,3 +34,22 @@ def test_it_is_bounded() -> None:
     assert len(rules) <= 4
     assert len(facts) <= 12
     assert NOTHING == lasting_of(f"You must {'x' * 500}")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "NEVER charge it in euro.",
+        "Mustn't be late.",
+        "\u017fhall we?",  # a long s, which is an s where case does not count
+        "Write to mia@example.org.",
+        "This is mustard, nevermore, 5 pm.",
+        "必须 go",
+        "Thanks!",
+        f"You must {'x' * 500}",
+    ],
+)
+def test_whether_anything_is_left_is_told_alike(said: str) -> None:
+    """The fold asks only that, and need not look for all of it."""
+    assert leaves_anything(said) == (NOTHING != lasting_of(said))
+    assert leaves_anything(said) == (not said.startswith(("This", "Thanks", "You must x")))
