@@ -42,7 +42,7 @@ from eventstore.events.codec import dumps
 __all__ = ["export", "import_files"]
 
 _PROJECT, _SPANS = "project", "otlp-json"
-_PAGE = 500
+_PAGE, _NAMED = 500, 5
 
 
 @click.command("import")
@@ -82,14 +82,14 @@ def import_files(
 ) -> None:
     """Add the conversations of transcripts and projects.
 
-    A FILE may be a directory: a project's, or its conversations, with an index.json.
+    A FILE may be a directory: a project's, or its conversations, with an index.json; or one that
+    has session files of Claude Code or Codex in it, or below.
 
     What is there already is left alone, so a file may be imported again, also one that has grown.
     A bad record is reported with file and line, and the rest goes on; the exit status is then 1.
-    Lines that became no event are counted by their kind.
+    What became no event, or is kept but not understood, is counted by its kind.
     """
-    for path in files:
-        _require_project(path, format_name)
+    files = tuple(file for path in files for file in _files_of(path, format_name))
     owner = {name: value for name, value in _owner(tenant_id, user_id) if value is not None}
     redactor = redact_secrets if redact else None
     with target.create(redactor) as store, progress_bar("importing") as meter:
@@ -104,13 +104,28 @@ def import_files(
         found_something()
 
 
-def _require_project(path: Path, format_name: str | None) -> None:
-    if path.is_dir() and format_name not in (None, formats.PROJECT):
-        raise Failed(f"{path} is a directory: only --format {formats.PROJECT} reads one")
-    if (path.is_dir() or format_name == formats.PROJECT) and not formats.is_project(path):
-        raise Failed(
-            f"{path} is not a project: there is no index.json and no conversations/index.json"
+def _files_of(path: Path, format_name: str | None) -> list[Path]:
+    """Return what is to be read: the path itself, or the session files below it."""
+    is_project = formats.is_project(path)
+    no_project = f"{path} is not a project (there is no index.json and no conversations/index.json)"
+    if format_name == _PROJECT and not is_project:
+        raise Failed(no_project)
+    if not path.is_dir() or (is_project and format_name in (None, _PROJECT)):
+        return [path]
+    if format_name not in (None, *formats.SESSIONS):
+        readable = f"{', '.join(formats.SESSIONS)} and {_PROJECT}"
+        raise Failed(f"{path} is a directory: only --format {readable} read one")
+    found, others = formats.sessions_in(path)
+    if not found:
+        raise Failed(f"{no_project}, and no session file of Claude Code or Codex is below it")
+    if others:
+        named = ", ".join(str(each.relative_to(path)) for each in others[:_NAMED])
+        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+        note(
+            f"passed over: {plural(len(others), 'file')} without a session ({named}{more})",
+            "yellow",
         )
+    return found
 
 
 def _owner(tenant_id: str | None, user_id: str | None) -> Iterable[tuple[str, str | None]]:
@@ -155,13 +170,15 @@ class _Reading:
 def _tell(report: ImportReport, *, as_json: bool) -> None:
     for failure in report.failures:
         note(str(failure), "red")
-    for what, counts_of in (
-        ("passed over", report.left_out.passed_over),
-        ("not understood", report.left_out.unknown),
+    left = report.left_out
+    for what, unit, counts_of in (
+        ("passed over", "line", left.passed_over),
+        ("not understood", "line", left.unknown),
+        ("kept as it came, but not understood", "piece", left.uninterpreted),
     ):
         if counts_of:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts_of.items()))
-            note(f"{what}: {plural(counts_of.total(), 'line')} ({kinds})", "yellow")
+            note(f"{what}: {plural(counts_of.total(), unit)} ({kinds})", "yellow")
     if as_json:
         failures = [
             {"file": each.file, "line": each.line, "reason": each.reason}
@@ -171,8 +188,9 @@ def _tell(report: ImportReport, *, as_json: bool) -> None:
             "conversations": report.conversations,
             "events_added": report.events_added,
             "unchanged": report.unchanged,
-            "passed_over": dict(report.left_out.passed_over),
-            "not_understood": dict(report.left_out.unknown),
+            "passed_over": dict(left.passed_over),
+            "not_understood": dict(left.unknown),
+            "uninterpreted": dict(left.uninterpreted),
         }
         print_document({**counts, "failures": failures})
         return

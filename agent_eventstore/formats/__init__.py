@@ -16,6 +16,7 @@ it is loaded, and never held: its transcript has a ``stream`` in place of events
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +45,7 @@ from agent_eventstore.formats.ui_messages import export_ui_messages
 __all__ = [
     "FORMATS",
     "PROJECT",
+    "SESSIONS",
     "WRITTEN",
     "ImportReport",
     "ProjectReport",
@@ -59,6 +61,7 @@ __all__ = [
     "is_project",
     "load",
     "read_transcripts",
+    "sessions_in",
     "size_of",
 ]
 
@@ -95,6 +98,37 @@ PROJECT = project.FORMAT
 """The format that is a directory."""
 
 
+SESSIONS = (claude_code.FORMAT, codex.FORMAT)
+"""The formats of coding agents' session files, which are read from directories too."""
+
+
+def sessions_in(directory: Path) -> tuple[list[Path], list[Path]]:
+    """Return the session files of coding agents below a directory, and the others, each sorted.
+
+    The others are JSON Lines that are no session, and compressed ones. Links are not followed.
+
+    Raises:
+        OSError: A directory cannot be listed.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    found: list[Path] = []
+    others: list[Path] = []
+    for at, _, names in os.walk(directory, onerror=fail):
+        for path in (Path(at, name) for name in names if ".jsonl" in Path(name).suffixes):
+            (found if _is_session(path) else others).append(path)
+    return sorted(found), sorted(others)
+
+
+def _is_session(path: Path) -> bool:
+    try:
+        return path.is_file() and detect(path) in SESSIONS
+    except (ImportFailed, OSError):
+        return False
+
+
 def is_project(path: Path) -> bool:
     """Whether a directory is a project's: whether there is an index in it."""
     return project.root_of(path) is not None
@@ -114,6 +148,7 @@ def detect(path: Path) -> str:
     if path.is_dir():
         return project.FORMAT
     source = Source(path)
+    source.require_text()
     by_line = source.is_lines() or not source.is_array()
     for value in source.first_values():
         if claude_code.recognises(value):
@@ -132,9 +167,9 @@ def detect(path: Path) -> str:
             return project_messages.FORMAT
         if openai_messages.recognises(value):
             return openai_messages.FORMAT
-    raise source.failed(
-        1, f"the format cannot be told from the content: name {' or '.join(FORMATS[:-1])}"
-    )
+    names = f"{', '.join(FORMATS[:-2])} or {FORMATS[-2]}"
+    said = f"the content tells no format: name it, {names}"
+    raise source.failed(1, said if path.stat().st_size else "the file is empty")
 
 
 def read_transcripts(
@@ -166,7 +201,9 @@ def _read(
         if name == project.FORMAT:
             yield from project.read(path, on_read)
         else:
-            yield from _READERS[name].read(Source(path, on_read))
+            source = Source(path, on_read)
+            source.require_text()
+            yield from _READERS[name].read(source)
     except ImportFailed as failure:
         yield failure
     except OSError as error:

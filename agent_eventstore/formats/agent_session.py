@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
 from agent_eventstore.errors import ImportFailed
@@ -140,7 +141,7 @@ class SessionLog:
         for data, of_result in found.waiting:
             self._result(data, of_result)
 
-    def withdraw(self, after: int) -> None:
+    def withdraw(self, after: int, occurred_at: datetime | None) -> None:
         """Leave the branch behind a version, if a prompt stands there: another takes its place."""
         left = next((prompt for prompt in self._prompts if prompt[0] > after), None)
         if left is None:
@@ -157,7 +158,7 @@ class SessionLog:
             turn=left[1],
             withdrawn=_ranges(gone),
         )
-        self._made.append(NewEvent(switch))
+        self._made.append(NewEvent(switch, meta=Meta(occurred_at=occurred_at)))
         self._version += 1
 
     def before(self, prompts: int) -> int:

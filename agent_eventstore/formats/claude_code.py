@@ -4,8 +4,9 @@ A line is a message of a user, of the model (one block of an answer, so that sev
 ``message.id`` are one answer), of the program (``system``), or bookkeeping. ``parentUuid`` makes
 the lines a tree: a prompt that follows an earlier line than the newest leaves a branch. Lines of
 subagents (``isSidechain``) are recorded beside the conversation, out of the context; a file that
-begins with one is the subagent's own. The format has no specification: what is read here was seen
-in files of the versions 1.0 to 2.1.
+begins with one is the subagent's own: a conversation that names its session as its parent, with
+what ``<file>.meta.json`` beside it tells of the agent. The format has no specification: what is
+read here was seen in files of the versions 1.0 to 2.1.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from agent_eventstore.errors import ImportFailed
-from agent_eventstore.formats.agent_session import SessionFile, SessionLog, object_in
+from agent_eventstore.formats.agent_session import SessionFile, SessionLog, object_in, text_at
 from agent_eventstore.formats.claude_code_lines import (
     api_error,
     begins_turn,
@@ -35,6 +36,8 @@ from eventstore.events import (
     ConversationStart,
     ConversationUpdate,
     Invocation,
+    SystemInstruction,
+    TextPart,
     UserMessage,
 )
 
@@ -49,7 +52,11 @@ _BOOKKEEPING = frozenset(
 )
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 _LOOK_AHEAD = 200
-_ABOUT = ("cwd", "gitBranch", "version", "sessionId", "agentId", "slug", "entrypoint")
+_LONGEST_TITLE = 500
+_ABOUT = (
+    *("cwd", "gitBranch", "version", "sessionId", "agentId", "slug", "entrypoint"),
+    *("agentType", "toolUseId", "parentAgentId"),
+)
 
 
 def recognises(value: Any) -> bool:
@@ -64,11 +71,13 @@ def recognises(value: Any) -> bool:
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     """Give the file's session, whose events are read when they are asked for."""
-    first, named = None, None
+    first, named, dated = None, None, dict[str, Any]()
     for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
         value = item.value if isinstance(item, Record) else None
         if isinstance(value, dict) and isinstance(told := value.get("sessionId"), str) and told:
             first = first or (told, value, item.line or 1)
+            # Bookkeeping, with which a file may begin, tells neither time nor directory.
+            dated = dated or (value if moment_of(value) is not None else {})
             # A file that goes on from another one may begin with lines of that one's session.
             named = told if told == source.path.stem else named
     if first is None:
@@ -76,24 +85,44 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
         return
     session, line, number = first
     own_agent = _agent_of(line) if _is_aside(line) else None
-    stream = SessionFile(source, partial(_Session, own_agent=own_agent))
-    place = named or session
+    place, parent, beside = named or session, None, dict[str, Any]()
     if own_agent is not None:
+        for told in source.beside(f"{source.path.stem}.meta.json"):
+            if isinstance(told, ImportFailed):
+                yield told
+            elif isinstance(told, dict):
+                beside = told
+        above = text_at(beside, "parentAgentId")
+        parent = identify(FORMAT, place if above is None else f"{place}/{above}")
         place = f"{place}/{own_agent}"
-    yield Transcript(identify(FORMAT, place), file=source.file, line=number, stream=stream)
+    begin = partial(_Session, own_agent=own_agent, opening={**dated, **line, **beside})
+    yield Transcript(
+        identify(FORMAT, place),
+        file=source.file,
+        line=number,
+        parent=parent,
+        stream=SessionFile(source, begin),
+    )
 
 
 class _Session:
     """The lines of one session, on their way to events."""
 
     def __init__(
-        self, source: Source, log: SessionLog, left_out: LeftOut, own_agent: str | None
+        self,
+        source: Source,
+        log: SessionLog,
+        left_out: LeftOut,
+        own_agent: str | None,
+        opening: Mapping[str, Any],
     ) -> None:
         self.log = log
+        self._opening, self._moment = opening, moment_of(opening)
         self._source, self._left_out, self._own_agent = source, left_out, own_agent
         self._places: dict[str, int] = {}
         self._kept: frozenset[int] = frozenset()
         self._title: str | None = None
+        self._instructed = False
 
     def line(self, record: Record) -> ImportFailed | None:
         """Take in a line; return why it cannot be used, if so."""
@@ -125,10 +154,14 @@ class _Session:
 
     def _begin(self, line: dict[str, Any]) -> None:
         if self.log.last == 0 and isinstance(line.get("sessionId"), str):
-            about = {key: line[key] for key in _ABOUT if isinstance(line.get(key), str)}
-            known = {key: value for key, value in about.items() if value and len(value) <= 2_000}
-            start = ConversationStart(metadata={"claude_code": known})
-            self.log.add(start, occurred_at=moment_of(line))
+            told = self._opening
+            about = {key: told[key] for key in _ABOUT if isinstance(told.get(key), str)}
+            known = {key: value for key, value in about.items() if value and len(value) <= 1_000}
+            title = text_at(told, "description") if self._own_agent is not None else None
+            start = ConversationStart(
+                title=title[:_LONGEST_TITLE] if title else None, metadata={"claude_code": known}
+            )
+            self.log.add(start, occurred_at=self._moment)
 
     def _place_of(self, line: dict[str, Any], *, moved: bool) -> int:
         """Return the version behind which a line stands, which those that follow it ask for."""
@@ -140,7 +173,8 @@ class _Session:
         return self.log.last if moved else parent
 
     def _meta(self, line: dict[str, Any]) -> dict[str, Any]:
-        told: dict[str, Any] = {"occurred_at": moment_of(line)}
+        self._moment = moment_of(line) or self._moment
+        told: dict[str, Any] = {"occurred_at": self._moment}
         ids = {key: line.get(key) for key in ("uuid", "parentUuid", "requestId")}
         told["extra"] = {k: v for k, v in ids.items() if isinstance(v, str) and len(v) <= 200}
         if _is_aside(line):
@@ -173,6 +207,11 @@ class _Session:
         data = UserMessage(parts=parts or (), ui=shown(content, line))
         if _is_aside(line) and self._own_agent is None:
             self.log.add(data, **meta)
+        elif line.get("isMeta") is True and not self.log.has_prompt(0) and _is_text(data):
+            # What the program says before the first prompt instructs; it is not what was asked.
+            text = text_in(content)
+            self.log.add(SystemInstruction(text=text, continues=self._instructed), **meta)
+            self._instructed = True
         elif begins_turn(content, line):
             self._branch(line)
             self.log.prompt(data, **meta)
@@ -183,9 +222,9 @@ class _Session:
         """Leave the branch, if a prompt follows an earlier line than the newest."""
         parent = line.get("parentUuid")
         if isinstance(parent, str) and parent in self._places:
-            self.log.withdraw(self._places[parent])
+            self.log.withdraw(self._places[parent], self._moment)
         elif parent is None and "parentUuid" in line:
-            self.log.withdraw(1)
+            self.log.withdraw(1, self._moment)
 
     def _assistant(self, line: dict[str, Any]) -> None:
         message, meta = line["message"], self._meta(line)
@@ -239,7 +278,9 @@ class _Session:
     def _rename(self, title: Any, line: dict[str, Any]) -> None:
         if isinstance(title, str) and title and title != self._title and self.log.last:
             self._title = title
-            self.log.add(ConversationUpdate(title=title), occurred_at=moment_of(line))
+            self.log.add(
+                ConversationUpdate(title=title), occurred_at=moment_of(line) or self._moment
+            )
 
     def _keep(self, about: dict[str, Any]) -> None:
         """Note which messages stay as they are beside the summary that follows."""
@@ -251,6 +292,10 @@ class _Session:
 def _is_aside(line: Mapping[str, Any]) -> bool:
     """Whether a line is of a subagent."""
     return line.get("isSidechain") is True
+
+
+def _is_text(data: UserMessage) -> bool:
+    return all(isinstance(part, TextPart) for part in data.parts)
 
 
 def _agent_of(line: Mapping[str, Any]) -> str:

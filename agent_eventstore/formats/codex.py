@@ -1,9 +1,10 @@
 """Session files of Codex: ``~/.codex/sessions/<year>/<month>/<day>/rollout-*.jsonl``.
 
 A line is ``session_meta``, ``turn_context``, a ``response_item`` (what the model was sent and what
-it said, as items of OpenAI's Responses), an ``event_msg`` (what the program showed) or
-``compacted``. Items of one answer are one event; the ``token_count`` behind them tells its tokens.
-Files of 2025 that have items alone, without an envelope, are read too.
+it said, as items of OpenAI's Responses), an ``event_msg`` (what the program showed),
+``compacted``, or what another agent said. Items of one answer are one event; the ``token_count``
+behind them tells its tokens. Files of 2025 that have items alone, without an envelope, are read
+too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from agent_eventstore.formats.codex_items import (
     OUTPUTS,
     error_of,
     is_of_program,
+    is_reply,
     parts_of,
     result_of,
     said_by,
@@ -41,20 +43,27 @@ __all__ = ["FORMAT", "read", "recognises"]
 FORMAT = "codex"
 
 _TYPES = frozenset(
-    "session_meta session_state turn_context response_item event_msg compacted".split()
+    "session_meta session_state turn_context response_item event_msg compacted world_state "
+    "token_usage_record inter_agent_communication inter_agent_communication_metadata".split()
 )
 _MODEL_ITEMS = frozenset(
     "message reasoning function_call custom_tool_call local_shell_call web_search_call "
     "tool_search_call image_generation_call mcp_call code_interpreter_call".split()
 )
-_PASSED_OVER = frozenset({"ghost_snapshot", "other", "compaction", "compaction_summary"})
+_PASSED_OVER = frozenset(
+    "ghost_snapshot other compaction compaction_summary compaction_trigger context_compaction "
+    "additional_tools".split()
+)
 _ERRORS = {"error": False, "stream_error": True}
 _TURN_ENDS = frozenset(
     "task_started turn_started task_complete turn_complete turn_aborted shutdown_complete".split()
 )
 _LOOK_AHEAD = 200
-_ABOUT = ("cwd", "originator", "cli_version", "source", "model_provider", "git", "forked_from_id")
-_LONGEST_ABOUT = 2_000
+_ABOUT = (
+    *("cwd", "originator", "cli_version", "source", "model_provider", "git", "forked_from_id"),
+    *("thread_source", "agent_nickname", "agent_role", "agent_path", "history_base"),
+)
+_LONGEST_ABOUT = 1_000
 
 
 def recognises(value: Any) -> bool:
@@ -68,9 +77,13 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     """Give the file's session, whose events are read when they are asked for."""
     for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
         if isinstance(item, Record) and (about := _about(item.value)) is not None:
-            origin = identify(FORMAT, str(about["id"]))
+            parent = _parent_of(about)
             yield Transcript(
-                origin, file=source.file, line=item.line, stream=SessionFile(source, _Session)
+                identify(FORMAT, _place_of(about)),
+                file=source.file,
+                line=item.line,
+                parent=None if parent is None else identify(FORMAT, parent),
+                stream=SessionFile(source, _Session),
             )
             return
     yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines names a session")
@@ -88,6 +101,29 @@ def _about(line: Any) -> dict[str, Any] | None:
     told = object_in(line, "payload") if line.get("type") == "session_meta" else line
     named = isinstance(told.get("id"), str) and told["id"] != "" and "timestamp" in told
     return told if named and (told is not line or "type" not in line) else None
+
+
+def _place_of(about: Mapping[str, Any]) -> str:
+    """Return what tells a file; several of one session go on from places in one another."""
+    place, base = str(about["id"]), object_in(about, "history_base")
+    return place if not base else f"{place}@{base.get('end_ordinal_exclusive')}"
+
+
+def _parent_of(about: Mapping[str, Any]) -> str | None:
+    """Return the session that this one was opened by, forked from, or goes on from."""
+    source = about.get("source")
+    spawn = object_in(
+        object_in(source if isinstance(source, dict) else {}, "subagent"), "thread_spawn"
+    )
+    base = object_in(about, "history_base")
+    told = (
+        about.get("parent_thread_id"),
+        spawn.get("parent_thread_id"),
+        about.get("forked_from_id"),
+        base.get("thread_id"),
+    )
+    itself = None if base else about["id"]
+    return next((each for each in told if isinstance(each, str) and each and each != itself), None)
 
 
 class _Session:
@@ -134,6 +170,10 @@ class _Session:
             base_instructions=told if isinstance(told, str) and told else None,
         )
         self.log.add(start, occurred_at=moment_of(line))
+        if object_in(about, "history_base"):
+            self._left_out.note(
+                "history_base: what came before stands in another file", known=False
+            )
 
     def _enveloped(self, kind: str, payload: dict[str, Any], line: dict[str, Any]) -> None:
         match kind:
@@ -148,6 +188,8 @@ class _Session:
                 self._turn_id = turn if isinstance(turn, str) and len(turn) <= 200 else None
             case "compacted":
                 self._compacted(payload, line)
+            case "inter_agent_communication":
+                self._heard(payload, line)
             case _:
                 self._left_out.note(kind, known=kind in _TYPES)
 
@@ -158,6 +200,8 @@ class _Session:
         kind = item.get("type")
         if kind == "message" and item.get("role") != "assistant":
             self._said(item, line)
+        elif kind == "agent_message":
+            self._heard(item, line)
         elif isinstance(kind, str) and kind in OUTPUTS:
             self.log.result(result_of(item), **self._meta(line))
         elif isinstance(kind, str) and kind in _MODEL_ITEMS:
@@ -170,12 +214,14 @@ class _Session:
         parts, role = parts_of(item.get("content")), item.get("role")
         text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
         self._close()
-        if role in ("system", "developer"):
-            # Later ones are history: a request has its instructions at its beginning.
+        program = is_of_program(text) and all(isinstance(part, TextPart) for part in parts)
+        if role in ("system", "developer") or (program and role == "user" and not self._asked):
+            # What the program puts before the first prompt instructs, whatever its role. Later
+            # ones are history: a request has its instructions at its beginning.
             aside = {"in_context": False} if self._asked else {}
             data = SystemInstruction(
                 text=text,
-                role="developer" if role == "developer" else "system",
+                role="system" if role == "system" else "developer",
                 continues=self._instructed and not self._asked,
             )
             self._instructed = self._instructed or not self._asked
@@ -185,10 +231,26 @@ class _Session:
         elif is_of_program(text):
             ui = Ui(part_type="meta", collapsed=True)
             self.log.add(UserMessage(parts=parts, ui=ui), **self._meta(line))
+        elif is_reply(text) and self._asked:
+            self.log.add(UserMessage(parts=parts), **self._meta(line))
         else:
             self._asked = True
             version = self.log.prompt(UserMessage(parts=parts), **self._meta(line))
             self._prompts[_digest(text)] = version
+
+    def _heard(self, item: dict[str, Any], line: dict[str, Any]) -> None:
+        """Add what another agent said, with which a turn begins if nothing was asked before."""
+        self._close()
+        author, content = item.get("author"), item.get("content")
+        if not content:
+            content = [{key: item[key] for key in ("encrypted_content",) if key in item}]
+        name = author if isinstance(author, str) and 0 < len(author) <= 200 else None
+        data = UserMessage(parts=parts_of(content), name=name)
+        if self._asked:
+            self.log.add(data, **self._meta(line))
+        else:
+            self._asked = True
+            self.log.prompt(data, **self._meta(line))
 
     def _answered(self, item: dict[str, Any], line: dict[str, Any]) -> None:
         if self.log.open is not None and self.log.open.waiting:
@@ -217,7 +279,8 @@ class _Session:
         elif kind == "thread_rolled_back":
             back = event.get("num_turns")
             self._close()
-            self.log.withdraw(self.log.before(back if isinstance(back, int) else 0))
+            after = self.log.before(back if isinstance(back, int) else 0)
+            self.log.withdraw(after, moment_of(line))
         elif kind == "thread_name_updated" and isinstance(event.get("thread_name"), str):
             self.log.add(ConversationUpdate(title=event["thread_name"]), **self._meta(line))
         else:

@@ -28,6 +28,7 @@ __all__ = [
     "OUTPUTS",
     "error_of",
     "is_of_program",
+    "is_reply",
     "parts_of",
     "result_of",
     "said_by",
@@ -47,9 +48,13 @@ _OF_PROGRAM = (
     "<turn_aborted>",
     "<subagent_notification>",
     "<skill>",
+    "<recommended_plugins>",
+    "<codex_internal_context",
+    "<hook_prompt",
     "<INSTRUCTIONS>",
     "# AGENTS.md instructions",
 )
+_REPLY = "<send_user_message_question_reply>"
 _EXIT = re.compile(r"^(?:Process exited with code|Exit code:?) (-?\d+)\s*$", re.MULTILINE)
 _WALL = re.compile(r"^Wall time: (\d+(?:\.\d+)?) seconds\s*$", re.MULTILINE)
 _REFUSED = ("exec command rejected by user", "patch rejected by user", "rejected by user")
@@ -122,6 +127,11 @@ def is_of_program(text: str) -> bool:
     return text.lstrip().startswith(_OF_PROGRAM)
 
 
+def is_reply(text: str) -> bool:
+    """Whether a user's message answers a question that the model asked within its turn."""
+    return text.lstrip().startswith(_REPLY)
+
+
 def result_of(item: Mapping[str, Any]) -> ToolResult:
     """Return the result that an item brings; its call is settled where it is added."""
     output = item.get("output", item.get("tools"))
@@ -172,6 +182,7 @@ def tokens_of(raw: Any) -> TokenUsage | None:
         completion_tokens=completion or 0,
         total_tokens=whole_at(raw, "total_tokens"),
         cached_prompt_tokens=whole_at(raw, "cached_input_tokens"),
+        cache_write_tokens=whole_at(raw, "cache_write_input_tokens"),
         reasoning_tokens=whole_at(raw, "reasoning_output_tokens"),
         raw=raw,
     )

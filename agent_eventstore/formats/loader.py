@@ -26,7 +26,7 @@ from eventstore.errors import (
     WriterFenced,
     WrongExpectedVersion,
 )
-from eventstore.events import ToolResult, UnknownEvent
+from eventstore.events import ConversationStart, ToolResult, UnknownEvent
 from eventstore.events.codec import decode, encode
 from eventstore.events.records import EventData
 from eventstore.ids import derived_id
@@ -48,7 +48,7 @@ class ImportReport:
     """What an import has done so far.
 
     ``conversations`` counts those that got events, ``unchanged`` those that had them all; ``ids``
-    are those of both, in order. ``left_out`` counts lines that became no event.
+    are those of both, in order. ``left_out`` counts what was not understood, or passed over.
     """
 
     conversations: int = 0
@@ -89,6 +89,8 @@ def load(
                 raise item
             if item.stream is None:
                 conversation_id, added = _load(store, item)
+                for event in item.events:
+                    report.left_out.note_event(event.data)
             else:
                 conversation_id, added = _load_stream(store, item, item.stream, report, strict)
         except ImportFailed as failure:
@@ -145,6 +147,7 @@ def _load_stream(
                     raise item
                 report.failures.append(item)
                 continue
+            report.left_out.note_event(item.data)
             if count < held:
                 _compare(store, transcript, known, count, next(stored), item.data)
             else:
@@ -206,6 +209,8 @@ def _append(
     batch: Sequence[NewEvent],
     connection: Connection | None = None,
 ) -> None:
+    if first == 0:
+        batch = [_opened(batch[0], transcript), *batch[1:]]
     store.append(
         conversation_id,
         [
@@ -217,6 +222,16 @@ def _append(
         user_id=transcript.user_id,
         connection=connection,
     )
+
+
+def _opened(event: NewEvent, transcript: Transcript) -> NewEvent:
+    """Return the first event, which names the conversation that this one was opened from."""
+    owner = (transcript.tenant_id, transcript.user_id)
+    parent = None if transcript.parent is None else transcript.parent.conversation_id(*owner)
+    if parent is None or not isinstance(event.data, ConversationStart):
+        return event
+    told = {"parent_conversation_id": str(parent)}
+    return replace(event, data=event.data.model_copy(update=told))
 
 
 def _stored(store: EventStore, transcript: Transcript, conversation_id: UUID) -> int:

@@ -1,4 +1,4 @@
-"""OpenAI messages arrays: one conversation, a list of them, or objects that hold them.
+"""Messages arrays of OpenAI, or of Anthropic: a conversation, a list of them, or objects with them.
 
 A conversation is an array of messages, or an object with one under ``messages`` or ``traj``; a
 file holds one, a JSON array of them, or JSON Lines of them. What an object holds besides is kept
@@ -19,8 +19,10 @@ from typing import Any
 from uuid import UUID
 
 from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.anthropic_messages import ORIGINAL as ANTHROPIC
+from agent_eventstore.formats.anthropic_messages import instructions_in, payloads_of
 from agent_eventstore.formats.extras import PROJECT_MESSAGE, facts_of
-from agent_eventstore.formats.openai_wire import message_of, payload_of, restored
+from agent_eventstore.formats.openai_wire import message_of, restored
 from agent_eventstore.formats.source import Parsed, Record, Source
 from agent_eventstore.formats.transcript import Draft, Transcript, explicit_id, identify, moment_of
 from eventstore import EventStore
@@ -115,12 +117,15 @@ def _conversation(source: Source, record: Record, ordinal: int) -> Transcript:
     stated = explicit_id(rest, "id")
     draft = Draft(identify(FORMAT, stated, (record.value, ordinal)), source.file, record.line)
     title = rest.get("title")
-    start = ConversationStart(title=title if isinstance(title, str) else None, raw=rest or None)
+    start = ConversationStart(
+        title=title if isinstance(title, str) else None,
+        base_instructions=instructions_in(rest),
+        raw=rest or None,
+    )
     draft.start(start, Meta(occurred_at=moment_of(rest)))
     for message in messages:
-        data = payload_of(message, draft.next_version, draft.calls)
-        meta = draft.place(data, occurred_at=moment_of(message))
-        draft.add(data, meta)
+        for data in payloads_of(message, draft.next_version, draft.calls):
+            draft.add(data, draft.place(data, occurred_at=moment_of(message)))
     return draft.finish()
 
 
@@ -142,6 +147,8 @@ def export_openai(store: EventStore, conversation_id: UUID) -> list[dict[str, An
 
 def _message(data: EventData, version: int) -> dict[str, Any] | None:
     raw = getattr(data, "raw", None)
+    if isinstance(raw, dict) and ANTHROPIC in raw:
+        return raw[ANTHROPIC] if isinstance(raw[ANTHROPIC], dict) else None
     kept = raw.get(PROJECT_MESSAGE) if isinstance(raw, dict) else None
     message = message_of(data, version)
     if not isinstance(kept, dict):

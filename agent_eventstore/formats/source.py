@@ -25,6 +25,7 @@ __all__ = ["Parsed", "Record", "Source", "depth_of"]
 _SPACE = re.compile(r"[ \t\r\n]*")
 _LOOK_AHEAD = 20
 _MOST_DIGITS = 4_000
+_COMPRESSED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip"}
 
 LONGEST_LINE = 256 * 1024 * 1024
 """How many bytes of a file are held at once, where it is read by lines."""
@@ -137,6 +138,18 @@ class Source:
     def failed(self, line: int | None, reason: str) -> ImportFailed:
         """Return the report of a record that cannot be used."""
         return ImportFailed(self.file, line, reason)
+
+    def require_text(self) -> None:
+        """Raise if the file is compressed, as old sessions of coding agents are.
+
+        Raises:
+            ImportFailed: It is, and the report tells by what.
+        """
+        with self.path.open("rb") as file:
+            head = file.read(4)
+        for mark, name in _COMPRESSED.items():
+            if head.startswith(mark):
+                raise self.failed(None, f"the file is compressed with {name}: decompress it first")
 
     def lines(self) -> Iterator[Parsed]:
         """Iterate over the values of a JSON Lines file; blank lines are passed over."""

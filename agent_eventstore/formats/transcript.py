@@ -29,6 +29,7 @@ from eventstore.events import (
     LlmError,
     Meta,
     NewEvent,
+    OtherPart,
     SystemInstruction,
     ToolCall,
     ToolCallRequest,
@@ -36,9 +37,11 @@ from eventstore.events import (
     UnknownEvent,
     UserMessage,
 )
+from eventstore.events.own import UNINTERPRETED as UNINTERPRETED_TYPES
 from eventstore.events.records import EventData
 from eventstore.events.values import Mode, is_mode
 from eventstore.ids import call_id, derived_id
+from projections.context.mentions import mention
 
 __all__ = [
     "UNINTERPRETED",
@@ -174,7 +177,8 @@ class Transcript:
     """One conversation to be imported: its events from version 1, and where it was found.
 
     With a ``conversation_id`` it goes there; otherwise its origin tells where. One with a
-    ``stream`` has no ``events``: its file is read as often as they are asked for.
+    ``stream`` has no ``events``: its file is read as often as they are asked for. A ``parent`` is
+    the conversation that this one was opened from, which need not have been imported.
     """
 
     origin: Origin
@@ -185,6 +189,7 @@ class Transcript:
     file: str = ""
     line: int | None = None
     conversation_id: UUID | None = None
+    parent: Origin | None = None
     stream: Stream | None = None
 
 
@@ -203,27 +208,56 @@ class Stream(Protocol):
 
 @dataclass(slots=True)
 class LeftOut:
-    """Lines that became no event, counted by kind.
+    """What an import does not tell of, counted by kind: lines that became no event, and more.
 
     Attributes:
-        passed_over: Those that tell nothing of the conversation, such as snapshots of files.
-        unknown: Those of which nobody knows what they tell.
+        passed_over: Lines that tell nothing of the conversation, such as snapshots of files.
+        unknown: Lines of which nobody knows what they tell.
+        uninterpreted: Messages, and pieces of their content, that are kept as they came: nobody
+            knows what they tell, so that a model is told the type of such a piece at most.
     """
 
     passed_over: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
+    uninterpreted: Counter[str] = field(default_factory=Counter)
 
     def __iadd__(self, other: LeftOut) -> Self:
         """Add what another file left out."""
         self.passed_over += other.passed_over
         self.unknown += other.unknown
+        self.uninterpreted += other.uninterpreted
         return self
 
     def note(self, kind: Any, *, known: bool) -> None:
         """Count a line; of a hundred kinds and more, the rest count as one."""
-        counts = self.passed_over if known else self.unknown
-        name = kind[:_LONGEST_KIND] if isinstance(kind, str) else "without a type"
-        counts[name if name in counts or len(counts) < _MOST_KINDS else "of other kinds"] += 1
+        _count(self.passed_over if known else self.unknown, kind)
+
+    def note_event(self, data: EventData) -> None:
+        """Count what an event keeps as it came; a product's own types, which have a dot, do not."""
+        if isinstance(data, UnknownEvent):
+            held = data.raw if isinstance(data.raw, Mapping) else {}
+            if data.type in UNINTERPRETED_TYPES and len(held) == 1:
+                _count(self.uninterpreted, f"message of {_kind_of(*held.values())}")
+        elif isinstance(data, UserMessage | AssistantMessage | ToolResult):
+            parts = data.content if isinstance(data, ToolResult) else data.parts
+            for part in parts or () if not isinstance(parts, str) else ():
+                if isinstance(part, OtherPart):
+                    kind = _kind_of(part.raw)
+                    if mention(part.raw) in ("[other content]", f"[{kind.removeprefix('type ')}]"):
+                        _count(self.uninterpreted, f"content of {kind}")
+
+
+def _kind_of(raw: Any) -> str:
+    """Return by what an uninterpreted piece names itself."""
+    for key in ("type", "role"):
+        if isinstance(raw, Mapping) and isinstance(kind := raw.get(key), str):
+            return f"{key} {kind}"
+    return "no type"
+
+
+def _count(counts: Counter[str], kind: Any) -> None:
+    name = kind[:_LONGEST_KIND] if isinstance(kind, str) else "without a type"
+    counts[name if name in counts or len(counts) < _MOST_KINDS else "of other kinds"] += 1
 
 
 class Draft:

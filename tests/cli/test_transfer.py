@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.program import run
 from tests.cli.samples import MEETING, WEATHER, conversation_with
+from tests.integration import claude_sessions, codex_sessions
 
 
 def test_import_counts(database_url: str, transcripts: Path) -> None:
@@ -199,13 +200,78 @@ def test_wrong_export_is_told(
 def test_a_directory_needs_its_format(sqlite_url: str, project: Path) -> None:
     """Another format does not read one, and a file is not a project."""
     for arguments, said in (
-        ((str(project), "--format", "openai"), "only --format project reads one"),
+        (
+            (str(project), "--format", "openai"),
+            "only --format claude-code, codex and project read one",
+        ),
         ((str(project / "conversations" / "a"),), "is not a project"),
-        ((str(project / "conversations" / "a" / "messages.json"), "--format", "project"), "is no"),
+        (
+            (str(project / "conversations" / "a" / "messages.json"), "--format", "project"),
+            "is not a",
+        ),
     ):
         done = run("import", *arguments, url=sqlite_url)
         assert (2, 1) == (done.status, len(done.err.splitlines()))
         assert said in done.err
+
+
+def test_what_nobody_understands_is_told(sqlite_url: str, tmp_path: Path) -> None:
+    """It is kept, and counted by kind; reading it later warns of nothing."""
+    path = tmp_path / "odd.json"
+    content = [{"type": "text", "text": "hi"}, {"type": "hologram", "beam": 1}]
+    odd = [{"role": "user", "content": content}, {"role": "oracle", "content": "42"}]
+    path.write_text(json.dumps(odd), "utf-8")
+    said = "kept as it came, but not understood: 2 pieces"
+    for _ in range(2):
+        done = run("import", str(path), "--json", url=sqlite_url)
+        assert {"content of type hologram": 1, "message of role oracle": 1} == done.document[
+            "uninterpreted"
+        ]
+        assert (0, True) == (done.status, said in done.err)
+    [listed] = run("list", "--json", url=sqlite_url).document
+    shown = run("events", listed["conversation_id"], url=sqlite_url)
+    assert ("", True) == (shown.err, "imported_message" in shown.out)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [("", "the file is empty"), ("{}", "the content tells no format: name it")]
+)
+def test_a_file_without_a_format(sqlite_url: str, tmp_path: Path, content: str, said: str) -> None:
+    """What is wrong with it is told."""
+    (tmp_path / "a").write_text(content, "utf-8")
+    done = run("import", str(tmp_path / "a"), url=sqlite_url)
+    assert (1, True) == (done.status, said in done.err)
+
+
+def test_a_directory_of_sessions(sqlite_url: str, tmp_path: Path) -> None:
+    """Those in it and below are imported; files that are none are named."""
+    (tmp_path / "x" / "subagents").mkdir(parents=True)
+    claude_sessions.example().write(tmp_path / f"{claude_sessions.SESSION}.jsonl")
+    codex_sessions.rollout().write(tmp_path / "x" / "rollout-2026.jsonl")
+    (tmp_path / "x" / "subagents" / "journal.jsonl").write_text('{"type":"started"}\n', "utf-8")
+    (tmp_path / "old.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00")
+    (tmp_path / "notes.txt").write_text("no", "utf-8")
+    done = run("import", str(tmp_path), "--json", url=sqlite_url)
+    assert (0, 2, 0) == (done.status, done.document["conversations"], done.document["unchanged"])
+    assert "2 files without a session (old.jsonl.zst, x/subagents/journal.jsonl)" in done.err
+    assert 2 == run("import", str(tmp_path), "--json", url=sqlite_url).document["unchanged"]
+    refused = run("import", str(tmp_path / "old.jsonl.zst"), url=sqlite_url)
+    assert (1, True) == (refused.status, "compressed with zstd: decompress it first" in refused.err)
+    empty = run("import", str(tmp_path / "x" / "subagents"), url=sqlite_url)
+    assert (2, True) == (empty.status, "no session file of Claude Code or Codex" in empty.err)
+
+
+def test_the_events_of_a_subagent_name_its_session(sqlite_url: str, tmp_path: Path) -> None:
+    """By the id of the conversation, whose list tells it too."""
+    agent = claude_sessions.Session()
+    agent.user("Look.", isSidechain=True, agentId="a1")
+    run("import", str(agent.write(tmp_path / "agent-a1.jsonl")), url=sqlite_url)
+    run("import", str(claude_sessions.example().write(tmp_path / "a")), url=sqlite_url)
+    listed = run("list", "--json", url=sqlite_url).document
+    [own] = [each for each in listed if each["parent_conversation_id"]]
+    shown = run("events", own["conversation_id"], url=sqlite_url).out
+    assert f"from {own['parent_conversation_id']}"[:20] in shown
+    assert own["parent_conversation_id"] in [each["conversation_id"] for each in listed]
 
 
 def test_import_without_secrets(database_url: str, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -56,7 +58,7 @@ class TestWhatASessionIs:
         views = Views(store)
         assert "A failing test" == next(iter(views.conversations())).title
         said = [item.text for item in views.timeline(cid) if item.kind == "user"]
-        assert ["Why does the test fail?", "Mend it well.", "Thanks. What now?"] == said[1:]
+        assert ["Why does the test fail?", "Mend it well.", "Thanks. What now?"] == said
         assert [("Bash", "failed"), ("Read", "success")] == [
             (call.name, call.status) for call in views.tool_calls(conversation_id=cid)
         ]
@@ -74,6 +76,19 @@ class TestWhatASessionIs:
         assert "This session is being continued" in sent
         assert "Thanks. What now?" in sent
         assert "Mend it" not in sent
+
+    def test_the_task_is_what_was_asked_first(self, store: EventStore, tmp_path: Path) -> None:
+        """And not what the program put before it, which is an instruction."""
+        session = Session()
+        session.user("<local-command-caveat>Caveat</local-command-caveat>", isMeta=True)
+        session.user("Why does the test fail?")
+        session.assistant("msg_1", text("It has no body. " * 50), stop="end_turn")
+        session.user("Mend it.")
+        _, cid = _import(store, session.write(tmp_path / "a"))
+        sent = Views(store).context(cid, max_tokens=120, mode=None).messages
+        asked = [message["content"] for message in sent if message["role"] == "user"]
+        assert ["Why does the test fail?", "Mend it."] == asked
+        assert "Caveat" in str(sent[0])
 
     def test_a_subagent_stands_beside(self, store: EventStore, tmp_path: Path) -> None:
         """Its lines are recorded under its name, out of the context, and its tokens count."""
@@ -149,6 +164,57 @@ class TestWhatASessionIs:
         sent = str(Views(store).context(cid).messages)
         assert "kept answer" in sent
         assert "first answer" not in sent
+
+
+class TestWhereItBelongs:
+    """When a session was, where, and from which other one it was opened."""
+
+    def test_bookkeeping_at_the_head_hides_no_time(self, store: EventStore, tmp_path: Path) -> None:
+        """Lines without a time are of the time around them, so that lists are in order."""
+        _, cid = _import(store, example().write(tmp_path / "a"))
+        moments = [event.meta.occurred_at for event in store.read(cid)]
+        assert None not in moments
+        (row,) = Views(store).conversations()
+        assert "2025-11-22" == str(row.last_activity_at)[:10]
+        assert {"cwd": "/home/ada/shop", "gitBranch": "main"}.items() <= row.metadata[
+            "claude_code"
+        ].items()
+
+    @pytest.mark.parametrize("owner", [{}, {"tenant_id": "t", "user_id": "u"}])
+    def test_a_subagents_file_names_its_session(
+        self, store: EventStore, tmp_path: Path, owner: dict[str, Any]
+    ) -> None:
+        """Its conversation is opened from the session's, of the same owner, in either order."""
+        aside: dict[str, Any] = {"isSidechain": True, "agentId": "a1b2"}
+        agent = Session()
+        agent.user("Look for x.", **aside)
+        agent.assistant("msg_s", text("Found."), stop="end_turn", **aside)
+        paths = [agent.write(tmp_path / "agent-a1b2.jsonl"), example().write(tmp_path / "a")]
+        about = {"agentType": "Explore", "description": "Find x", "toolUseId": "toolu_1"}
+        (tmp_path / "agent-a1b2.meta.json").write_text(json.dumps(about), "utf-8")
+        read = (found for path in paths for found in read_transcripts(path))
+        own, session = load(store, (replace(found, **owner) for found in read)).ids  # type: ignore[type-var]
+        rows = {row.conversation_id: row for row in Views(store).conversations(**owner)}
+        assert (str(session), "Find x") == (rows[own].parent_conversation_id, rows[own].title)
+        assert {"agentType": "Explore", "toolUseId": "toolu_1"}.items() <= rows[own].metadata[
+            "claude_code"
+        ].items()
+        assert rows[session].parent_conversation_id is None
+
+    def test_an_agents_agent_names_the_agent(self, store: EventStore, tmp_path: Path) -> None:
+        """And what is said of it beside the file may be broken, which is reported."""
+        ids = {}
+        for agent, above in (("a1", None), ("a2", "a1"), ("a3", None)):
+            session = Session()
+            session.user("Look.", isSidechain=True, agentId=agent)
+            told = {} if above is None else {"parentAgentId": above}
+            said = json.dumps(told) if agent != "a3" else "{"
+            (tmp_path / f"agent-{agent}.meta.json").write_text(said, "utf-8")
+            report, ids[agent] = _import(store, session.write(tmp_path / f"agent-{agent}.jsonl"))
+            assert (agent == "a3") is bool(report.failures)
+        rows = {row.conversation_id: row for row in Views(store).conversations()}
+        assert str(ids["a1"]) == rows[ids["a2"]].parent_conversation_id
+        assert rows[ids["a1"]].parent_conversation_id == rows[ids["a3"]].parent_conversation_id
 
 
 class TestFilesThatGrow:

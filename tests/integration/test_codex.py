@@ -13,7 +13,7 @@ from agent_eventstore.formats import ImportReport, detect, load, read_transcript
 from eventstore import EventStore
 from eventstore import events as e
 from projections import Views
-from tests.integration.codex_sessions import Rollout, rollout
+from tests.integration.codex_sessions import SESSION, Rollout, rollout
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ class TestWhatASessionIs:
         views = Views(store)
         assert "A failing test" == next(iter(views.conversations())).title
         said = [item.text for item in views.timeline(cid) if item.kind == "user"]
-        assert ["Why does the test fail?", "Mend it well.", "Thanks. What now?"] == said[1:]
+        assert ["Why does the test fail?", "Mend it well.", "Thanks. What now?"] == said
         assert [("apply_patch", "success"), ("exec_command", "failed")] == [
             (call.name, call.status) for call in views.tool_calls(conversation_id=cid, limit=2)
         ]
@@ -74,6 +74,19 @@ class TestWhatASessionIs:
         assert "Mend it well." in sent
         assert "Mend it badly." not in sent
         assert "Done well." not in sent
+
+    def test_the_task_is_what_was_asked_first(self, store: EventStore, tmp_path: Path) -> None:
+        """And not what the program put before it, which is an instruction."""
+        found = Rollout()
+        found.message("user", "# AGENTS.md instructions\n\n<INSTRUCTIONS>\nBe brief.")
+        found.message("user", "Why does the test fail?")
+        found.message("assistant", "It has no body. " * 50)
+        found.message("user", "Mend it.")
+        _, cid = _import(store, found.write(tmp_path / "a"))
+        sent = Views(store).context(cid, max_tokens=150, mode=None).messages
+        asked = [message["content"] for message in sent if message["role"] == "user"]
+        assert ["Why does the test fail?", "Mend it."] == asked
+        assert "Be brief." in str([each for each in sent if each["role"] != "user"])
 
     def test_errors_of_the_model_are_errors(self, store: EventStore, tmp_path: Path) -> None:
         """Those that are tried again may be repeated."""
@@ -147,22 +160,85 @@ class TestFilesThatGrow:
         assert "Mend it badly." not in sent
 
 
+class TestAgents:
+    """Sessions that another one opened, or goes on in, and what agents tell each other."""
+
+    @pytest.mark.parametrize(
+        "about",
+        [
+            {"parent_thread_id": SESSION},
+            {"source": {"subagent": {"thread_spawn": {"parent_thread_id": SESSION, "depth": 1}}}},
+            {"forked_from_id": SESSION},
+        ],
+    )
+    def test_a_session_names_the_one_that_opened_it(
+        self, store: EventStore, tmp_path: Path, about: dict[str, Any]
+    ) -> None:
+        """Whichever field tells it."""
+        child = Rollout("child")
+        child.lines[0]["payload"] |= about
+        child.message("user", "Look.")
+        _, own = _import(store, child.write(tmp_path / "child"))
+        _, session = _import(store, rollout().write(tmp_path / "a"))
+        rows = {row.conversation_id: row for row in Views(store).conversations()}
+        assert str(session) == rows[own].parent_conversation_id
+
+    def test_what_agents_say_is_heard(self, store: EventStore, tmp_path: Path) -> None:
+        """The task of an agent begins its first turn; later words belong to their turn."""
+        child = Rollout("child")
+        content = [{"type": "input_text", "text": "Find x."}]
+        child.item("agent_message", author="/root", recipient="/root/x", content=content)
+        child.message("assistant", "Where?")
+        child.line("inter_agent_communication", author="/root", recipient="/root/x", content="Here")
+        child.message("user", '<send_user_message_question_reply>\n[{"answer":"b"}]')
+        report, cid = _import(store, child.write(tmp_path / "a"))
+        said = [event for event in store.read(cid) if isinstance(event.data, e.UserMessage)]
+        assert [("/root", 1), ("/root", 1), (None, 1)] == [
+            (each.data.name, each.meta.turn)  # type: ignore[union-attr]
+            for each in said
+        ]
+        assert e.UserMessage.text("Find x.", name="/root") == said[0].data
+        assert not report.left_out.unknown
+
+    def test_a_session_in_two_files(self, store: EventStore, tmp_path: Path) -> None:
+        """The second is a conversation of its own, which names the first, and is told of."""
+        first = rollout().write(tmp_path / "a")
+        later = Rollout()
+        base = {"thread_id": SESSION, "end_ordinal_exclusive": 4, "end_byte_offset": 900}
+        later.lines[0]["payload"] |= {"history_base": base}
+        later.message("user", "Try again.")
+        _, session = _import(store, first)
+        report, own = _import(store, later.write(tmp_path / "b"))
+        assert ([], 1) == (report.failures, report.left_out.unknown.total())
+        (row,) = [row for row in Views(store).conversations() if row.conversation_id == own]
+        assert (str(session), "Try again.") == (row.parent_conversation_id, row.last_user_text)
+
+
 class TestOddLines:
     """Whatever a line is, it is told."""
 
     def test_lines_are_counted_by_kind(self, store: EventStore, tmp_path: Path) -> None:
         """Those that tell nothing, and those that nobody knows."""
         found = rollout()
-        found.line("world_state", stars=3)
+        found.line("telepathy", stars=3)
+        found.line("world_state", full=True, state={})
+        found.line("token_usage_record", usage={"input_tokens": 9})
         found.item("hologram", beam=1)
+        found.item("web_search_call", status="completed", action={"type": "search", "query": "q"})
+        found.message("user", "Thanks.")
+        found.lines[-1]["payload"]["content"].append({"type": "input_smell", "smell": "rose"})
+        found.item("additional_tools", role="developer", tools=[])
         found.line("compacted", message="", replacement_history=[{"type": "compaction"}])
         report, _ = _import(store, found.write(tmp_path / "a"))
         assert {
-            "world_state": 1,
+            "telepathy": 1,
             "response_item hologram": 1,
             "compacted without a text": 1,
         } == report.left_out.unknown
-        assert 1 == report.left_out.passed_over["event_msg task_complete"]
+        assert {"content of type input_smell": 1} == report.left_out.uninterpreted
+        for kind in ("event_msg task_complete", "world_state", "token_usage_record"):
+            assert 1 == report.left_out.passed_over[kind]
+        assert 1 == report.left_out.passed_over["response_item additional_tools"]
         assert [] == report.failures
 
     @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import signal
 import subprocess
-import sys
 import threading
 from datetime import timedelta
 from typing import Any
@@ -21,10 +20,11 @@ from eventstore.events import AssistantChunk, LlmRequest
 from eventstore.leases import KEEPER
 from projections import Views
 from tests.integration.recording import Recorder, ask
+from tests.warm import Programs
 
 CHUNK = AssistantChunk(llm_call_id="a", index=0, text="Once")
 WRITER = """
-import sys
+import signal, sys
 from agent_eventstore import Conversation, EventStore
 store = EventStore.open(sys.argv[1])
 conversation = Conversation.open(store, sys.argv[2])
@@ -32,12 +32,24 @@ turn = conversation.turn("Tell me").__enter__()
 call = turn.llm_call(provider="openai", prompt=[{"role": "user", "content": "Tell me"}]).__enter__()
 call.delta("Once upon a time")
 print("writing", flush=True)
-sys.stdin.read()
+signal.pause()
 """
 
 
 def left(store: EventStore, cid: UUID) -> None:
-    """Let a conversation's lease be of a process that gave no sign of life for long."""
+    """Let a conversation's lease be of a process that gave no sign of life for long.
+
+    Nor gives one from now on: the round of this process's thread may be due at any time.
+    """
+    found = store.writer(cid)
+    assert found is not None
+    with KEEPER._renewal, KEEPER._changed:
+        KEEPER._kept.pop(found.session_id)
+    run_out(store, cid)
+
+
+def run_out(store: EventStore, cid: UUID) -> None:
+    """Let a conversation's lease be one that has run out."""
     with store.transaction() as connection:
         connection.execute(
             text("UPDATE writer_leases SET expires_at = since WHERE session_id = :session"),
@@ -166,7 +178,7 @@ class TestOneThatIsGone:
     def test_renewing_keeps_a_lease(self, common: EventStore) -> None:
         """What the thread does three times within a lease."""
         with Conversation.start(common) as first:
-            left(common, first.id)
+            run_out(common, first.id)
             KEEPER.renew()
             with pytest.raises(ConversationInUse):
                 Conversation.open(common, first.id)
@@ -209,15 +221,12 @@ class TestRecovery:
         assert recover(common, Views(common), first.id, take_over=True).sealed
 
 
-def test_killed_writer(alone: EventStore) -> None:
+def test_killed_writer(alone: EventStore, programs: Programs) -> None:
     """While it lives it is left alone; once it is killed others see that, and go on."""
     with Conversation.start(alone) as conversation:
         cid = conversation.id
     url = alone.engine.url.render_as_string(hide_password=False)
-    command = [sys.executable, "-c", WRITER, url, str(cid)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as writer:
+    with programs.start("-c", WRITER, url, str(cid), stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         assert "writing\n" == writer.stdout.readline()
         with pytest.raises(ConversationInUse, match=str(writer.pid)):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent_eventstore.formats import export_messages_json, export_openai, load
 from agent_eventstore.formats.openai_wire import message_of
+from eventstore import EventStore
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,
@@ -37,6 +40,73 @@ def _call(call_id: str, name: str = "search", arguments: Any = "{}") -> dict[str
 def _exported(messages: list[dict[str, Any]], write: Write) -> list[Any]:
     events = only(write(messages), "openai").events
     return [message_of(event.data, version) for version, event in enumerate(events, 1)][1:]
+
+
+class TestMessagesOfAnthropic:
+    """Content blocks are understood, and given back as they were."""
+
+    SAID: tuple[dict[str, Any], ...] = (
+        {"role": "user", "content": "Compare a and b."},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Both.", "signature": "s"},
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}},
+                {"type": "tool_use", "id": "toolu_2", "name": "read", "input": {"path": "b"}},
+            ],
+            "stop_reason": "tool_use",
+            "usage": {"input_tokens": 9, "output_tokens": 5, "cache_read_input_tokens": 2},
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "toolu_2",
+                    "content": "no",
+                    "is_error": True,
+                },
+                {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"},
+                {"type": "text", "text": "And c?"},
+            ],
+        },
+        {"role": "assistant", "content": [{"type": "text", "text": "They differ."}]},
+    )
+
+    def test_calls_and_results_are_paired(self, write: Write) -> None:
+        """Results of several tools, and what a person says beside them, are events of their own."""
+        found: list[Any] = [
+            event.data for event in only(write(list(self.SAID)), "openai").events[1:]
+        ]
+        _, answer, second, first, said, last = found
+        assert ["reasoning", "text"] == [part.kind for part in answer.parts]
+        assert [("read", {"path": "a"}), ("read", {"path": "b"})] == [
+            (call.name, call.arguments) for call in answer.tool_calls
+        ]
+        assert (11, 5) == (answer.usage.prompt_tokens, answer.usage.completion_tokens)
+        assert [("3.1", "failed", "no"), ("3.0", "success", "x")] == [
+            (each.call_id, each.status, each.content) for each in (second, first)
+        ]
+        assert (TextPart(text="And c?"),) == said.parts
+        assert "They differ." == last.parts[0].text
+
+    def test_they_come_back(self, write: Write, tmp_path: Path) -> None:
+        """An export has the messages as they were, each once; other formats what they say."""
+        with EventStore.open(f"sqlite:///{tmp_path}/store.db") as store:
+            (cid,) = load(store, [only(write(list(self.SAID)), "openai")]).ids
+            assert list(self.SAID) == export_openai(store, cid)
+            written = export_messages_json(store, cid)
+        roles = ["user", "assistant", "tool", "tool", "user", "assistant"]
+        assert roles == [each["role"] for each in written]
+        assert ["read", "read"] == [call["function"]["name"] for call in written[1]["tool_calls"]]
+
+    def test_a_request_has_instructions_beside_them(self, write: Write) -> None:
+        """As a text, or as blocks."""
+        for system in ("Be brief.", [{"type": "text", "text": "Be brief."}]):
+            request = {"system": system, "messages": list(self.SAID)}
+            start: Any = only(write(request), "openai").events[0].data
+            assert "Be brief." == start.base_instructions
 
 
 class TestShapesOfFiles:

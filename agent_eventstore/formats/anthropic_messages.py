@@ -1,0 +1,79 @@
+"""Messages as Anthropic's API has them: content blocks to answers, tool calls and results.
+
+They stand in the same files as OpenAI's messages, in arrays or under ``messages``. What a person
+says and the results of several tools may stand in one message: then it becomes several events, of
+which the first keeps the message, so that an export of messages gives it back. Other formats
+are written what the events say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent_eventstore.formats.claude_code_lines import (
+    block_of,
+    call_of,
+    parts_of,
+    result_of,
+    text_in,
+)
+from agent_eventstore.formats.openai_wire import payload_of
+from agent_eventstore.formats.transcript import Calls
+from agent_eventstore.providers.usage import anthropic_usage
+from eventstore.events import AssistantMessage, ToolResult, UserMessage
+from eventstore.events.records import EventData
+
+__all__ = ["ORIGINAL", "instructions_in", "payloads_of"]
+
+ORIGINAL = "anthropic_message"
+"""The key in ``raw`` of a message as it came; null in further events of the same message."""
+
+_OWN = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking"})
+_WITH_SOURCE = frozenset({"image", "document"})
+
+
+def payloads_of(message: dict[str, Any], version: int, calls: Calls) -> list[EventData]:
+    """Return the payloads of a message, the first of which will stand at ``version``."""
+    content, role = message.get("content"), message.get("role")
+    if role not in ("user", "assistant") or not isinstance(content, list):
+        return [payload_of(message, version, calls)]
+    if not any(_is_own(block) for block in content):
+        return [payload_of(message, version, calls)]
+    found = [_answer(message)] if role == "assistant" else _said(content, calls)
+    kept = [{ORIGINAL: message}, *({ORIGINAL: None} for _ in found[1:])]
+    return [data.model_copy(update={"raw": raw}) for data, raw in zip(found, kept, strict=True)]
+
+
+def instructions_in(request: Mapping[str, Any]) -> str | None:
+    """Return the instructions that a request has beside its messages."""
+    return text_in(request.get("system")) or None
+
+
+def _is_own(block: Any) -> bool:
+    kind = block_of(block)
+    return kind in _OWN or (kind in _WITH_SOURCE and isinstance(block.get("source"), dict))
+
+
+def _answer(message: Mapping[str, Any]) -> AssistantMessage:
+    blocks = [(block, call_of(block)) for block in message["content"]]
+    usage, reason = message.get("usage"), message.get("stop_reason")
+    return AssistantMessage(
+        parts=parts_of([block for block, call in blocks if call is None]) or (),
+        tool_calls=tuple(call for _, call in blocks if call is not None),
+        usage=anthropic_usage(usage) if isinstance(usage, dict) else None,
+        finish_reason=reason if isinstance(reason, str) else None,
+    )
+
+
+def _said(content: list[Any], calls: Calls) -> list[UserMessage | ToolResult]:
+    found: list[UserMessage | ToolResult] = []
+    rest = []
+    for block in content:
+        if block_of(block) == "tool_result":
+            result = result_of(block, None)
+            call = calls.answer(result.provider_id)
+            found.append(result.model_copy(update={"call_id": call}))
+        else:
+            rest.append(block)
+    return [*found, UserMessage(parts=parts_of(rest) or ())] if rest else found
