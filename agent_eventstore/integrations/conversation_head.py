@@ -10,7 +10,7 @@ from eventstore.events import Erasure
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
 from eventstore.sql.read import EventText, chain_at, read_texts
 
-__all__ = ["NO_HEAD", "Head", "followed", "head_of", "news_of"]
+__all__ = ["NO_HEAD", "Head", "followed", "head_of", "news_of", "still_stands"]
 
 _FURTHEST = 1_000  # events that are read on; if there are more, all is read again
 
@@ -42,21 +42,34 @@ def head_of(connection: AnyConnection, stream: UUID) -> Head:
     return NO_HEAD if row is None else Head(row[0], bytes(row[1]), bool(row[2]))
 
 
+def still_stands(
+    connection: AnyConnection, stream: UUID, head: Head, known: tuple[int, bytes]
+) -> bool:
+    """Whether what was known at an earlier head, a version and its chain, still holds below this.
+
+    An erasure since is told by an event behind it; a fork does not tell that of its parent's.
+    """
+    version, chain = known
+    if head.is_fork or version > head.version:
+        return False
+    return not version or known == head[:2] or chain_at(connection, stream, version) == chain
+
+
 def news_of(
     connection: AnyConnection, stream: UUID, known: Head | None
 ) -> tuple[Head, list[EventText] | None]:
     """Return a conversation's head, and the events behind a known one, in the caller's transaction.
 
     They are None where all is to be read again: nothing is known, an event was erased, or the
-    conversation is a fork, which does not tell what was erased in its parent.
+    conversation is a fork.
     """
     head = head_of(connection, stream)
-    if known is None or head.is_fork or not 0 <= head.version - known.version <= _FURTHEST:
+    if known is None or head.version - known.version > _FURTHEST:
+        return head, None
+    if not still_stands(connection, stream, head, known[:2]):
         return head, None
     if head == known:
         return head, []
-    if chain_at(connection, stream, known.version) != known.chain:
-        return head, None
     page = read_texts(
         connection, stream, after=known.version, before=head.version + 1, limit=_FURTHEST
     )
@@ -81,13 +94,12 @@ def followed(store: EventStore, stream: UUID, known: _F) -> _F:
     Another of its class where something that it has read was erased, or is no longer there. What a
     fork shares may be erased without an event of its own: that is read each time.
     """
+    seen = known.version, known.chain
     with store._on_driver() as connection:
         head = head_of(connection, stream)
-    if not head.is_fork:
-        if head[:2] == (known.version, known.chain):
-            return known
-        if known.version <= head.version and _goes_on(store, stream, known):
-            return known
+        stands = still_stands(connection, stream, head, seen)
+    if stands and (seen == head[:2] or _goes_on(store, stream, known)):
+        return known
     anew = type(known)()
     _goes_on(store, stream, anew)
     return anew
@@ -95,11 +107,7 @@ def followed(store: EventStore, stream: UUID, known: _F) -> _F:
 
 def _goes_on(store: EventStore, stream: UUID, known: _Fold) -> bool:
     begun = known.version
-    for event in store.read(stream, after=max(begun - 1, 0)):
-        if begun and event.version == begun:
-            if event.chain != known.chain:
-                return False
-            continue
+    for event in store.read(stream, after=begun):
         if begun and isinstance(event.data, Erasure):
             return False
         known.fold(event)

@@ -10,15 +10,16 @@ import time
 from dataclasses import replace
 from functools import partial
 
-from agent_eventstore.batching import Batcher
+from agent_eventstore.batching import Batcher, Stalls
 from agent_eventstore.integrations.conversation_pages import newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.journal_aio import in_thread
 from agent_eventstore.providers import Delta
 from agent_eventstore.recovery import seal
+from agent_eventstore.unwritten import PASSING
 from eventstore import EventStore
 from eventstore.errors import ConversationNotFound, WrongExpectedVersion
-from eventstore.events import AssistantChunk, Meta
+from eventstore.events import AssistantChunk, Meta, NewEvent
 from eventstore.ids import new_id
 from projections import Views
 
@@ -30,7 +31,8 @@ _NEAR = 20  # of the newest events, among which one tells the turn
 class Streamed:
     """An answer that is arriving: its first piece is written at once, then batches.
 
-    A kill loses what came within the last 100 ms, or since the last piece if none follows.
+    A batch that is due while the stream stalls is written in the background: a kill loses what came
+    within the last 100 ms.
 
     Attributes:
         call_id: The call's id, which the answer is to name.
@@ -44,24 +46,70 @@ class Streamed:
         self._store, self._key = store, key
         self.call_id = str(new_id())
         self._batcher = Batcher(self.call_id, in_lines=store.redact is not None)
+        self._unwritten: list[NewEvent] = []
+        self._stalls = Stalls(self._flush)
         self._meta: Meta | None = None
 
     async def feed(self, piece: Delta) -> None:
-        """Take what has arrived, and append a batch if one is due, in one transaction."""
-        if (chunk := self._batcher.add(piece, time.monotonic())) is not None:
-            await in_thread(partial(self._append, chunk))
+        """Take what has arrived, and append a batch if one is due, in one transaction.
+
+        Raises:
+            Exception: What went wrong while a batch was written in the background, once.
+        """
+        self._stalls.check()
+        if not self._stalls.lock.acquire(blocking=False):
+            # A stalled batch is being written: the event loop does not wait for it.
+            await in_thread(partial(self._take, piece))
+            return
+        try:
+            due = self._hold(self._batcher.add(piece, time.monotonic()))
+        finally:
+            self._stalls.lock.release()
+        if due:
+            await in_thread(self._write)
 
     async def end(self) -> None:
-        """Append what is held yet."""
-        if (chunk := self._batcher.take(time.monotonic(), last=True)) is not None:
-            await in_thread(partial(self._append, chunk))
+        """Append what is held yet; nothing is written in the background any more."""
+        await in_thread(self._end)
 
-    def _append(self, chunk: AssistantChunk) -> None:
-        if self._meta is None:
-            newest = newest_events(self._store, self._store.stream(self._key), _NEAR)
-            places = Places.after(newest)
-            self._meta = Meta(turn=places.turn or None, step=places.step + 1)
-        self._store.append(self._key, chunk, meta=self._meta)
+    def _take(self, piece: Delta) -> None:
+        with self._stalls.lock:
+            if self._hold(self._batcher.add(piece, time.monotonic())):
+                self._write()
+
+    def _end(self) -> None:
+        with self._stalls.lock:
+            self._stalls.stop()
+            if self._hold(self._batcher.take(time.monotonic(), last=True)):
+                self._write()
+
+    def _hold(self, chunk: AssistantChunk | None) -> bool:
+        """Keep a batch until it is written; return whether one is there."""
+        if chunk is not None:
+            self._unwritten.append(NewEvent(chunk, event_id=new_id()))
+        self._stalls.watch(self._batcher.due_at)
+        return bool(self._unwritten)
+
+    def _flush(self) -> bool:
+        """Write what a stalled stream holds; false if it is to be tried again."""
+        self._hold(self._batcher.take(time.monotonic()))
+        try:
+            self._write(wait=False)
+        except PASSING:
+            return False
+        return True
+
+    def _write(self, *, wait: bool = True) -> None:
+        """Append the batches that are due, in one transaction."""
+        with self._stalls.lock:
+            if not self._unwritten:
+                return
+            if self._meta is None:
+                newest = newest_events(self._store, self._store.stream(self._key), _NEAR)
+                places = Places.after(newest)
+                self._meta = Meta(turn=places.turn or None, step=places.step + 1)
+            self._store.append(self._key, self._unwritten, meta=self._meta, wait=wait)
+            self._unwritten.clear()
 
 
 def seal_streams(store: EventStore, key: str) -> None:

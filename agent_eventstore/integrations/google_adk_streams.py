@@ -49,15 +49,25 @@ class RecordedStreams(BasePlugin):
             if streamed is not None:
                 await streamed.feed(piece)
         elif streamed is not None:
-            await streamed.end()
-            del self._arriving[place]
+            await self._end(place)
+
+    async def on_model_error_callback(
+        self, *, callback_context: Any, llm_request: Any, error: Exception
+    ) -> None:
+        """Record what a stream that broke off had brought."""
+        await self._end((callback_context.invocation_id, callback_context.agent_name))
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
-        """Forget answers that never came."""
+        """Record what answers that never came had brought, and forget them."""
         own = invocation_context.invocation_id
-        for kept in (self._arriving, self.sessions.answering):
-            for place in [each for each in kept if each[0] == own]:
-                kept.pop(place, None)
+        for place in [each for each in self._arriving if each[0] == own]:
+            await self._end(place)
+        for place in [each for each in self.sessions.answering if each[0] == own]:
+            self.sessions.answering.pop(place, None)
+
+    async def _end(self, place: tuple[Any, ...]) -> None:
+        if (streamed := self._arriving.pop(place, None)) is not None:
+            await streamed.end()
 
 
 def _key(context: Any) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "TaskWrite",
     "Typed",
     "at_path",
+    "kept_at_end",
     "kept_in",
     "place_of",
     "raw_of",
@@ -61,6 +62,20 @@ def kept_in(raw: Any) -> Typed | None:
     """Return the serialised message that the ``raw`` of an event holds; None if it holds none."""
     kept = raw.get(_RAW) if isinstance(raw, dict) else None
     return None if kept is None else typed_of(kept)
+
+
+_BEFORE, _BETWEEN, _BEHIND = f'"raw":{{"{_RAW}":{{"form":"', '","data":"', '"}}}'
+
+
+def kept_at_end(text: str) -> Typed | None:
+    """Return what `kept_in` does of an event's JSON, cut out at its end; None if it is not there.
+
+    What was understood of the message, which is as long, is not read.
+    """
+    if not text.endswith(_BEHIND) or (begin := text.rfind(_BEFORE)) < 0:
+        return None
+    form, _, data = text[begin + len(_BEFORE) : -len(_BEHIND)].partition(_BETWEEN)
+    return None if '"' in form or '"' in data or "\\" in form else (form, a2b_base64(data))
 
 
 def at_path(value: Any, path: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from agent_eventstore.integrations.conversation_finding import keys_with
-from agent_eventstore.integrations.conversation_head import NO_HEAD, head_of
+from agent_eventstore.integrations.conversation_head import head_of, still_stands
 from agent_eventstore.integrations.conversation_pages import events_after
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
@@ -27,7 +27,6 @@ from eventstore.events import (
     VersionRange,
 )
 from eventstore.ids import call_id
-from eventstore.sql.read import chain_at
 
 __all__ = ["copied", "latest_of", "needless", "read_thread", "stored_threads"]
 
@@ -41,14 +40,11 @@ def read_thread(store: EventStore, thread_id: str, thread: Thread) -> Thread:
     stream = store.stream(thread_id)
     with store._on_driver() as connection:
         head = head_of(connection, stream)
-        if head is NO_HEAD:
-            return Thread()
-        if head.is_fork:  # what was erased in its parent is not told by an event of its own
+        seen = thread.version, thread.chain
+        if not still_stands(connection, stream, head, seen):
             thread = Thread()
-        elif (thread.version, thread.chain) == head[:2]:
+        elif seen == head[:2]:
             return thread
-        elif thread.version and chain_at(connection, stream, thread.version) != thread.chain:
-            thread = Thread()
     version, chain, _ = head
     if not thread.take(events_after(store, stream, thread.version, before=version + 1)):
         thread = Thread()

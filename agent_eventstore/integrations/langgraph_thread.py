@@ -17,6 +17,7 @@ from agent_eventstore.integrations.langgraph_events import (
     LanggraphValues,
     LanggraphWrites,
     Typed,
+    kept_at_end,
     kept_in,
     place_of,
     typed_of,
@@ -84,7 +85,6 @@ class Thread:
     values: dict[int, Typed | KeptList] = field(default_factory=dict)
     checkpoints: dict[str, dict[str, Saved]] = field(default_factory=dict)
     writes: dict[tuple[str, str], dict[tuple[str, int], Written]] = field(default_factory=dict)
-    calls: dict[str, str] = field(default_factory=dict)
     retracted: set[int] = field(default_factory=set)
     spoken: set[int] = field(default_factory=set)
     """The places of messages that are events."""
@@ -97,25 +97,44 @@ class Thread:
     latest: dict[tuple[str, str], int] = field(default_factory=dict)
     """By namespace and channel, the place of the list that was saved last."""
     _unmarked: list[int] = field(default_factory=list)
+    _calls: dict[str, str] = field(default_factory=dict)
+    _answers: list[tuple[int, str]] = field(default_factory=list)
     _depths: dict[int, int] = field(default_factory=dict)
     _unrolled: dict[int, list[int]] = field(default_factory=dict)
     _joined: tuple[int, bytes] | None = None
 
     def take(self, events: Iterable[EventText]) -> bool:
         """Fold what comes next; False if something before it was erased, and all is to be read."""
-        begun = self.version
-        for event in events:
-            if begun and event.type == Erasure.type:
+        begun, placed = self.version, ""
+        for version, kind, _, text, meta in events:
+            if begun and kind == Erasure.type:
                 return False
-            told = None if event.text is None else loads_json(event.text)
-            self.fold(event.version, event.type, told, decode_meta(event.meta))
+            self.version = version
+            if '"turn":' in meta:
+                placed = meta
+            if text is None:
+                continue
+            if (kept := kept_at_end(text)) is None:
+                self._fold(version, kind, loads_json(text))
+                continue
+            self._speak(version, kept)
+            if kind == AssistantMessage.type and '"provider_id":' in text:
+                self._answers.append((version, text))
+        if placed:
+            self._go_to(decode_meta(placed))
         return True
 
     def fold(self, version: int, kind: str, told: Any, meta: Meta) -> None:
-        """Take in one event by its JSON; nothing is told of one that was erased."""
+        """Take in one event by its JSON."""
         self.version = version
+        self._go_to(meta)
+        self._fold(version, kind, told)
+
+    def _go_to(self, meta: Meta) -> None:
         if meta.turn is not None:
             self.turn, self.step = meta.turn, -1 if meta.step is None else meta.step
+
+    def _fold(self, version: int, kind: str, told: Any) -> None:
         if not isinstance(told, dict):
             return
         if kind == _VALUES:
@@ -129,13 +148,28 @@ class Thread:
             for part in told["versions"]:
                 self.retracted.update(map(place_of, range(part["first"], part["last"] + 1)))
         elif (kept := kept_in(told.get("raw"))) is not None:
-            self.values[place_of(version)] = kept
-            self.spoken.add(place_of(version))
-            self._unmarked.append(place_of(version))
+            self._speak(version, kept)
         if kind == AssistantMessage.type:
-            for index, request in enumerate(told.get("tool_calls") or ()):
-                if request.get("provider_id") is not None:
-                    self.calls[request["provider_id"]] = call_id(version, index)
+            self._note_calls(version, told)
+
+    def _speak(self, version: int, kept: Typed) -> None:
+        place = place_of(version)
+        self.values[place] = kept
+        self.spoken.add(place)
+        self._unmarked.append(place)
+
+    def _note_calls(self, version: int, told: dict[str, Any]) -> None:
+        for index, request in enumerate(told.get("tool_calls") or ()):
+            if request.get("provider_id") is not None:
+                self._calls[request["provider_id"]] = call_id(version, index)
+
+    @property
+    def calls(self) -> dict[str, str]:
+        """Our own ids of the tool calls so far, by the provider's; answers are read for it late."""
+        for version, text in self._answers:
+            self._note_calls(version, loads_json(text))
+        self._answers.clear()
+        return self._calls
 
     def _keep(self, place: int, told: dict[str, Any]) -> None:
         if told["kind"] == "list":

@@ -88,8 +88,7 @@ class EventStoreSession:
 
     async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Any]:
         """Return the newest items in order: ``limit`` or as many as the settings say, or all."""
-        limit = self.session_settings.limit if limit is None else limit
-        return await self._run(partial(self._get, None if limit is None or limit < 0 else limit))
+        return await self._run(partial(self._get, self._most(limit)))
 
     async def add_items(self, items: list[Any], *, wrapper: Any = None) -> None:
         """Append items, in one transaction.
@@ -149,6 +148,11 @@ class EventStoreSession:
     def _locked(self, work: Callable[[], T]) -> T:
         with self._lock:
             return work()
+
+    def _most(self, limit: int | None) -> int | None:
+        """Return how many items are wanted, by the settings where nothing else is said."""
+        limit = self.session_settings.limit if limit is None else limit
+        return None if limit is None or limit < 0 else limit
 
     def _get(self, limit: int | None) -> list[Any]:
         items, self._seen = newest_items(self.store, self.id, limit)

@@ -14,6 +14,7 @@ from uuid import UUID
 from agent_eventstore.branching import fork_point
 from agent_eventstore.integrations.conversation_pages import events_after
 from agent_eventstore.integrations.openai_agents import EventStoreSession
+from agent_eventstore.integrations.openai_cache import newest_items
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
 from agent_eventstore.integrations.openai_history import live_events, live_items
 from agent_eventstore.integrations.openai_items import items_in
@@ -33,6 +34,19 @@ class BranchingSession(EventStoreSession):
     """
 
     branch = MAIN
+
+    async def get_items(
+        self, limit: int | None = None, branch_id: str | None = None, *, wrapper: Any = None
+    ) -> list[Any]:
+        """Return the newest items of the current branch as `EventStoreSession` does, or another's.
+
+        Raises:
+            ValueError: There is no branch of this name.
+        """
+        if branch_id is None or branch_id == self.branch:
+            return await super().get_items(limit, wrapper=wrapper)
+        limit = self._most(limit)
+        return await self._run(lambda: newest_items(self.store, self._stream(branch_id), limit)[0])
 
     async def create_branch_from_turn(
         self, turn_number: int, branch_name: str | None = None
@@ -246,7 +260,8 @@ class BranchingSession(EventStoreSession):
             if event.type == UserMessage.type:
                 turns.setdefault(str(loads_json(event.meta).get("turn")), len(turns) + 1)
         found: dict[int, dict[str, Any]] = {}
-        for row in Views(self.store).usage(by="turn", conversation_id=stream):
+        views = Views(self.store)
+        for row in views.usage(by="turn", conversation_id=stream) if events else ():
             turn = turns.get((row.key or "").rpartition("/")[2])
             if turn is not None:
                 found[turn] = {

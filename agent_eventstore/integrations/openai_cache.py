@@ -6,9 +6,9 @@ has changed, whoever has changed it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -18,30 +18,38 @@ from sqlalchemy import Pool
 from agent_eventstore.integrations.conversation_head import Head, news_of
 from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.openai_events import OpenAIItems
-from agent_eventstore.integrations.openai_history import is_stand_in, live_events
+from agent_eventstore.integrations.openai_history import first_page, is_stand_in, live_events
 from agent_eventstore.integrations.openai_items import cut_of, json_of
 from eventstore import EventStore
 from eventstore.events import BranchSwitch, Retraction, ToolResult
 from eventstore.events.codec import loads_json
-from eventstore.sql.read import END, EventText
+from eventstore.sql.read import END, EventText, read_texts
 
 __all__ = ["forget", "newest_items"]
+
+_RESULT = ToolResult.type
 
 
 def newest_items(store: EventStore, stream: UUID, limit: int | None) -> tuple[list[Any], int]:
     """Return the newest live items of a conversation, in order, and the version of its last event.
 
-    Two statements where nothing has changed since they were last read, of which one begins the
-    transaction. What a fork shares may be erased without a change of its own: it is read each time.
+    One transaction, unless the items fill more than a page; one row of it tells that nothing has
+    changed since they were last read. What a fork shares may be erased without a change of its own:
+    it is read each time.
     """
     cache = _cache_of(store)
     before = cache.get(stream)
     with store._on_driver() as connection:
         head, page = news_of(connection, stream, None if before is None else before.head)
-    known = None if before is None else before.caught_up(page, head)
-    items = None if known is None else known.newest(limit)
-    if known is None or items is None:
-        known, items = _read(store, stream, head, limit)
+        known = None if before is None else before.caught_up(page, head)
+        if known is None or not known.has(limit):
+            size = first_page(limit)
+            page = read_texts(connection, stream, backward=True, limit=size) if head.version else []
+            known = None
+    if known is None:
+        known, items = _read(store, stream, head, limit, page or [])
+    else:
+        items = known.newest(limit)
     if not head.is_fork:
         cache.keep(stream, known, None if known is before else known.characters)
     return items, head.version
@@ -73,13 +81,16 @@ class _Known:
         """How many the texts have."""
         return sum(map(len, self.texts.values()))
 
-    def newest(self, limit: int | None) -> list[Any] | None:
-        """Return the newest items, in order; None if that many are not known."""
-        if not self.complete and (limit is None or limit > len(self.texts)):
-            return None
-        newest = None if limit is None else max(limit, 1)
-        texts = [*islice(reversed(self.texts.values()), newest)]
-        items: list[Any] = loads_json(f"[{','.join(reversed(texts))}]")
+    def has(self, limit: int | None) -> bool:
+        """Whether as many items as asked for are known."""
+        return self.complete or (limit is not None and limit <= len(self.texts))
+
+    def newest(self, limit: int | None) -> list[Any]:
+        """Return the newest items, in order."""
+        texts = [*self.texts.values()]
+        if limit is not None:
+            texts = texts[-max(limit, 1) :]
+        items: list[Any] = loads_json(f"[{','.join(texts)}]")
         return items if limit is None else items[-limit:] if limit else []
 
     def caught_up(self, page: list[EventText] | None, head: Head) -> _Known | None:
@@ -98,7 +109,7 @@ class _Known:
                 gone = loads_json(event.text)["versions"]
             elif event.type == OpenAIItems.type:
                 gone = loads_json(event.text).get("told", [])
-            elif event.type == ToolResult.type and stand_ins:
+            elif event.type == _RESULT and stand_ins:
                 texts.pop(stand_ins.pop(loads_json(event.text)["call_id"], 0), None)
             for version in chain(*(range(each["first"], each["last"] + 1) for each in gone)):
                 texts.pop(version, None)
@@ -109,31 +120,36 @@ class _Known:
 
 
 def _read(
-    store: EventStore, stream: UUID, head: Head, limit: int | None
+    store: EventStore, stream: UUID, head: Head, limit: int | None, newest: Sequence[EventText]
 ) -> tuple[_Known, list[Any]]:
     """Return the live items up to an event, and the newest of them; from the newest on."""
     try:
-        return _read_by(cut_of, store, stream, head, limit)
+        return _read_by(cut_of, store, stream, head, limit, newest)
     except ValueError:  # An event has "raw" deeper down too: each is looked at by itself.
-        return _read_by(json_of, store, stream, head, limit)
+        return _read_by(json_of, store, stream, head, limit, newest)
 
 
 def _read_by(
-    told: Callable[[EventText], str], store: EventStore, stream: UUID, head: Head, limit: int | None
+    told: Callable[[EventText], str],
+    store: EventStore,
+    stream: UUID,
+    head: Head,
+    limit: int | None,
+    newest: Sequence[EventText],
 ) -> tuple[_Known, list[Any]]:
     texts, stand_ins = dict[int, str](), dict[str, int]()
     most = END if limit is None else max(limit, 1)
     complete = True
-    for event in live_events(store, stream, limit, before=head.version + 1):
+    for event in live_events(store, stream, limit, newest=newest):
         if len(texts) == most:
             complete = False
             break
         if text := told(event):
-            texts[event.version] = text
-            if event.type == ToolResult.type:
+            texts[event[0]] = text
+            if event[1] == _RESULT:
                 _note(stand_ins, event)
     known = _Known(head, dict(reversed(texts.items())), complete, stand_ins)
-    return known, known.newest(limit) or []
+    return known, known.newest(limit)
 
 
 def _note(stand_ins: dict[str, int], event: EventText) -> None:

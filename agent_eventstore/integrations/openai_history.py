@@ -29,6 +29,7 @@ from projections.engine.folding import joined
 __all__ = [
     "CLEARED",
     "LiveItem",
+    "first_page",
     "has_changes",
     "is_of",
     "is_stand_in",
@@ -41,10 +42,11 @@ __all__ = [
 CLEARED = "clear_session"
 """The reason of a retraction that withdraws all live items, and nothing but items."""
 
-_PAGE = 1_000
+_PAGE = 1000
 _FEW = 4
 _SMALL = 64
 _WITHDRAWING = (Retraction.type, BranchSwitch.type)
+_RESULT, _ITEMS = ToolResult.type, OpenAIItems.type
 
 
 class LiveItem(NamedTuple):
@@ -133,7 +135,11 @@ def _ranges_of(items: Iterable[LiveItem]) -> tuple[VersionRange, ...]:
 
 
 def live_events(
-    store: EventStore, stream: UUID, limit: int | None = None, *, before: int = END
+    store: EventStore,
+    stream: UUID,
+    limit: int | None = None,
+    *,
+    newest: Sequence[EventText] | None = None,
 ) -> Iterator[EventText]:
     """Yield the events that stand for live items, newest first.
 
@@ -141,22 +147,23 @@ def live_events(
         store: Where it is kept.
         stream: The conversation.
         limit: How many will be looked at, as far as that is known.
-        before: The version after the last one that is looked at.
+        newest: The first page, where that was read already: `first_page` events.
     """
-    size = _PAGE if limit is None else min(limit + _FEW, _PAGE)
+    size, before = first_page(limit), END
     withdrawn, switched = _Ranges(), _Ranges()
     changed = False
     while before > 1:
-        page = newest_events(store, stream, size, before=before)
+        page = newest_events(store, stream, size, before=before) if newest is None else newest
         for event in page:
             version, kind, _, text, _ = event
             if text is None:
                 continue
             if kind in TELLING:
-                dead = changed and (withdrawn.says(version) or switched.says(version))
-                if not (dead or (kind == ToolResult.type and _is_settled(store, stream, event))):
+                if not (changed and (withdrawn.says(version) or switched.says(version))) and not (
+                    kind == _RESULT and ITEM not in text and _is_settled(store, stream, event)
+                ):
                     yield event
-                if kind == OpenAIItems.type:
+                if kind == _ITEMS:
                     changed = True
                     withdrawn.add([each.model_dump() for each in told_by(event)], True)
             elif kind in _WITHDRAWING:
@@ -168,6 +175,12 @@ def live_events(
         if len(page) < size:
             return
         before, size = withdrawn.below(page[-1].version), min(size * 8, _PAGE)
+        newest = None
+
+
+def first_page(limit: int | None) -> int:
+    """Return how many of the newest events are looked at first for so many items."""
+    return _PAGE if limit is None else min(limit + _FEW, _PAGE)
 
 
 def is_stand_in(event: EventText) -> bool:

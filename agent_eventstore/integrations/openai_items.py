@@ -53,6 +53,7 @@ _APPROVAL = "mcp_approval_response"
 _OUTPUTS = frozenset({*OUTPUTS.values(), _APPROVAL})
 _ANSWERS = frozenset(FIELDS) - _OUTPUTS - {"compaction"}
 _SYSTEM = ("system", "developer")
+_ANSWER = AssistantMessage.type
 
 
 class ItemWriter(Places):
@@ -158,8 +159,12 @@ def items_in(event: EventText) -> list[Any]:
     return [] if data is None else _made(data)
 
 
-_AROUND = f'"raw":{{"{ITEM}":', "}}"
-_AROUND_OUTPUT = '"raw":{"output":[', "]}}"
+def _around(before: str, behind: str) -> tuple[str, str, int, int]:
+    return before, behind, len(before), -len(behind)
+
+
+_ITEM_IN = _around(f'"raw":{{"{ITEM}":', "}}")
+_OUTPUT_IN = _around('"raw":{"output":[', "]}}")
 
 
 def cut_of(event: EventText) -> str:
@@ -170,9 +175,9 @@ def cut_of(event: EventText) -> str:
     more brackets closed than opened: no list of cuts is JSON then, and `json_of` is to be asked.
     """
     _, kind, _, text, _ = event
-    before, behind = _AROUND_OUTPUT if kind == AssistantMessage.type else _AROUND
+    before, behind, begins, ends = _OUTPUT_IN if kind == _ANSWER else _ITEM_IN
     if text is not None and text.endswith(behind) and (begin := text.rfind(before)) >= 0:
-        return text[begin + len(before) : -len(behind)]
+        return text[begin + begins : ends]
     return dumps_json(items_in(event))[1:-1]
 
 

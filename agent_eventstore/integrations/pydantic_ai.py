@@ -26,12 +26,8 @@ from agent_eventstore.integrations.conversation_head import Head, news_of
 from agent_eventstore.integrations.conversation_memory import Memory, Objects
 from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.pydantic_messages import (
-    KEY,
-    PydanticAIRecord,
-    events_of,
-    messages_in,
-)
+from agent_eventstore.integrations.pydantic_events import events_of, messages_in
+from agent_eventstore.integrations.pydantic_messages import KEY, PydanticAIRecord
 from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.errors import ConversationExists, WrongExpectedVersion

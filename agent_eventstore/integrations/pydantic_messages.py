@@ -1,47 +1,19 @@
-"""Messages of Pydantic AI to events: what is understood of a message, with the message beside it.
+"""What the log has of Pydantic AI beside the catalogue's events: readable without Pydantic AI.
 
-A request may be several events (instructions, what the user said, results of tools), a response is
-one. The last of them has the message itself in ``raw``, as `ModelMessagesTypeAdapter` writes it.
+An entry point names this module, so that it is imported wherever an event's type is not known: it
+imports nothing of the framework, which takes longer than most commands.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
-from uuid import UUID
 
-from pydantic_ai import messages as said
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+from eventstore.events import Payload, register_event
 
-from agent_eventstore.formats.openai_wire import request_of
-from agent_eventstore.inputs import content_of
-from agent_eventstore.integrations.conversation_places import Places
-from eventstore.events import (
-    AssistantMessage,
-    ContentPart,
-    FilePart,
-    ImagePart,
-    Invocation,
-    NewEvent,
-    OtherPart,
-    Payload,
-    ReasoningPart,
-    SystemInstruction,
-    TextPart,
-    TokenUsage,
-    ToolResult,
-    UserMessage,
-    register_event,
-)
-from eventstore.events.bounds import fitted
-
-__all__ = ["KEY", "PydanticAIMessage", "PydanticAIRecord", "events_of", "messages_in", "raw_of"]
+__all__ = ["KEY", "PydanticAIMessage", "PydanticAIRecord"]
 
 KEY = "pydantic_ai"
 """The key in ``raw`` under which a message stands, with its id and that of the one before it."""
-
-_STATUS = {"success": "success", "denied": "denied", "interrupted": "outcome_unknown"}
 
 
 @register_event
@@ -68,141 +40,3 @@ class PydanticAIRecord(Payload):
     type: ClassVar[str] = "pydantic_ai.record"
 
     record: Any = None
-
-
-def raw_of(message: ModelMessage, entry_id: str, parent_id: str | None, span: int) -> Any:
-    """Return the ``raw`` of the last of ``span`` events, which is that of the message."""
-    [made] = ModelMessagesTypeAdapter.dump_python([message], mode="json")
-    return {KEY: {"id": entry_id, "parent": parent_id, "span": span, "message": made}}
-
-
-def messages_in(kept: Sequence[Any]) -> list[ModelMessage]:
-    """Return the messages that each ``raw`` holds under its key."""
-    return list(ModelMessagesTypeAdapter.validate_python([each["message"] for each in kept]))
-
-
-def events_of(
-    message: ModelMessage,
-    entry_id: str,
-    parent_id: str | None,
-    places: Places,
-    llm_call_id: str | None = None,
-) -> list[NewEvent]:
-    """Return the events of a message, the last of which has the message's id as its own."""
-    made: list[Any] = [*_payloads(message, places)]
-    if llm_call_id is not None and isinstance(message, ModelResponse):
-        made = [(made[0][0].model_copy(update={"llm_call_id": llm_call_id}), False)]
-    payloads = [(fitted(data, lambda _: None), begins) for data, begins in made]
-    raw = raw_of(message, entry_id, parent_id, max(len(payloads), 1))
-    if not payloads:
-        return [places.put(PydanticAIMessage(raw=raw), event_id=UUID(entry_id))]
-    events = [places.put(data, begins=begins) for data, begins in payloads[:-1]]
-    data, begins = payloads[-1]
-    last = data.model_copy(update={"raw": raw})
-    return [*events, places.put(last, begins=begins, event_id=UUID(entry_id))]
-
-
-def _payloads(message: ModelMessage, places: Places) -> Iterator[tuple[Payload, bool]]:
-    """Yield what is understood of a message, and of each payload if it may begin a turn."""
-    if isinstance(message, ModelResponse):
-        yield answer_of(message), False
-        return
-    spoken = False
-    for part in message.parts:
-        match part:
-            case said.SystemPromptPart():
-                yield SystemInstruction(text=part.content, continues=places.version > 1), False
-            case said.UserPromptPart():
-                content = [part.content] if isinstance(part.content, str) else part.content
-                parts = tuple(each for item in content for each in _parts(item))
-                yield UserMessage(parts=parts), not spoken
-                spoken = True
-            case said.SpeechPart() if part.transcript:
-                yield UserMessage.text(part.transcript), not spoken
-                spoken = True
-            case said.RetryFeedbackPart():
-                yield UserMessage.text(part.model_response()), False
-            case said.ToolReturnPart():
-                yield _result(part, places), False
-
-
-def answer_of(message: ModelResponse) -> AssistantMessage:
-    """Return what is understood of a response."""
-    calls = tuple(
-        request_of(part.tool_name, part.args_as_json_str(), part.tool_call_id)
-        for part in message.parts
-        if isinstance(part, said.ToolCallPart)
-    )
-    told = message.usage
-    thought = told.details.get("reasoning_tokens") if told.details else None
-    usage = TokenUsage(
-        prompt_tokens=told.input_tokens,
-        completion_tokens=told.output_tokens,
-        cached_prompt_tokens=told.cache_read_tokens or None,
-        cache_write_tokens=told.cache_write_tokens or None,
-        reasoning_tokens=thought,
-    )
-    return AssistantMessage(
-        parts=tuple(each for part in message.parts for each in _answered(part)),
-        tool_calls=calls,
-        tools_elsewhere=bool(calls),
-        final=not calls,
-        usage=usage if told.has_values() else None,
-        finish_reason=message.finish_reason,
-        invocation=Invocation(provider=message.provider_name, model=message.model_name),
-        response_id=message.provider_response_id,
-    )
-
-
-def _answered(part: Any) -> Iterator[ContentPart]:
-    match part:
-        case said.TextPart():
-            yield TextPart(text=part.content)
-        case said.SpeechPart() if part.transcript:
-            yield TextPart(text=part.transcript)
-        case said.ThinkingPart():
-            yield ReasoningPart(text=part.content, signature=part.signature)
-        case said.FilePart():
-            yield _file(part.content)
-        case said.ToolCallPart():
-            return
-        case _:
-            yield OtherPart(raw={"part_kind": part.part_kind})
-
-
-def _result(part: Any, places: Places) -> ToolResult:
-    content = part.model_response_str()
-    status: Any = _STATUS.get(part.outcome, "failed")
-    return ToolResult(
-        call_id=places.calls.answer(part.tool_call_id),
-        status=status,
-        name=part.tool_name,
-        content=content_of(content),
-        error=content if status == "failed" else None,
-        provider_id=part.tool_call_id,
-    )
-
-
-def _parts(item: Any) -> Iterator[ContentPart]:
-    """Yield what the user said as parts; what has no name here is left to ``raw``."""
-    match item:
-        case str():
-            yield TextPart(text=item)
-        case said.TextContent():
-            yield TextPart(text=item.content)
-        case said.ImageUrl():
-            yield ImagePart(url=item.url)
-        case said.FileUrl():
-            yield FilePart(url=item.url)
-        case said.BinaryContent():
-            yield _file(item)
-        case said.UploadedFile():
-            yield FilePart(file_id=item.file_id)
-        case _:
-            yield OtherPart(raw={"kind": json.dumps(getattr(item, "kind", None))})
-
-
-def _file(content: Any) -> ContentPart:
-    if content.is_image:
-        return ImagePart(url=content.data_uri, media_type=content.media_type)
-    return FilePart(url=content.data_uri, media_type=content.media_type)

@@ -124,15 +124,17 @@ class StreamedRun(SavedRun):
         """Pass on the events of a stream, each after it was recorded."""
         key = str(ctx.conversation_id)
         streamed: Streamed | None = None
-        async for event in stream:
-            if isinstance(event, PartStartEvent | PartDeltaEvent):
-                if streamed is None:
-                    streamed = Streamed(self.conversations.store, key)
-                    self.conversations._answering[key] = streamed.call_id
-                await streamed.feed(_piece(event))
-            yield event
-        if streamed is not None:
-            await streamed.end()
+        try:
+            async for event in stream:
+                if isinstance(event, PartStartEvent | PartDeltaEvent):
+                    if streamed is None:
+                        streamed = Streamed(self.conversations.store, key)
+                        self.conversations._answering[key] = streamed.call_id
+                    await streamed.feed(_piece(event))
+                yield event
+        finally:
+            if streamed is not None:
+                await streamed.end()
 
 
 def _piece(event: PartStartEvent | PartDeltaEvent) -> Delta:

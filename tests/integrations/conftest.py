@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from agent_eventstore import EventStore
+from eventstore.events import AssistantChunk
 from tests.conftest import Beginning
 from tests.warm import Programs, programs
+
+PATIENCE_S = 30.0
 
 
 @pytest.fixture
@@ -29,3 +34,17 @@ def framework_programs(request: pytest.FixtureRequest) -> Iterator[Programs]:
     """Give a server of programs that has imported the framework: what the module calls `USED`."""
     with programs(*request.module.USED) as found:
         yield found
+
+
+def chunks_of(store: EventStore, key: str) -> list[str]:
+    """Return the texts of the batches that have been recorded of what streamed."""
+    data = [event.data for event in store.read(key)]
+    return [each.text for each in data if isinstance(each, AssistantChunk)]
+
+
+async def arrived(store: EventStore, key: str, text: str) -> None:
+    """Wait until a text that streams is recorded; fail if it is not."""
+    until = time.monotonic() + PATIENCE_S
+    while "".join(chunks_of(store, key)) != text:
+        assert time.monotonic() < until, f"not recorded: {text}"
+        await asyncio.sleep(0.01)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, ClassVar
 
 import pytest
 from google.adk.agents import LlmAgent, ParallelAgent, RunConfig
@@ -17,6 +18,7 @@ from agent_eventstore import EventStore, Views
 from agent_eventstore.integrations.google_adk import EventStoreSessionService
 from agent_eventstore.integrations.google_adk_streams import RecordedStreams
 from eventstore.events import AssistantMessage
+from tests.integrations.conftest import arrived, chunks_of
 
 ADA: dict[str, Any] = {"user_id": "ada", "session_id": "s"}
 
@@ -79,18 +81,23 @@ async def test_parallel_agents(store: EventStore) -> None:
 
 
 class Streaming(BaseLlm):
-    """A model whose first stream breaks off."""
+    """A model whose stream breaks off after its second piece, or stalls there."""
 
     broken: bool = True
+    stalled: EventStore | None = None
+    model_config: ClassVar[Any] = {"arbitrary_types_allowed": True}
 
     async def generate_content_async(
         self, llm_request: Any, stream: bool = False
     ) -> AsyncIterator[LlmResponse]:
         """Say it in pieces, then as a whole."""
         yield self._said("It is ", partial=True)
+        yield self._said("18 ", partial=True)
         if self.broken:
             raise ConnectionError("the line is dead")
-        yield self._said("18 degrees.", partial=True)
+        if self.stalled is not None:
+            await arrived(self.stalled, "app/ada/s", "It is 18 ")
+        yield self._said("degrees.", partial=True)
         yield self._said("It is 18 degrees.")
 
     def _said(self, text: str, **fields: Any) -> LlmResponse:
@@ -98,29 +105,44 @@ class Streaming(BaseLlm):
         return LlmResponse(content=content, **fields)
 
 
-@pytest.mark.anyio
-async def test_what_streams_is_recorded(store: EventStore) -> None:
-    """An answer that ends is one item; one that breaks off is interrupted when a run goes on."""
+async def run_streaming(store: EventStore, *models: Streaming) -> None:
+    """Run a model once each on one session, in streams that are recorded."""
     sessions = EventStoreSessionService(store)
-    model = Streaming(model="m")
-    agent = LlmAgent(name="clerk", model=model)
-    app = App(name="app", root_agent=agent, plugins=[RecordedStreams(sessions)])
-    runner = Runner(app=app, session_service=sessions)
     await sessions.create_session(app_name="app", **ADA)
     message = types.Content(role="user", parts=[types.Part(text="How warm is it?")])
     config = RunConfig(streaming_mode=StreamingMode.SSE)
-
-    async def run() -> list[Any]:
+    for model in models:
+        agent = LlmAgent(name="clerk", model=model)
+        app = App(name="app", root_agent=agent, plugins=[RecordedStreams(sessions)])
+        runner = Runner(app=app, session_service=sessions)
         going = runner.run_async(**ADA, new_message=message, run_config=config)
-        return [each async for each in going]
+        with suppress(ConnectionError):
+            async for _ in going:
+                pass
 
-    with pytest.raises(ConnectionError):
-        await run()
+
+@pytest.mark.anyio
+async def test_what_streams_is_recorded(store: EventStore) -> None:
+    """Also what was held of a stream that broke off."""
+    await run_streaming(store, Streaming(model="m"))
+    assert chunks_of(store, "app/ada/s") == ["It is ", "18 "]
     assert len(Views(store).open_work("app/ada/s").model_calls) == 1
-    model.broken = False
-    await run()
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_broke_off_is_interrupted(store: EventStore) -> None:
+    """The next run says so; an answer that ends is one item."""
+    await run_streaming(store, Streaming(model="m"), Streaming(model="m", broken=False))
 
     assert Views(store).open_work("app/ada/s").model_calls == ()
     timeline = Views(store).timeline("app/ada/s")
     said = [(each.status, each.text) for each in timeline if each.kind == "assistant"]
-    assert said == [("interrupted", "It is "), ("complete", "It is 18 degrees.")]
+    assert said == [("interrupted", "It is 18 "), ("complete", "It is 18 degrees.")]
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_stalls(store: EventStore) -> None:
+    """What it holds is durable though no further piece comes; each piece is recorded once."""
+    await run_streaming(store, Streaming(model="m", broken=False, stalled=store))
+
+    assert "".join(chunks_of(store, "app/ada/s")) == "It is 18 degrees."

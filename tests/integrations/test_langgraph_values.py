@@ -31,6 +31,9 @@ from langgraph.types import Interrupt, Send
 
 from agent_eventstore import EventStore
 from agent_eventstore.integrations.langgraph import EventStoreSaver
+from agent_eventstore.integrations.langgraph_events import kept_at_end, kept_in, raw_of
+from eventstore.events import OtherPart, TextPart, UserMessage
+from eventstore.events.codec import encode, loads_json
 from tests.integrations.ciphers import Sealing
 
 
@@ -199,3 +202,25 @@ def test_round_trip(
             plain(value) for _, _, value in found.pending_writes
         ]
     assert kept.verify(thread).ok
+
+
+RAW = raw_of(("msgpack", b"what was said"))
+QUOTED = '"raw":{"langgraph":{"form":"msgpack","data":"AAAA"}}}'
+
+
+@pytest.mark.parametrize(
+    ("parts", "raw", "at_end"),
+    [
+        pytest.param((TextPart(text="hi"),), RAW, True, id="of-a-message"),
+        pytest.param((TextPart(text=QUOTED),), RAW, True, id="quoted-in-the-text"),
+        pytest.param((TextPart(text=QUOTED),), None, False, id="quoted-alone"),
+        pytest.param((OtherPart(raw=RAW),), None, False, id="deeper-down"),
+        pytest.param((), RAW | {"more": {"data": "AAAA"}}, False, id="not-last"),
+        pytest.param((), raw_of(('a"b', b"x")), False, id="form-escaped"),
+    ],
+)
+def test_cut_is_what_is_read(parts: Any, raw: Any, at_end: bool) -> None:
+    """A message is cut out of its event's JSON only where reading all of it finds the same."""
+    text = encode(UserMessage(parts=parts, raw=raw))
+    cut = kept_at_end(text)
+    assert cut == (kept_in(loads_json(text).get("raw")) if at_end else None)

@@ -12,7 +12,8 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_ai.usage import RequestUsage
 
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.pydantic_messages import KEY, events_of, messages_in
+from agent_eventstore.integrations.pydantic_events import events_of, messages_in
+from agent_eventstore.integrations.pydantic_messages import KEY
 from eventstore.events.codec import encode, loads_json
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)

@@ -15,6 +15,7 @@ from pydantic_ai.models.test import TestModel
 from agent_eventstore import EventStore, Views
 from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
 from agent_eventstore.integrations.pydantic_saving import SavedRun, StreamedRun
+from tests.integrations.conftest import arrived, chunks_of
 
 pytestmark = pytest.mark.anyio
 TestModel.__test__ = False
@@ -123,6 +124,11 @@ async def test_runs_at_once(store: EventStore, conversations: EventStoreConversa
     assert len(Views(store).tool_calls()) == 8
 
 
+def streaming(stream: Any, conversations: EventStoreConversations) -> Agent[None, str]:
+    """Return an agent whose model streams what a function yields, and which records it."""
+    return Agent(FunctionModel(stream_function=stream), capabilities=[StreamedRun(conversations)])
+
+
 async def test_what_streams_is_recorded(
     store: EventStore, conversations: EventStoreConversations
 ) -> None:
@@ -135,7 +141,7 @@ async def test_what_streams_is_recorded(
             raise RuntimeError("the line is dead")
         yield "18 degrees."
 
-    agent = Agent(FunctionModel(stream_function=stream), capabilities=[StreamedRun(conversations)])
+    agent = streaming(stream, conversations)
     with pytest.raises(RuntimeError):
         await agent.run("How warm?", conversation=Conversation(conversation_id="c"))
     assert [each.llm_call_id for each in Views(store).open_work("c").model_calls]
@@ -151,3 +157,38 @@ async def test_what_streams_is_recorded(
     said = [(each.status, each.text) for each in timeline if each.kind == "assistant"]
     assert said == [("interrupted", "It is "), ("complete", "It is 18 degrees.")]
     assert Views(store).open_work("c").model_calls == ()
+
+
+async def test_a_stream_that_stalls(
+    store: EventStore, conversations: EventStoreConversations
+) -> None:
+    """What it holds is durable though no further piece comes; each piece is recorded once."""
+
+    async def stream(messages: list[Any], info: Any) -> Any:
+        yield "It is "
+        yield "18 "
+        await arrived(store, "c", "It is 18 ")
+        yield "degrees."
+
+    agent = streaming(stream, conversations)
+    done = await agent.run("How warm?", conversation=Conversation(conversation_id="c"))
+
+    assert done.output == "It is 18 degrees."
+    assert "".join(chunks_of(store, "c")) == "It is 18 degrees."
+
+
+async def test_a_stream_that_breaks_off(
+    store: EventStore, conversations: EventStoreConversations
+) -> None:
+    """What it held is written before the run ends."""
+
+    async def stream(messages: list[Any], info: Any) -> Any:
+        yield "It is "
+        yield "18 "
+        raise RuntimeError("the line is dead")
+
+    agent = streaming(stream, conversations)
+    with pytest.raises(RuntimeError):
+        await agent.run("How warm?", conversation=Conversation(conversation_id="c"))
+
+    assert chunks_of(store, "c") == ["It is ", "18 "]

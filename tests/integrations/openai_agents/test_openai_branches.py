@@ -38,6 +38,7 @@ def asked(session: Any) -> Any:
     """Return what a session says of what was said in it."""
 
     async def asking() -> Any:
+        assert await session.get_session_usage() is None
         await talk(session)
         one = await session.get_turn_usage(1)
         shown = ("turn", "content", "full_content", "can_branch")
@@ -58,7 +59,7 @@ def branched(session: Any) -> Any:
     """Return what a session says of branches, at each step."""
 
     async def branching() -> Any:
-        seen = []
+        seen: list[Any] = []
 
         async def look(name: str | None = None) -> None:
             keys = ("branch_id", "message_count", "user_turns", "is_current")
@@ -73,6 +74,7 @@ def branched(session: Any) -> Any:
         await look()
         await look(await session.create_branch_from_content("user 2", "third"))
         for name in ("main", "other"):
+            seen += [await session.get_items(branch_id=name), await session.get_items(2, name)]
             await session.switch_to_branch(name)
         await session.delete_branch("other", force=True)
         await look()
@@ -102,6 +104,7 @@ def test_refusals(store: EventStore) -> None:
             session.create_branch_from_turn(1, "third"),
             session.create_branch_from_turn(1, " "),
             session.switch_to_branch("nowhere"),
+            session.get_items(branch_id="nowhere"),
             session.delete_branch("main"),
             session.create_branch_from_content("never said"),
         ):

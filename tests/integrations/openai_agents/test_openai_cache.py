@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ from hypothesis import strategies as st
 from agent_eventstore.integrations import conversation_memory, openai_cache, openai_history
 from agent_eventstore.integrations.openai_agents import EventStoreSession
 from agent_eventstore.integrations.openai_branches import BranchingSession
-from eventstore import EventStore
+from eventstore import DirectoryKeys, EventStore
+from eventstore.errors import KeyUnavailable
 from eventstore.events import (
     AssistantMessage,
     BranchSwitch,
@@ -223,3 +226,18 @@ def test_two_processes(sqlite_store: EventStore, steps: list[tuple[bool, Any]]) 
 def _one_by_one(session: EventStoreSession) -> Any:
     """Return the live items as they are read where each is withdrawn by itself."""
     return openai_history.live_items(session.store, session.id)
+
+
+def test_sealed(store: EventStore, tmp_path: Path) -> None:
+    """Items that are sealed, or lie in blobs, are read as they came; those of a parent too."""
+    keys, items = DirectoryKeys(tmp_path / "keys"), [*turns(2), said("user", "long " * 200)]
+    name, opened = fresh_id(), partial(EventStore.open, store.engine.url, keys=keys)
+    with opened(blob_threshold=500, synchronous="OFF") as first:
+        run(EventStoreSession(name, first).add_items(items))
+        first.fork(name, conversation_id=f"{name}-fork")
+        run(EventStoreSession(f"{name}-fork", first).add_items(TURN))
+    with opened() as second:
+        assert run(EventStoreSession(name, second).get_items()) == items
+        assert run(EventStoreSession(f"{name}-fork", second).get_items()) == [*items, *TURN]
+    with pytest.raises(KeyUnavailable):
+        run(EventStoreSession(name, store).get_items())
