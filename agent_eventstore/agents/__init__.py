@@ -5,10 +5,11 @@ the history files that it writes beside the log, ``function_tools`` and ``model_
 stands on.
 """
 
+from agent_eventstore.agents.agent_options import ChatOptions
 from agent_eventstore.agents.agent_session import AgentSession, run_agent
 from agent_eventstore.agents.agent_session_aio import AsyncAgentSession
 from agent_eventstore.agents.chat_replies import ChatReply, ChatResult
-from agent_eventstore.agents.chat_session import ChatOptions, ChatSession
+from agent_eventstore.agents.chat_session import ChatSession
 from agent_eventstore.agents.function_tools import FunctionTool, ToolArgumentParser
 from agent_eventstore.agents.model_calls import ModelRequest, ProviderRouter, Route
 from agent_eventstore.agents.sinks import HistorySink, JsonlHistorySink, LegacyXmlSink

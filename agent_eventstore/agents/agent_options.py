@@ -1,9 +1,9 @@
-"""How an agent answers, as its session is told: options, and what is made of them."""
+"""How an agent, or each of several, answers, as its session is told: options, and their agent."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 from agent_eventstore.agents.agent_turns import Agent, Interrupt, Listener, Protocol
@@ -11,14 +11,18 @@ from agent_eventstore.agents.function_tools import FunctionTool, OnToolError, to
 from agent_eventstore.agents.model_calls import ProviderRouter, port_of
 from agent_eventstore.agents.sinks import HistorySink
 from agent_eventstore.agents.widgets import Widget, live_screen, widget_tools
+from agent_eventstore.participants import Participant
 from eventstore.events import JsonObject
 from eventstore.options import require_known
 from projections.context import ContextSettings
-from projections.context.compression import Strategy
+from projections.context.compression import Strategy, strategy_of
 from projections.context.settings import settings_of
 from projections.tokens import tokenizer_for
 
-__all__ = ["AgentOptions", "agent_of", "config_of"]
+__all__ = ["MODEL_NAME", "AgentOptions", "ChatOptions", "agent_for", "agent_of", "config_of"]
+
+MODEL_NAME = "gpt-4o"
+"""The model that is asked where none is named."""
 
 
 class AgentOptions(TypedDict, total=False):
@@ -74,6 +78,29 @@ class AgentOptions(TypedDict, total=False):
     interrupt: Interrupt
 
 
+class ChatOptions(TypedDict, total=False):
+    """How participants are asked; all have defaults.
+
+    Attributes:
+        models: Whom a participant asks, by its id, if not the session's model.
+        model_name: Which model is asked where a participant names none; ``gpt-4o``.
+        parameters: Temperature and the like, as the provider's API takes them.
+        attempts: How often a model call is tried that may succeed if it is made again; 3.
+        settings: How the history is chosen that participants are told, such as within how many
+            tokens; without any it is whole.
+        history: Messages of that history which a participant is told, at most; 20.
+        listener: Told of everything as it happens, as participant, kind and text; in threads.
+    """
+
+    models: Mapping[str, Any]
+    model_name: str
+    parameters: JsonObject
+    attempts: int
+    settings: ContextSettings | None
+    history: int
+    listener: Callable[[str, str, str], None]
+
+
 def agent_of(model: Any, options: AgentOptions) -> Agent:
     """Return the agent that a model and options make.
 
@@ -81,13 +108,14 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
         TypeError: The model is none, there is no such option, or a tool makes no declaration.
         ValueError: Two tools have one name, a number is below 1, or an option contradicts the
             settings.
+        UnknownStrategy: There is no strategy of this name.
     """
     require_known(options, AgentOptions)
     for name in ("max_steps", "attempts", "max_prompt_tokens"):
         number = options.get(name)
         if isinstance(number, int) and number < 1:
             raise ValueError(f"{name} is at least 1, not {number}")
-    name, widgets = options.get("model_name", "gpt-4o"), tuple(options.get("widgets", ()))
+    name, widgets = options.get("model_name", MODEL_NAME), tuple(options.get("widgets", ()))
     agent = Agent(
         **_asked(model, name, options),
         tools=tools_by_name([*options.get("tools", ()), *widget_tools(widgets)]),
@@ -105,6 +133,10 @@ def agent_of(model: Any, options: AgentOptions) -> Agent:
         interrupt=options.get("interrupt", lambda turn, calls: False),
     )
     agent.rendering()  # refuses what contradicts the settings
+    if agent.strategy is None:
+        strategy_of(agent.settings.strategy, **agent.settings.strategy_options)
+    else:
+        strategy_of(agent.strategy)
     return agent
 
 
@@ -139,6 +171,30 @@ def _as_it_is(value: Any) -> Any:
             "what the model or the tool returned is to be awaited: use AsyncAgentSession"
         )
     return value
+
+
+def agent_for(participant: Participant, model: Any, options: ChatOptions) -> Agent:
+    """Return the agent that answers for a participant of a chat.
+
+    Raises:
+        TypeError: The model is none, or the settings are none.
+        ValueError: A number is below 1.
+    """
+
+    def tell(kind: str, text: str) -> None:
+        if (listener := options.get("listener")) is not None:
+            listener(participant.id, kind, text)
+
+    return agent_of(
+        options.get("models", {}).get(participant.id, model),
+        {
+            "model_name": participant.model or options.get("model_name", MODEL_NAME),
+            "settings": options.get("settings"),
+            "parameters": options.get("parameters", {}),
+            "attempts": options.get("attempts", 3),
+            "listener": tell,
+        },
+    )
 
 
 def config_of(model: Any, options: AgentOptions, config: JsonObject | None) -> JsonObject:

@@ -77,9 +77,19 @@ class LastMessage:
     answered: bool
 
 
-def chat_history(views: Views, conversation_id: UUID) -> list[ChatMessage]:
-    """Return what was said on the active branch, oldest first; a summary stands for its part."""
-    view = views.context(conversation_id, mode=None, format="neutral", settings=_WHOLE)
+def chat_history(
+    views: Views, conversation_id: UUID, settings: ContextSettings | None, model: str
+) -> list[ChatMessage]:
+    """Return what was said on the active branch, oldest first; a summary stands for its part.
+
+    With settings, as much of it as they leave, in the tokens of a model.
+
+    Raises:
+        BudgetInfeasible: What must be told is over their budget.
+    """
+    view = views.context(
+        conversation_id, mode=None, format="neutral", settings=settings or _WHOLE, model=model
+    )
     found = []
     for message in view.messages:
         if message["kind"] not in ("user", "assistant", "summary"):

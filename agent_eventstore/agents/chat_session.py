@@ -7,11 +7,11 @@ done again: the session is opened by its conversation's id, and `go_on` asks who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, Unpack
 from uuid import UUID
 
-from agent_eventstore.agents.agent_options import agent_of
+from agent_eventstore.agents.agent_options import MODEL_NAME, ChatOptions, agent_for
 from agent_eventstore.agents.agent_turns import Agent
 from agent_eventstore.agents.chat_replies import (
     ChatReply,
@@ -46,27 +46,7 @@ from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.options import require_known
 
-__all__ = ["ChatOptions", "ChatSession"]
-
-
-class ChatOptions(TypedDict, total=False):
-    """How participants are asked; all have defaults.
-
-    Attributes:
-        models: Whom a participant asks, by its id, if not the session's model.
-        model_name: Which model is asked where a participant names none; ``gpt-4o``.
-        parameters: Temperature and the like, as the provider's API takes them.
-        attempts: How often a model call is tried that may succeed if it is made again; 3.
-        history: Messages of the history that a participant is told, at most; 20.
-        listener: Told of everything as it happens, as participant, kind and text; in threads.
-    """
-
-    models: Mapping[str, Any]
-    model_name: str
-    parameters: JsonObject
-    attempts: int
-    history: int
-    listener: Callable[[str, str, str], None]
+__all__ = ["ChatSession"]
 
 
 class _Unanswered(Exception):
@@ -84,16 +64,15 @@ class ChatSession:
         conversation: Conversation,
         participants: Sequence[Participant],
         config: JsonObject,
-        *,
-        model: Any,
-        **options: Unpack[ChatOptions],
+        agents: Mapping[str, Agent],
+        options: ChatOptions,
     ) -> None:
-        require_known(options, ChatOptions)
         self.conversation, self.participants = conversation, tuple(participants)
         self.thread_slug: str | None = config.get("thread_slug")
         self._roles: Mapping[str, str] = config.get("role_map") or {}
         self._limit = options.get("history", HISTORY)
-        self._agents = {each.id: _agent(each, model, options) for each in self.participants}
+        self._settings, self._model = options.get("settings"), options.get("model_name", MODEL_NAME)
+        self._agents = agents
 
     @classmethod
     def create(
@@ -121,18 +100,21 @@ class ChatSession:
             options: How they are asked; see `ChatOptions`.
 
         Raises:
-            TypeError: There is no such option.
-            ValueError: Two participants have one name, or a role is nobody's.
+            TypeError: There is no such option, or the model is none; nothing was written.
+            ValueError: Nobody takes part, two have one name, or a role is nobody's.
             ConversationExists: There is a conversation of this id or key already.
         """
         require_known(options, ChatOptions)
+        if not participants:
+            raise ValueError("a chat needs a participant who answers")
         _require_roles(participants, mode, role_map)
+        agents = {each.id: agent_for(each, model, options) for each in participants}
         given = dict(conversation or {})
         own = {"thread_slug": thread_slug, "role_map": dict(role_map) if role_map else None}
         config = {**given.pop("config", {}), **{k: v for k, v in own.items() if v is not None}}
         kept = [each.to_json() for each in participants]
         begun = Conversation.start(store, mode=mode, config=config, participants=kept, **given)
-        return cls(begun, participants, config, model=model, **options)
+        return cls(begun, participants, config, agents, options)
 
     @classmethod
     def open(
@@ -162,6 +144,7 @@ class ChatSession:
             ConversationInUse: Another session has it open.
             ConversationNotFound: There is none of this id or key.
         """
+        require_known(options, ChatOptions)
         given = dict(conversation or {})
         owner = {name: given[name] for name in ("tenant_id", "user_id") if name in given}
         stream = store.stream(conversation_id, **owner)
@@ -173,8 +156,9 @@ class ChatSession:
         if participants is None:
             kept = start.participants if isinstance(start, ConversationStart) else ()
             participants = [Participant.of(each) for each in kept]
+        agents = {each.id: agent_for(each, model, options) for each in participants}
         opened = Conversation.open(store, conversation_id, **given)
-        return cls(opened, participants, config, model=model, **options)
+        return cls(opened, participants, config, agents, options)
 
     @property
     def id(self) -> UUID:
@@ -342,7 +326,7 @@ class ChatSession:
         return after
 
     def _history(self) -> list[ChatMessage]:
-        return chat_history(self.conversation.views, self.id)
+        return chat_history(self.conversation.views, self.id, self._settings, self._model)
 
     def _message_version(self) -> int:
         last = last_message(self._store, self.id)
@@ -377,21 +361,3 @@ def _require_roles(
         while state.get("status") != "done":
             select_effective_targets(mode, participants, role_map=roles, mode_state=state)
             state = next_mode_state(state)
-
-
-def _agent(participant: Participant, model: Any, options: ChatOptions) -> Agent:
-    asked = options.get("models", {}).get(participant.id, model)
-    listener = options.get("listener", _quiet)
-    return agent_of(
-        asked,
-        {
-            "model_name": participant.model or options.get("model_name", "gpt-4o"),
-            "parameters": options.get("parameters", {}),
-            "attempts": options.get("attempts", 3),
-            "listener": lambda kind, text: listener(participant.id, kind, text),
-        },
-    )
-
-
-def _quiet(participant: str, kind: str, text: str) -> None:
-    """Tell nobody."""

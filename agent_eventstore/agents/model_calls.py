@@ -83,8 +83,8 @@ def port_of(model: Any, provider: str | None = None) -> ModelPort:
     if callable(client):
         return ModelPort(client, provider=provider)
     raise TypeError(
-        f"{type(client).__name__} is no model: hand in a client of OpenAI's or Anthropic's, or a "
-        "callable that takes a request and returns a text, a response, or its pieces"
+        f"{type(client).__name__} is not a model: hand in a client of OpenAI's or Anthropic's, or "
+        "a callable that takes a request and returns a text, a response, or its pieces"
     )
 
 

@@ -52,7 +52,7 @@ _LAST = 20  # messages that /history shows
 @click.command()
 @click.argument("question", required=False)
 @click.option("--once", is_flag=True, help="Answer QUESTION and exit.")
-@click.option("--model", default=MODEL, show_default=True, help="The model to ask.")
+@click.option("--model", metavar="NAME", default=MODEL, show_default=True, help="The model to ask.")
 @click.option(
     "--base-url",
     metavar="URL",
@@ -81,8 +81,10 @@ _LAST = 20  # messages that /history shows
     help="Where each session's JSONL is written.",
 )
 @click.option("--settings", metavar="FILE", type=InputFile(), help="Settings of the contexts.")
-@click.option("--max-prompt-tokens", type=Number(min=1), help="Refuse longer requests.")
-@click.option("--warn-prompt-tokens", type=Number(min=1), help="Note longer requests.")
+@click.option(
+    "--max-prompt-tokens", metavar="N", type=Number(min=1), help="Refuse longer requests."
+)
+@click.option("--warn-prompt-tokens", metavar="N", type=Number(min=1), help="Note longer requests.")
 @click.option("--tokenizer-model", metavar="NAME", help="Count as this model or encoding does.")
 @click.option("--resume", metavar="CID", help="Go on in this conversation.")
 @click.option("--demo", is_flag=True, help="Talk to a recorded model, which needs no key.")

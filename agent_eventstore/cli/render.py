@@ -125,7 +125,9 @@ def _told(data: EventData) -> str:
             again = f"attempt {data.attempt}" if data.attempt > 1 else None
             return ", ".join(filter(None, (data.invocation.model, counted, again)))
         case ConversationStart():
-            return " · ".join(filter(None, (data.title, data.mode, data.base_instructions)))
+            opener = data.parent_conversation_id and f"from {data.parent_conversation_id}"
+            told = (data.title, data.mode, opener, data.base_instructions)
+            return " · ".join(filter(None, told))
         case ConversationFork():
             parent = f"from {data.parent_conversation_id} after {data.parent_version}"
             return " · ".join(filter(None, (data.title, parent)))

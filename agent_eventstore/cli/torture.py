@@ -95,7 +95,7 @@ _ALL = "all"
 @click.option(
     "--seed",
     metavar="N",
-    type=Number(),
+    type=Number(min=0),
     default=1,
     show_default=True,
     help="What chance begins with.",

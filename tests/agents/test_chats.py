@@ -18,6 +18,7 @@ from eventstore.events import (
     TurnEnd,
     UserMessage,
 )
+from projections.context import ContextSettings
 
 ADA = Participant("ada", "Ada", "You write code.", nicknames=("A",))
 BOB = Participant("bob", "布偶", "You review code.")
@@ -145,6 +146,28 @@ class TestParallel:
             each for each in ("message 1.", "message 11.") if each in told
         ]
         assert 10 == told.count("Ada says")
+
+    def test_settings_limit_the_history(self, store: EventStore) -> None:
+        """Of a long one the first message and the newest are told, within their tokens."""
+        model = Model()
+        settings = ContextSettings(max_tokens=150, max_messages=4)
+        with chat(store, model, settings=settings, history=100) as session:
+            for number in range(12):
+                session.send(f"@ada message {number}.")
+        told = model.told(ADA)
+        assert ["message 0.", "message 11."] == [
+            each for each in (f"message {number}." for number in (0, 4, 5, 11)) if each in told
+        ]
+        assert 3 >= told.count("Ada says")
+
+    def test_settings_are_settings(self, store: EventStore) -> None:
+        """A mapping is refused before anything is written, and so is an unknown option."""
+        for options in ({"settings": {"max_tokens": 9}}, {"setings": None}, {"model": 3}):
+            with pytest.raises(TypeError):
+                chat(store, **options)
+        with pytest.raises(ValueError, match="needs a participant"):
+            ChatSession.create(store, participants=[], model=Model())
+        assert [] == store.list()
 
     def test_one_who_fails_keeps_nobody_else_from_answering(self, store: EventStore) -> None:
         """The turn ends with that, and going on asks only who has not answered."""

@@ -18,7 +18,7 @@ from agent_eventstore import (
     run_agent,
 )
 from agent_eventstore.demo.model import Reply
-from agent_eventstore.errors import InvalidSettings, PromptTooLong
+from agent_eventstore.errors import InvalidSettings, PromptTooLong, UnknownStrategy
 from eventstore.events import LlmError, LlmRequest, SessionStart, ToolResult, TurnEnd, UserMessage
 from tests.agents.scripted import Scripted, Wanted, read, reply
 from tests.integration.replay_server import ReplayServer, Spoken
@@ -229,6 +229,13 @@ def test_settings_choose_the_messages_of_a_session(store: EventStore) -> None:
     assert ("Two.", "ada") == (result.final_text, model.asked[1].parameters["prompt_cache_key"])
     assert sum(len(message["content"] or "") for message in model.asked[1].messages) < 1_500 * 5
     assert settings.recorded == asked.policy["settings"]
+
+
+def test_a_strategy_that_there_is_not_is_refused_at_once(store: EventStore) -> None:
+    """Its name is checked before the conversation begins, and not in its first turn."""
+    with pytest.raises(UnknownStrategy, match="there is no strategy 'sliding': choose from"):
+        AgentSession.create(store, model=Scripted(), strategy="sliding")
+    assert [] == store.list()
 
 
 def test_options_go_before_settings(store: EventStore) -> None:
