@@ -16,6 +16,7 @@ from benchmarks.append import single_appends
 from benchmarks.batches import batch_appends
 from benchmarks.bench import FULL, MILLION, QUICK, Bench
 from benchmarks.checkpoints import checkpoints
+from benchmarks.context_reads import context_reads
 from benchmarks.fork import forks_by_length
 from benchmarks.google_adk_sessions import google_adk_sessions
 from benchmarks.group import concurrent_appends
@@ -54,6 +55,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     # Before growth, which makes the same databases larger.
     "rebuild": rebuilds,
     "turn": turns_by_length,
+    "context": context_reads,
     "growth": appends_by_size,
     "storage": stored_sizes,
     "worker": worker_latency_and_load,
@@ -125,7 +127,9 @@ def run(
         console.print(sentence)
     done: list[Work] = []
     failed = []
+    took: list[str] = []
     for name in names:
+        begun = time.perf_counter()
         try:
             for each in BENCHMARKS[name](bench):
                 print_work(console, each)
@@ -133,8 +137,9 @@ def run(
         except Exception:
             traceback.print_exc()
             failed.append(name)
+        took.append(f"{name} {time.perf_counter() - begun:.0f} s")
     minutes = (time.perf_counter() - started) / 60
-    about.append(f"It took {minutes:.1f} minutes.")
+    about.append(f"It took {minutes:.1f} minutes: {', '.join(took)}.")
     console.print(about[-1])
     if failed:
         console.print(f"Could not be run: {', '.join(failed)}.")

@@ -33,6 +33,7 @@ class Scale:
         few: Events of the database that they are compared with.
         turns: Turns of the conversation whose storage is measured.
         lengths: Messages at which turns are compared.
+        read_lengths: Messages at which reads of the messages[] view are.
         idle: Conversations with which an idle worker is compared.
         idle_s: How long it is watched, in seconds.
         opening: Events of the conversation that is opened after a crash.
@@ -49,6 +50,7 @@ class Scale:
     few: int
     turns: int
     lengths: tuple[int, int]
+    read_lengths: tuple[int, ...]
     idle: tuple[int, int]
     idle_s: float
     opening: int
@@ -58,14 +60,15 @@ class Scale:
 
 FULL = Scale(
     rounds=2_000,
-    repeats=5,
-    patience_s=45,
+    repeats=3,
+    patience_s=30,
     small=20_000,
     large=200_000,
     stored=1_000_000,
     few=10_000,
     turns=400,
     lengths=(100, 5_000),
+    read_lengths=(20, 100, 1_000, 10_000, 100_000),
     idle=(100, 10_000),
     idle_s=10,
     opening=10_000,
@@ -83,6 +86,7 @@ QUICK = Scale(
     few=10_000,
     turns=400,
     lengths=(100, 5_000),
+    read_lengths=(20, 100, 1_000, 10_000),
     idle=(100, 1_000),
     idle_s=5,
     opening=2_000,
@@ -99,6 +103,7 @@ TINY = Scale(
     few=200,
     turns=3,
     lengths=(4, 8),
+    read_lengths=(4, 8),
     idle=(2, 4),
     idle_s=0.2,
     opening=60,

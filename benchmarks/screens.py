@@ -22,6 +22,7 @@ from projections.upkeep import rebuild
 
 __all__ = ["screens"]
 
+_SHOWN = ("directory", "search")
 _PAGE = 50
 _USERS = 20
 _TOGETHER = 500
@@ -42,7 +43,7 @@ def screens(bench: Bench) -> Iterator[Work]:
             url = stack.enter_context(bench.fresh(database))
             store = stack.enter_context(EventStore.open(url, synchronous="NORMAL"))
             _fill(store, bench.scale.listed)
-            rebuild(store)
+            rebuild(store, _SHOWN)
             yield _lists(bench, database, url, store)
             yield _searches(bench, database, url, store)
             yield _followed(bench, database, url, store)
@@ -88,7 +89,7 @@ def _lists(bench: Bench, database: str, url: str, store: EventStore) -> Work:
                 "a tenant's newest": lambda: views.conversations(tenant_id="tenant", limit=_PAGE),
                 "everybody's newest": lambda: views.conversations(limit=_PAGE),
             },
-            bench.scale.rounds,
+            max(bench.scale.rounds // 4, 1),
         )
     finally:
         floor.close()
@@ -110,7 +111,7 @@ def _searches(bench: Bench, database: str, url: str, store: EventStore) -> Work:
                 "everybody's, three words": lambda: views.search("harbour copper yesterday"),
                 "everybody's, nothing": lambda: views.search("xylophone"),
             },
-            max(bench.scale.rounds // 10, 1),
+            max(bench.scale.rounds // 40, 1),
         )
     finally:
         floor.close()
@@ -123,7 +124,7 @@ def _followed(bench: Bench, database: str, url: str, store: EventStore) -> Work:
 
     Between two appends there is a rest, as between two pieces of an answer.
     """
-    count = max(bench.scale.rounds // 20, 3)
+    count = max(bench.scale.rounds // 40, 3)
     cid = new_id()
     store.append(cid, events.UserMessage.text("begin"))
     with EventStore.open(url) as reader:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
+from itertools import cycle, islice
 from uuid import UUID
 
 from benchmarks import peers
@@ -139,10 +139,14 @@ def _each_once(several: Sequence[Callable[[], object]]) -> Callable[[], object]:
     return lambda: next(waiting)()
 
 
-def real_messages(first: int = 1) -> Iterator[NewEvent]:
-    """Yield the messages of tau-bench's conversations, the first of which gets this version."""
+def real_messages(first: int = 1, *, forever: bool = False) -> Iterator[NewEvent]:
+    """Yield the messages of tau-bench's conversations, the first of which gets this version.
+
+    With ``forever`` they begin again once all are told.
+    """
     version, asked = first, dict[str, str]()
-    for transcript in read_tau_bench():
+    told = read_tau_bench()
+    for transcript in cycle(told) if forever else told:
         for message in transcript.messages:
             if message["role"] != "system":
                 yield NewEvent(_said(message, version, asked))

@@ -1,20 +1,17 @@
-"""``python -m benchmarks.context``: what the messages[] view keeps, beside others, and its cost."""
+"""``python -m benchmarks.context``: what the messages[] view keeps, beside others."""
 
 from __future__ import annotations
 
 import argparse
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
-from multiprocessing import get_context
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
 
 from benchmarks.context.candidates import Candidate, stateless
-from benchmarks.context.latency import Prepared, long_reads, prepare
 from benchmarks.context.measures import (
     CACHE_SHARE,
     HISTORY_SHARES,
@@ -31,7 +28,6 @@ from benchmarks.context.report import (
     cache_sheet,
     grounding_sheet,
     held_sheet,
-    latency_sheet,
     machine,
     markdown,
     planted_sheet,
@@ -42,7 +38,6 @@ from benchmarks.context.retrieval import RECALL_SHARES, recalled
 from benchmarks.context.transcripts import TAU_BENCH, Transcript, read_tau_bench, tool_uses
 from eventstore import EventStore
 from projections.context.settings import ContextSettings
-from tests.postgres import PostgresServer, PostgresUnavailable
 
 _RESULTS = Path(__file__).with_name("results.md")
 _QUICK_CONVERSATIONS = 12
@@ -60,22 +55,14 @@ def main() -> None:
     console = Console()
     about = f"{machine()}, {LANGCHAIN}"
     console.print(about)
-    lengths, rounds = ((1_000, 4_000), 50) if options.quick else ((10_000, 100_000), 300)
-    sheets = []
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        url = f"sqlite:///{folder}/long.db"
-        # Folding 100,000 messages takes minutes, and another core has nothing to do.
-        pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        waiting = stack.enter_context(pool).submit(prepare, url, lengths)
-        if TAU_BENCH.exists():
-            transcripts = read_tau_bench(_QUICK_CONVERSATIONS if options.quick else None)
-            sheets += _kept(console, transcripts)
-            sheets.append(_recalled(console, options.quick))
-            sheets.append(_planted(console, options.quick))
-        else:
-            console.print(f"There is no {TAU_BENCH.name}: grounding and cache are left out.")
-        sheets.append(_latency(console, url, waiting, rounds))
+    if not TAU_BENCH.exists():
+        parser.error(f"there is no {TAU_BENCH.name}")
+    transcripts = read_tau_bench(_QUICK_CONVERSATIONS if options.quick else None)
+    sheets = [
+        *_kept(console, transcripts),
+        _recalled(console, options.quick),
+        _planted(console, options.quick),
+    ]
     if options.write:
         sections = "\n".join(markdown(sheet) for sheet in sheets)
         _RESULTS.write_text(
@@ -163,23 +150,6 @@ def _planted(console: Console, quick: bool) -> Sheet:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         store = stack.enter_context(EventStore.open(f"sqlite:///{folder}/planted.db"))
         sheet = planted_sheet(PLANTED_SHARES, planted(store, 200 if quick else 1_000))
-    print_sheet(console, sheet)
-    return sheet
-
-
-def _latency(console: Console, url: str, prepared: Future[list[Prepared]], rounds: int) -> Sheet:
-    """Measure reads of long conversations; on PostgreSQL, where there is one, of the shortest."""
-    with console.status("latency"):
-        conversations = prepared.result()
-        found = [("SQLite", each) for each in long_reads(url, conversations, rounds)]
-        try:
-            with PostgresServer() as server:
-                shortest = prepare(server.url(), [conversations[0].messages])
-                reads = long_reads(server.url(), shortest, rounds)
-            found += [("PostgreSQL", each) for each in reads]
-        except PostgresUnavailable as error:
-            console.print(f"PostgreSQL is left out: {error}")
-    sheet = latency_sheet(found)
     print_sheet(console, sheet)
     return sheet
 

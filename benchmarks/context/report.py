@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.context.front import Point, picture
-from benchmarks.context.latency import BUDGET, LongRead
 from benchmarks.context.measures import Cache, Grounding
 from benchmarks.context.retrieval import Found
 
@@ -22,7 +21,6 @@ __all__ = [
     "cache_sheet",
     "grounding_sheet",
     "held_sheet",
-    "latency_sheet",
     "machine",
     "markdown",
     "planted_sheet",
@@ -125,34 +123,6 @@ def planted_sheet(shares: Sequence[float], found: Sequence[tuple[str, Sequence[F
         "the letter, by budget as a share of the history.",
         ("context", *(f"{share:.0%}" for share in shares)),
         tuple((name, *(_answered(result) for result in results)) for name, results in found),
-    )
-
-
-def latency_sheet(found: Sequence[tuple[str, LongRead]]) -> Sheet:
-    """Return the table of latency; ratios are to the first row of the same database."""
-    rows = []
-    for database, read in found:
-        first = next(each for name, each in found if name == database)
-        for figure, floor in (
-            (read.after_append, first.after_append),
-            (read.unchanged, first.unchanged),
-        ):
-            rows.append(
-                (
-                    f"{database}, {read.messages:,} messages, {figure.name}",
-                    f"{figure.median * 1e3:.2f}",
-                    f"{figure.p99 * 1e3:.2f}",
-                    f"{figure.median / floor.median:.2f}",
-                    f"{figure.p99 / floor.p99:.2f}",
-                    f"{read.catch_up_s:.1f}",
-                )
-            )
-    return Sheet(
-        f"Latency: a warm read of the view within {BUDGET:,} tokens",
-        f"{len(found[0][1].unchanged.times)} reads each, the lengths in turns; ratios are to the "
-        "first length on the same database.",
-        ("conversation", "p50 ms", "p99 ms", "p50 ratio", "p99 ratio", "first read s"),
-        tuple(rows),
     )
 
 

@@ -128,6 +128,18 @@ class TestRuns:
         assert page.count("EventStore.append") == 3
         assert "One durable event, SQLite FULL" in printed.getvalue()
 
+    def test_contexts_are_read_at_each_length(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Within both budgets, warm and for the first time, of transcripts and of other kinds."""
+        monkeypatch.setattr("agent_eventstore.torture.server._programs", _missing)
+        with Bench(TINY) as bench:
+            done = [*BENCHMARKS["context"](bench)]
+        warm = ["at 4 messages", "at 8 messages"]
+        first = [f"of {which}, {name}" for which in ("all", "a process") for name in warm]
+        kinds = ["Chinese", "images", "results of 1 MB"]
+        found = [[line.candidate for line in each.lines] for each in done]
+        assert [warm, warm, warm, first, kinds] == found
+        assert [8_000, 200_000] == [int(each.name.split()[6].replace(",", "")) for each in done[:2]]
+
     def test_where_it_was_measured_is_not_told(
         self, postgres_server_url: str, tmp_path: Path
     ) -> None:
