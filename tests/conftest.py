@@ -1,9 +1,10 @@
 """Databases for every test, and the settings of Hypothesis.
 
 Each process that runs tests has a PostgreSQL server of its own, started at the first test that
-asks for it: what the feed hands out waits for every transaction of a server, also for those of
-other tests. With pytest-xdist the controller makes the workers' directories and deletes them, with
-whatever still runs in them, so that a worker that was killed leaves nothing behind.
+asks for it, or while the tests are imported (``-p tests.forked``): what the feed hands out waits
+for every transaction of a server, also for those of other tests. With pytest-xdist the controller
+makes the workers' directories and deletes them, with whatever still runs in them, so that a worker
+that was killed leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import gc
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -32,7 +34,6 @@ from tests.postgres import (
     URL_VARIABLE,
     PostgresServer,
     PostgresUnavailable,
-    find_programs,
     fresh_database,
     place_of_many_files,
     roomy_memory,
@@ -56,6 +57,7 @@ Beginning = Literal["nothing", "upgraded", "installed"]
 
 SERVER = pytest.StashKey[PostgresServer]()
 WORKERS = pytest.StashKey[list[PostgresServer]]()
+STARTING = pytest.StashKey[threading.Thread]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,6 +79,27 @@ def pytest_configure(config: pytest.Config) -> None:
     place = Path(given) if given else place_of_many_files()
     config.stash[SERVER] = PostgresServer(directory=place)
     config.stash[WORKERS] = []
+    if count := getattr(config.option, "workers", 0):
+        _start_early(config, count)
+
+
+def _start_early(config: pytest.Config, count: int) -> None:
+    """Start the servers of workers that will be forked, while this process imports the tests.
+
+    It has one processor of several for that. A worker finds out for itself why its own is missing.
+    """
+    if URL_VARIABLE in os.environ or config.option.collectonly:
+        return
+    servers = [PostgresServer(directory=place_of_many_files()) for _ in range(count)]
+    config.stash[WORKERS].extend(servers)
+
+    def start() -> None:
+        for server in servers:
+            with suppress(PostgresUnavailable):
+                server.start()
+
+    config.stash[STARTING] = threading.Thread(target=start)
+    config.stash[STARTING].start()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -97,18 +120,17 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_before_workers(config: pytest.Config, count: int) -> None:
-    """Give each worker that is forked a place for its PostgreSQL, and all the programs of it."""
-    servers = [PostgresServer(directory=place_of_many_files()) for _ in range(count)]
-    config.stash[WORKERS].extend(servers)
-    if URL_VARIABLE not in os.environ:
-        find_programs()
+def pytest_before_workers(config: pytest.Config) -> None:
+    """Wait until the servers of PostgreSQL run: a thread would not be in the workers."""
+    if STARTING in config.stash:
+        config.stash[STARTING].join()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_in_worker(config: pytest.Config, number: int) -> None:
-    """Use this worker's place."""
-    config.stash[SERVER] = config.stash[WORKERS][number]
+    """Use this worker's server."""
+    if config.stash[WORKERS]:
+        config.stash[SERVER] = config.stash[WORKERS][number]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -122,6 +144,7 @@ def pytest_configure_node(node: WorkerController) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Delete this process's PostgreSQL, and what its workers may have left of theirs."""
     close_left()
+    pytest_before_workers(config)
     with ExitStack() as stack:
         for server in (*config.stash.get(WORKERS, []), config.stash.get(SERVER, None)):
             if server is not None:
@@ -135,7 +158,8 @@ def postgres_server_url(pytestconfig: pytest.Config) -> str:
         return given
     server = pytestconfig.stash[SERVER]
     try:
-        server.start()
+        if server.pid is None:
+            server.start()
     except PostgresUnavailable as error:
         pytest.fail(f"{error},\n{OTHERWISE}", pytrace=False)
     return server.url()

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,7 +15,6 @@ from psycopg import sql
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from agent_eventstore.torture import server as torture
 from agent_eventstore.torture.server import PostgresServer, PostgresUnavailable, give_to_nobody
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "URL_VARIABLE",
     "PostgresServer",
     "PostgresUnavailable",
-    "find_programs",
     "fresh_database",
     "give_to_nobody",
     "place_of_many_files",
@@ -49,12 +47,6 @@ def roomy_memory() -> Path | None:
     """Return a directory whose files are in memory, if the system has one with 2 GB to spare."""
     roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_NEEDED
     return MEMORY if roomy and os.access(MEMORY, os.W_OK | os.X_OK) else None
-
-
-def find_programs() -> None:
-    """Find PostgreSQL's programs for all children of this process, and copy them if need be."""
-    with suppress(PostgresUnavailable):
-        torture._programs()
 
 
 @contextmanager

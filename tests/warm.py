@@ -7,28 +7,41 @@ forks is a process as any other, which runs a file, a module or a text as ``pyth
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import json
 import os
 import runpy
+import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
+from typing import IO, Any, Self
 
-__all__ = ["Programs", "programs", "server"]
+__all__ = ["Programs", "Started", "programs", "server"]
 
 _ROOT = Path(__file__).parents[1]
+_RUNS = 1_000
+"""What the server answers of a process that has not ended; no process ends so."""
 
 
 @contextmanager
-def server(module: str, *arguments: str) -> Iterator[Callable[[Any], int]]:
+def server(
+    module: str, *arguments: str, kept: Sequence[int] = ()
+) -> Iterator[Callable[[Any], int]]:
     """Run a module as a server of processes, and end it with the block.
+
+    Args:
+        module: What is run.
+        arguments: What it is given.
+        kept: Numbers of open files that it inherits.
 
     Yields:
         What gives it an order, which is JSON, and returns how the process of it ended.
@@ -39,6 +52,7 @@ def server(module: str, *arguments: str) -> Iterator[Callable[[Any], int]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        pass_fds=kept,
     )
     orders, answers = process.stdin, process.stdout
     assert orders is not None
@@ -60,8 +74,44 @@ def server(module: str, *arguments: str) -> Iterator[Callable[[Any], int]]:
 class Programs:
     """The server, as a test sees it."""
 
-    def __init__(self, run: Callable[[Any], int]) -> None:
-        self._run = run
+    def __init__(self, run: Callable[[Any], int], files: socket.socket) -> None:
+        self._run, self._files = run, files
+
+    def start(
+        self,
+        *arguments: str,
+        stdout: int | IO[Any],
+        directory: Path = _ROOT,
+        environment: Mapping[str, str] | None = None,
+        kept: Sequence[int] = (),
+    ) -> Started:
+        """Start what follows ``python`` on a command line, which goes on beside the test.
+
+        Args:
+            arguments: As for `run`.
+            stdout: An open file, ``subprocess.DEVNULL``, or ``subprocess.PIPE``, whose other end is
+                the process's `stdout`.
+            directory: The one it runs in, and imports from.
+            environment: Its variables; by default those of this process.
+            kept: Numbers of open files, which it has under the same numbers.
+        """
+        reading = None
+        if stdout == subprocess.PIPE:
+            ours, output = os.pipe()
+            reading = open(ours, encoding="utf-8")
+        elif stdout == subprocess.DEVNULL:
+            output = os.open(os.devnull, os.O_WRONLY)
+        else:
+            output = os.dup(stdout if isinstance(stdout, int) else stdout.fileno())
+        order = {
+            "arguments": arguments,
+            "directory": str(directory),
+            "environment": dict(os.environ if environment is None else environment),
+            "numbers": [1, *kept],
+        }
+        socket.send_fds(self._files, [b"."], [output, *kept])
+        os.close(output)
+        return Started(self._run, self._run(order), reading)
 
     def run(
         self,
@@ -90,35 +140,115 @@ class Programs:
         return subprocess.CompletedProcess(arguments, code, *said)
 
 
+class Started:
+    """A process that goes on beside the test, which sees it as it sees a `subprocess.Popen`.
+
+    Attributes:
+        stdout: What it writes, where that is a pipe.
+        returncode: How it ended; None until that was waited for.
+    """
+
+    def __init__(self, run: Callable[[Any], int], pid: int, stdout: IO[str] | None) -> None:
+        self._run, self.pid, self.stdout = run, pid, stdout
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return how it has ended, or None."""
+        if self.returncode is None:
+            status = self._run({"awaited": self.pid})
+            self.returncode = None if status == _RUNS else status
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return how it ends.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not, after so many seconds.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if until is not None and time.monotonic() > until:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+            time.sleep(0.002)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it is known to have ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.stdout is not None:
+            self.stdout.close()
+        self.wait()
+
+
 @contextmanager
 def programs(*imported: str) -> Iterator[Programs]:
     """Run the server, which imports these modules too, and end it with the block."""
-    with server("tests.warm", *imported) as run:
-        yield Programs(run)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        number = theirs.fileno()
+        with server("tests.warm", str(number), *imported, kept=[number]) as run:
+            yield Programs(run, ours)
 
 
-def _serve() -> list[str] | None:
+def _serve(files: socket.socket) -> list[str] | None:
     """Fork for each order; return its arguments in the child, and nothing in the end."""
     for line in sys.stdin:
         order = json.loads(line)
-        child = os.fork()
-        if child == 0:
+        pid = order.get("awaited", 0)
+        numbers = order.pop("numbers", ())
+        given = socket.recv_fds(files, 1, len(numbers))[1] if numbers else []
+        if not pid and (pid := os.fork()) == 0:
+            files.close()
+            _receive(given, numbers)
             _become(**order)
             return list(order["arguments"])
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        for each in given:
+            os.close(each)
+        answer = pid if numbers else _ended(pid, os.WNOHANG if "awaited" in order else 0)
+        sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
     return None
 
 
+def _ended(pid: int, how: int) -> int:
+    found, status = os.waitpid(pid, how)
+    return os.waitstatus_to_exitcode(status) if found else _RUNS
+
+
+def _receive(given: Sequence[int], numbers: Sequence[int]) -> None:
+    """Have open files under these numbers, and nothing to read."""
+    above = max((0, *numbers, *given)) + 1
+    apart = [fcntl.fcntl(each, fcntl.F_DUPFD, above) for each in given]
+    for each in given:
+        os.close(each)
+    for each, number in zip(apart, numbers, strict=True):
+        os.dup2(each, number)
+        os.close(each)
+
+
 def _become(
-    arguments: Sequence[str], directory: str, environment: dict[str, str], streams: Sequence[str]
+    arguments: Sequence[str],
+    directory: str,
+    environment: dict[str, str],
+    streams: Sequence[str] = (os.devnull,),
 ) -> None:
     """Be where the program runs, with its variables and its streams."""
-    for number, (path, flags) in enumerate(
-        zip(streams, (os.O_RDONLY, *[os.O_WRONLY | os.O_CREAT] * 2), strict=True)
-    ):
-        opened = os.open(path, flags)
+    for number, path in enumerate(streams):
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT if number else os.O_RDONLY)
         os.dup2(opened, number)
         os.close(opened)
     sys.stdin = open(0, closefd=False)
@@ -149,10 +279,10 @@ if __name__ == "__main__":
 
     import agent_eventstore.cli  # noqa: F401 - for the children
 
-    for name in sys.argv[1:]:
+    for name in sys.argv[2:]:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    wanted = _serve()
+    wanted = _serve(socket.socket(fileno=int(sys.argv[1])))
     if wanted is not None:
         _run(wanted)

@@ -15,6 +15,7 @@ import pytest
 from tests.cli.program import ENVIRONMENT, ROOT, Run, run
 from tests.cli.samples import conversation_with
 from tests.cli.test_reference import COMMANDS, find
+from tests.warm import Programs
 
 NUMBERS = ["9" * 19, "-1", "0", str(2**63), str(2**64), "9" * 4_400, "1e400", "nan", "inf", "", "x"]
 TEXTS = ["", " ", "\0", "a\0b", "\udcff", "\u202e\x1b[31m", "9" * 5_000, "--", "../../..", "%s{}"]
@@ -159,23 +160,43 @@ def tried(
     return [*words, value]
 
 
+CLOSED = """
+import os, runpy, sys
+closed, *sys.argv[1:] = sys.argv[1:]
+if closed == ">/dev/full":
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+else:
+    number = "<>2".index(closed[0])
+    os.close(number)
+    setattr(sys, ("stdin", "stdout", "stderr")[number], None)  # as Python begins without it
+runpy.run_module("agent_eventstore.cli", run_name="__main__", alter_sys=True)
+"""
+
+
 @pytest.mark.parametrize(
     ("closed", "status", "said"),
     [(">&-", 2, "stdout is closed"), ("2>&-", 0, ""), ("<&-", 0, ""), (">/dev/full", 2, "space")],
 )
-def test_closed_streams(own: str, tmp_path: Path, closed: str, status: int, said: str) -> None:
+def test_closed_streams(
+    own: str, tmp_path: Path, programs: Programs, closed: str, status: int, said: str
+) -> None:
     """A stream that the caller has closed, or that is full, is told in one line."""
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)}
+    words = shlex.join([sys.executable, "-m", "agent_eventstore.cli", "--db", own, "list"])
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{words} {closed}"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (status, status // 2) == (done.returncode, len(done.stderr.splitlines()))
+    assert said in done.stderr
     others = [["list", "--json"], ["verify"]] if said else []  # what is written elsewhere is alike
-    for command in (["list"], ["--help"], *others):
-        words = shlex.join([sys.executable, "-m", "agent_eventstore.cli", "--db", own, *command])
-        done = subprocess.run(
-            ["/bin/sh", "-c", f"{words} {closed}"],
-            cwd=tmp_path,
-            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    for command in (["--help"], *others):
+        given = ("-c", CLOSED, closed, "--db", own, *command)
+        done = programs.run(*given, directory=tmp_path, environment=environment)
         assert (status, status // 2) == (done.returncode, len(done.stderr.splitlines())), command
         assert said in done.stderr
 

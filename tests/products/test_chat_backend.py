@@ -8,9 +8,8 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import pytest
 from eventstore import EventStore
 from projections import Views
 from projections.upkeep import compare
+from tests.warm import Programs, programs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 USERS = 20
@@ -32,7 +32,8 @@ LONG = " ".join(f"word{number}" for number in range(25))
 class Worker:
     """A process of the backend, on a port that outlives it."""
 
-    def __init__(self, url: str, log: Path) -> None:
+    def __init__(self, programs: Programs, url: str, log: Path) -> None:
+        self._programs = programs
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=1_000)
         self._environment = {**os.environ, "STORE": url, "PIECE_S": "0.01"}
         self._log = log
@@ -44,10 +45,10 @@ class Worker:
         options = ["--app-dir", str(EXAMPLES), "--log-level", "critical"]
         number = self._socket.fileno()
         with self._log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "uvicorn", *options, f"--fd={number}", "chat_backend:app"],
-                env=self._environment,
-                pass_fds=[number],
+            self._process = self._programs.start(
+                *("-m", "uvicorn", *options, f"--fd={number}", "chat_backend:app"),
+                environment=self._environment,
+                kept=[number],
                 stdout=output,
             )
 
@@ -225,7 +226,7 @@ async def there_and_back(browser: Browser) -> None:
 def paying(log: Path) -> None:
     """Return once a tool runs."""
     while b"paid" not in log.read_bytes():
-        pass
+        time.sleep(0.001)
 
 
 async def day(workers: list[Worker], log: Path) -> list[Browser]:
@@ -246,16 +247,23 @@ async def day(workers: list[Worker], log: Path) -> list[Browser]:
         return browsers
 
 
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Programs]:
+    """Give what starts processes that have imported what the backend needs."""
+    with programs("fastapi", "uvicorn.protocols.http.auto", "uvicorn.lifespan.on") as found:
+        yield found
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_nothing_is_lost_nothing_twice_nothing_of_others(
-    count: int, tmp_path: Path, request: pytest.FixtureRequest
+    count: int, servers: Programs, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """One worker on SQLite, two on PostgreSQL; each user with a conversation."""
     url = str(request.getfixturevalue("sqlite_url" if count == 1 else "postgres_url"))
     log = tmp_path / "log"
     EventStore.open(url).close()
     with ExitStack() as stack:
-        workers = [Worker(url, log) for _ in range(count)]
+        workers = [Worker(servers, url, log) for _ in range(count)]
         for worker in workers:
             stack.callback(worker.close)
         browsers = asyncio.run(day(workers, log))
