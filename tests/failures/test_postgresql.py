@@ -147,3 +147,15 @@ def test_connection_cut_in_a_transaction(postgres_url: str) -> None:
 
         assert [] == list(store.read(cid))
         assert 1 == store.append(cid, say("found")).version
+
+
+@pytest.mark.parametrize("asked", [{}, {"write": True}, {"snapshot": True}], ids=str)
+def test_connection_closed_in_a_transaction(postgres_url: str, asked: dict[str, Any]) -> None:
+    """The pool has its place back at once, and not when the garbage is collected."""
+    with EventStore.open(postgres_url) as store:
+        store._at_hand.close()
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable), store._on_driver(**asked) as connection:
+                connection.raw.close()
+                connection.raw.execute("SELECT 1")
+        assert 0 == store.engine.pool.checkedout()
