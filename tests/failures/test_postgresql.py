@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from sqlalchemy import make_url, text
+from sqlalchemy.pool import QueuePool
 
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import CannotConnect, NotWritable, StoreUnavailable
@@ -162,4 +163,5 @@ def test_connection_closed_in_a_transaction(postgres_url: str, asked: dict[str, 
 
         with pytest.raises(StoreUnavailable):
             close_and_go_on()
+        assert isinstance(store.engine.pool, QueuePool)
         assert 0 == store.engine.pool.checkedout()
