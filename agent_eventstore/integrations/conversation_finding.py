@@ -18,8 +18,11 @@ __all__ = ["ends_with", "keys_with", "place_of"]
 _PAGE = 1_000  # rows that are in memory at once
 
 
-def keys_with(store: EventStore, event_type: str) -> Iterator[str]:
-    """Iterate over the keys, or else ids, of all conversations with an event of a type."""
+def keys_with(store: EventStore, event_type: str, *, begins: str = "") -> Iterator[str]:
+    """Iterate over the keys, or else ids, of all conversations with an event of a type.
+
+    With ``begins``, of those alone whose key begins so.
+    """
     with store.reading() as connection:
         tables = metadata_for(connection.dialect.name).tables
         events, streams = tables["events"].c, tables["conversations"].c
@@ -33,6 +36,8 @@ def keys_with(store: EventStore, event_type: str) -> Iterator[str]:
             )
             .order_by(streams.conversation_id)
         )
+        if begins:
+            query = query.where(streams.key.startswith(begins, autoescape=True))
         found = connection.execute(store.owner.limit(query, streams)).all()
     return (row[1] or str(row[0]) for row in found)
 

@@ -55,7 +55,7 @@ def told_later(usage: Any, answers: Sequence[BilledCall]) -> list[BilledCall]:
         answers: The calls of its turn, in order; where one of them has tokens, nothing is new.
     """
     entries = getattr(usage, "request_usage_entries", None)
-    if not entries and getattr(usage, "requests", 0):
+    if not entries and getattr(usage, "requests", None):
         entries = [usage]
     if not entries or not answers or any(each.usage is not None for each in answers):
         return []
