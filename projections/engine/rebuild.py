@@ -130,7 +130,7 @@ def _fold_all(
 def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
     with store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
         for target in targets:
-            tables.analyse(connection, target.projection, target.number)
+            tables.end_filling(connection, target.projection, target.number)
 
     def cut_over(connection: Connection) -> None:
         for target in targets:
