@@ -225,9 +225,7 @@ def end_filling(connection: Connection, projection: Projection, generation: int)
             connection.exec_driver_sql(analyse.format(name))
 
 
-def _fillings(
-    connection: Connection, projection: Projection, generation: int
-) -> Iterator[Filling]:
+def _fillings(connection: Connection, projection: Projection, generation: int) -> Iterator[Filling]:
     for table in tables_of(projection, generation).values():
         attached: Attachments | None = table.info[_ATTACHED]
         if attached and (found := attached.filling(table.name, connection.dialect.name)):
