@@ -81,10 +81,13 @@ def test_statistics_that_were_collected_are_cleared(
 
 
 @pytest.mark.parametrize("versions", [None, range(1, 100)])
-def test_no_file_of_a_table_holds_it(postgres_url: str, cid: UUID, versions: range | None) -> None:
+def test_no_file_of_a_table_holds_it(
+    fresh_postgres_url: str, cid: UUID, versions: range | None
+) -> None:
     """A vacuum rewrites tables and indexes, with their overflow, and loses nothing else."""
-    with EventStore.open(postgres_url, blob_threshold=2_500) as store:
-        with PlainClient(postgres_url) as client:
+    url = fresh_postgres_url  # files of a used database hold what other tests have deleted
+    with EventStore.open(url, blob_threshold=2_500) as store:
+        with PlainClient(url) as client:
             spread(store, cid)
             assert {"events", "ix_search_rows_words"} <= set(in_files(client))
             store.erase(cid, reason="asked for", versions=versions)
