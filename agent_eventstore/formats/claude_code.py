@@ -74,8 +74,10 @@ def recognises(value: Any) -> bool:
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     """Give the file's session, whose events are read when they are asked for."""
     first, named, dated = None, None, dict[str, Any]()
+    bare = True
     for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
         value = item.value if isinstance(item, Record) else None
+        bare = bare and text_at(value, "type") in _BOOKKEEPING
         if isinstance(value, dict) and isinstance(told := value.get("sessionId"), str) and told:
             first = first or (told, value, item.line or 1)
             # Bookkeeping, with which a file may begin, tells neither time nor directory.
@@ -83,7 +85,8 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
             # A file that goes on from another one may begin with lines of that one's session.
             named = told if told == source.path.stem else named
     if first is None:
-        yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines names a session")
+        told = ": there is nothing but bookkeeping of the program in it" if bare else ""
+        yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines names a session{told}")
         return
     session, line, number = first
     own_agent = _agent_of(line) if _is_aside(line) else None

@@ -357,6 +357,7 @@ class TestOddLines:
         session = Session()
         session.lines.append({"type": "summary", "summary": "T", "leafUuid": "x"})
         report = load(store, read_transcripts(session.write(tmp_path / "a"), "claude-code"))
-        assert ["none of the first 200 lines names a session"] == [
+        said = "there is nothing but bookkeeping of the program in it"
+        assert [f"none of the first 200 lines names a session: {said}"] == [
             failure.reason for failure in report.failures
         ]
