@@ -199,7 +199,9 @@ class CatchUp:
         new = fold.buffer.only_new(fold.generation.projection.tables[0].name, stood[0])
         if new is None:
             return None
-        return Head(fold.generation, fold.version, fold.state, fold.chain, stood, new)
+        return Head(
+            fold.generation, fold.version, fold.state, fold.chain, stood, new, self.erasures
+        )
 
     @property
     def pending(self) -> bool:

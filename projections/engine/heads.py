@@ -100,6 +100,7 @@ class Head:
         before: Version and chain from which the read at hand has folded on, if it has.
         unsaved: What it has folded since, if that is not in the tables yet: new rows of the first
             of them, by key.
+        erasures: How often the conversation had been erased then, if the read at hand knows.
     """
 
     generation: Generation
@@ -108,6 +109,7 @@ class Head:
     chain: bytes | None = None
     before: tuple[int, bytes | None] | None = None
     unsaved: Mapping[tuple[Any, ...], Mapping[str, Any]] | None = None
+    erasures: int | None = None
 
 
 class NotSaved(Exception):
