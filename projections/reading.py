@@ -360,6 +360,8 @@ class _Answer(Generic[T]):
         counts = TokenCounts(conversation_id, connection)
         with counts.active():
             value = query(connection, generations, found)
+        if erasures is None and found:
+            erasures = found[0].erasures
         if erasures is None:
             erasures = erasure_count(connection, [conversation_id]) if counts.has_new else 0
         return cls(value, conversation_id, counts, erasures)
