@@ -56,7 +56,6 @@ class Besides(Protocol):
         """Write it, in a transaction that has found everything as the query has."""
 
 
-
 _log = get_logger("projections")
 _TOLD: WeakSet[EventStore] = WeakSet()
 _LOOKS = 10

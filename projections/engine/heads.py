@@ -300,8 +300,8 @@ def _select(
     )
     rows = run.fetchall()
     run.close()
-    found, later = {}, None
-    for name, number, version, text, chain, erasures, later in rows:
+    found = {}
+    for name, number, version, text, chain, erasures, _ in rows:
         try:
             state = loads_json(text)
         except InvalidEvent as error:
@@ -309,7 +309,7 @@ def _select(
             raise ProjectionFailed(name, conversation_id, version + 1) from error
         generation = by_key[name, number]
         found[name, number] = Head(generation, version, state, chain, erasures=int(erasures))
-    return found, later
+    return found, rows[0][-1] if rows else None
 
 
 @lru_cache(maxsize=64)
