@@ -17,7 +17,7 @@ from uuid import UUID
 __all__ = ["Memory", "Objects"]
 
 T = TypeVar("T")
-_GROUP = 32  # objects that are pickled together
+_GROUP = 16  # objects that are pickled together
 _MOST_CONVERSATIONS = 64
 _MOST_BYTES = 32 * 2**20
 
@@ -110,7 +110,9 @@ class Memory(Generic[T]):
             self.keep(stream, None)
         return again
 
-    def drop(self, stream: UUID | str) -> None:
-        """Forget a conversation."""
+    def take(self, stream: UUID | str) -> T | None:
+        """Forget a conversation, and return what was known of it."""
         with self._lock:
-            self._size -= self._known.pop(stream, (None, 0))[1]
+            known, size = self._known.pop(stream, (None, 0))
+            self._size -= size
+        return known

@@ -252,7 +252,7 @@ class EventStoreSessionService(BaseSessionService):
 
     def _delete(self, named: Named) -> None:
         self._sessions.pop(named, None)
-        self._memory.drop(self.store.stream(key_of(*named)))
+        self._memory.take(self.store.stream(key_of(*named)))
         if newest_events(self.store, self.store.stream(key_of(*named)), 1):
             self.store.erase(key_of(*named), reason="the session was deleted", user_id=named[1])
 

@@ -57,7 +57,7 @@ def newest_items(store: EventStore, stream: UUID, limit: int | None) -> tuple[li
 
 def forget(store: EventStore, stream: UUID) -> None:
     """Keep nothing of a conversation, which was erased."""
-    _cache_of(store).drop(stream)
+    _cache_of(store).take(stream)
 
 
 @dataclass(frozen=True, slots=True)

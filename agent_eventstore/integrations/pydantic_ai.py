@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -22,12 +22,12 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.messages import ModelResponse
 
 from agent_eventstore.integrations.conversation_finding import keys_with, place_of
-from agent_eventstore.integrations.conversation_head import Head, news_of
+from agent_eventstore.integrations.conversation_head import Head, head_of, news_of
 from agent_eventstore.integrations.conversation_memory import Memory, Objects
 from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.pydantic_events import events_of, messages_in
-from agent_eventstore.integrations.pydantic_messages import KEY, PydanticAIRecord
+from agent_eventstore.integrations.pydantic_events import events_of, message_in
+from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
 from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.errors import ConversationExists, WrongExpectedVersion
@@ -49,11 +49,17 @@ _ATTEMPTS = 20  # at an append, while others append what is no message
 _RECORD: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
 
 
-class _Kept(NamedTuple):
-    """A message as it is kept: its ``raw``, and the versions of its events."""
+class _Known(NamedTuple):
+    """Where a conversation stands, as it was written last: its chain, and its record as JSON."""
 
-    told: Any
-    versions: tuple[int, int]
+    chain: bytes
+    record: Any
+    places: Places
+
+    @property
+    def revision(self) -> str | None:
+        """Of the record, if there is one."""
+        return self.record["revision"] if self.record else None
 
 
 class _Read(NamedTuple):
@@ -70,16 +76,15 @@ class _Read(NamedTuple):
 
     def up_to(self, head_id: str, head: Head, page: Iterable[EventText]) -> _Read | None:
         """Return the messages up to one that is among these or on a page of newer events."""
-        new, wanted = list[Any](), head_id
-        for event in reversed([*page]):
-            if (told := _told(event)) is not None and told["id"] == wanted:
-                new.append(told)
-                wanted = told["parent"]
+        new = [entry for entry, _ in _back(reversed([*page]), head_id)]
+        wanted = new[-1].parent_id if new else head_id
+        if not new and wanted == self.ids[-1]:
+            return self._replace(head=head)
         if self.ids[-1] != wanted and wanted not in self.ids:
             return None
         count = len(self.ids) if self.ids[-1] == wanted else self.ids.index(wanted) + 1
-        entries = self.entries.first(count).followed_by(_entries(new[::-1]))
-        ids = [*self.ids[:count], *(told["id"] for told in reversed(new))]
+        entries = self.entries.first(count).followed_by(new[::-1])
+        ids = [*self.ids[:count], *(each.id for each in reversed(new))]
         return _Read(head, ids, entries, self.complete)
 
 
@@ -98,6 +103,7 @@ class EventStoreConversations(ConversationStore):
     def __init__(self, store: EventStore | AsyncEventStore) -> None:
         self.store = store.store if isinstance(store, AsyncEventStore) else store
         self._memory: Memory[_Read] = Memory()
+        self._written: Memory[_Known] = Memory()
         self._streams: Memory[UUID] = Memory()
         self._answering: dict[str, str] = {}  # the calls that recorded streams belong to
 
@@ -151,22 +157,17 @@ class EventStoreConversations(ConversationStore):
     def _history(self, head_id: str | None, limit: int | None) -> list[ConversationEntry]:
         if head_id is None or limit == 0:
             return []
-        stream = self._streams.get(head_id)
-        known = self._memory.get(stream) if stream else None
-        if stream is None or known is None:
-            place = place_of(self.store, head_id)
-            if place is None:
-                raise LookupError(f"no message has the id {head_id}")
-            stream = place[0]
-            known = self._memory.get(stream)
+        stream = self._streams.get(head_id) or self._place(head_id)[0]
+        known = self._memory.get(stream)
         with self.store._on_driver() as connection:
             head, page = news_of(connection, stream, known and known.head)
         read = known.up_to(head_id, head, page) if known and page is not None else None
         if read is not None and (read.complete or (limit and limit <= len(read.ids))):
             entries = read.entries.newest(limit)
         else:
-            kept = [each.told for each in self._chain(head_id, limit)][::-1]
-            entries, read = _entries(kept), None
+            before = head.version + 1
+            found = [entry for entry, _ in self._chain(head_id, limit, (stream, before))]
+            entries, read = found[::-1], None
             if not head.is_fork and self._memory.asked_again(stream):
                 ids, complete = [each.id for each in entries], entries[0].parent_id is None
                 read = _Read(head, ids, Objects().followed_by(entries), complete)
@@ -174,28 +175,41 @@ class EventStoreConversations(ConversationStore):
             self._memory.keep(stream, read, read.entries.size)
         return entries
 
-    def _chain(self, head_id: str | None, limit: int | None = None) -> Iterator[_Kept]:
-        """Yield messages from one back to the first, as they are kept."""
-        if head_id is None or limit == 0:
-            return
-        place = place_of(self.store, head_id)
+    def _place(self, entry_id: str) -> tuple[UUID, int]:
+        place = place_of(self.store, entry_id)
         if place is None:
-            raise LookupError(f"no message has the id {head_id}")
-        stream, version = place
-        wanted: str | None = head_id
-        for event in events_before(self.store, stream, version + 1, first=limit and 2 * limit):
-            told = _told(event)
-            if told is not None and told["id"] == wanted:
-                yield _Kept(told, (event.version - told["span"] + 1, event.version))
-                wanted, limit = told["parent"], None if limit is None else limit - 1
-                if wanted is None or limit == 0:
-                    return
-        raise LookupError(f"the message {wanted} was erased")
+            raise LookupError(f"no message has the id {entry_id}")
+        return place
+
+    def _chain(
+        self, head_id: str, limit: int | None = None, begin: tuple[UUID, int] | None = None
+    ) -> Iterator[tuple[ConversationEntry, tuple[int, int]]]:
+        """Yield messages from one back to the first, and the versions of each one's events.
+
+        ``begin`` is a conversation that has it, and a version behind it.
+        """
+        if begin is None:
+            stream, version = self._place(head_id)
+            begin = stream, version + 1
+        missing: str | None = head_id
+        events = events_before(self.store, *begin, first=limit and 2 * limit)
+        for entry, versions in islice(_back(events, head_id), limit):
+            yield entry, versions
+            missing, limit = entry.parent_id, limit and limit - 1
+        if missing is not None and limit != 0:
+            raise LookupError(f"the message {missing} was erased")
 
     def _record(self, conversation_id: str) -> ConversationRecord | None:
         """Return the newest record, which stands at the end but for what is no message."""
         stream = self.store.stream(conversation_id)
-        record = _record_in(events_before(self.store, stream, first=4), conversation_id)
+        known = self._written.get(stream)
+        with self.store._on_driver() as connection:
+            head = head_of(connection, stream)
+        if known is not None and (known.places.version, known.chain) == head[:2]:
+            told = known.record
+        else:
+            told = _record_in(events_before(self.store, stream, first=4), conversation_id)
+        record = None if told is None else _RECORD.validate_python(told)
         if record is not None and record.head_id is not None:
             self._streams.keep(record.head_id, stream)
         return record
@@ -213,24 +227,24 @@ class EventStoreConversations(ConversationStore):
         expected: str | None,
     ) -> None:
         key = record.conversation_id
+        stream = self.store.stream(key)
         for attempt in range(_ATTEMPTS):
-            stream = self.store.stream(key)
-            newest = newest_events(self.store, stream, _TAIL)
-            older = events_before(self.store, stream, newest[-1].version if newest else 0)
-            known = _record_in(chain(newest, older), key)
-            if (known.revision if known else None) != expected:
+            known = self._written.take(stream)
+            if known is None or known.revision != expected:
+                known = self._stands(stream, key)
+            if known.revision != expected:
                 raise ConversationConflict(key)
             first = entries[0].parent_id if entries else record.head_id
             origin = None
-            if first is not None and (known is None or first != known.head_id):
+            if first is not None and (not known.record or first != known.record["head_id"]):
                 origin = place_of(self.store, first)
                 if origin is None:
                     raise ConversationConflict(key)
             try:
-                if origin is not None and not newest:
+                if origin is not None and not known.places.version:
                     self._fork(origin, record)
                 else:
-                    self._append(record, entries, known, Places.after(newest))
+                    self._append(stream, record, entries, known)
                 return
             except ConversationExists as error:
                 raise ConversationConflict(key) from error
@@ -238,35 +252,45 @@ class EventStoreConversations(ConversationStore):
                 if attempt == _ATTEMPTS - 1:
                     raise
 
+    def _stands(self, stream: UUID, key: str) -> _Known:
+        """Return where a conversation stands, as the database has it."""
+        newest = newest_events(self.store, stream, _TAIL)
+        older = events_before(self.store, stream, newest[-1].version if newest else 0)
+        return _Known(b"", _record_in(chain(newest, older), key), Places.after(newest))
+
     def _append(
         self,
+        stream: UUID,
         record: ConversationRecord,
         entries: Sequence[ConversationEntry],
-        known: ConversationRecord | None,
-        places: Places,
+        known: _Known,
     ) -> None:
+        places, key = known.places, record.conversation_id
         expected = places.version
         events = [] if expected else [places.put(ConversationStart(mode="agent"))]
-        head = known.head_id if known else None
+        head = known.record["head_id"] if known.record else None
         first = entries[0].parent_id if entries else record.head_id
         if head != first:
             events += self._switch(head, first, places)
-        key = record.conversation_id
         call_id = self._answering.get(key) if entries else None
         for entry in entries:
             last = call_id if entry is entries[-1] else None
             events += events_of(entry.message, entry.id, entry.parent_id, places, last)
-        events.append(places.put(_written(record)))
-        self.store.append(key, events, expected_version=expected or NO_STREAM)
+        told = _written(record)
+        events.append(places.put(told))
+        done = self.store.append(key, events, expected_version=expected or NO_STREAM)
+        self._written.keep(stream, _Known(done.anchor.chain, told.record, places))
         if call_id and isinstance(entries[-1].message, ModelResponse):
             self._answering.pop(key, None)
 
     def _switch(self, head: str | None, first: str | None, places: Places) -> list[NewEvent]:
         """Return what says that messages are left, and which come back."""
-        before = [each.versions for each in self._chain(head)]
-        after = [each.versions for each in self._chain(first)]
-        shared = set(before) & set(after)
-        left, back = _ranges(set(before) - shared), _ranges(set(after) - shared)
+        before, after = (
+            {versions for _, versions in self._chain(each)} if each else set()
+            for each in (head, first)
+        )
+        shared = before & after
+        left, back = _ranges(before - shared), _ranges(after - shared)
         said = BranchSwitch(
             reason="switch" if back else "rewind",
             kind="message",
@@ -308,31 +332,29 @@ def _written(record: ConversationRecord) -> PydanticAIRecord:
     return PydanticAIRecord(record=_RECORD.dump_python(record, mode="json"))
 
 
-def _record_in(events: Iterable[EventText], conversation_id: str) -> ConversationRecord | None:
+def _record_in(events: Iterable[EventText], conversation_id: str) -> Any:
     """Return the first record among events, newest first; None if it is of another one, or gone."""
     for event in events:
         if event.type == PydanticAIRecord.type and event.text is not None:
             told = loads_json(event.text).get("record")
-            if told is not None and told["conversation_id"] == conversation_id:
-                return _RECORD.validate_python(told)
-            return None
+            return told if told and told["conversation_id"] == conversation_id else None
     return None
 
 
-def _told(event: EventText) -> Any:
-    """Return what an event keeps of the message that it ends; None if it ends none."""
-    if event.text is None or f'"{KEY}"' not in event.text:
-        return None
-    raw = loads_json(event.text).get("raw")
-    return raw.get(KEY) if isinstance(raw, dict) else None
-
-
-def _entries(kept: Sequence[Any]) -> list[ConversationEntry]:
-    """Return messages as they were given, from what each event keeps of them."""
-    return [
-        ConversationEntry(id=told["id"], parent_id=told["parent"], message=message)
-        for told, message in zip(kept, messages_in(kept), strict=True)
-    ]
+def _back(
+    events: Iterable[EventText], wanted: str | None
+) -> Iterator[tuple[ConversationEntry, tuple[int, int]]]:
+    """Yield messages from one back, and each one's versions, of events that are newest first."""
+    for event in events:
+        if wanted is None:
+            return
+        if event.text is None or wanted not in event.text:
+            continue
+        kept = message_in(event.text)
+        if kept is not None and kept["id"] == wanted:
+            wanted = kept["parent"]
+            entry = ConversationEntry(id=kept["id"], parent_id=wanted, message=kept["message"])
+            yield entry, (event.version - kept["span"] + 1, event.version)
 
 
 def _ranges(versions: set[tuple[int, int]]) -> tuple[VersionRange, ...]:

@@ -7,12 +7,14 @@ one. The last of them has the message itself in ``raw``, as `ModelMessagesTypeAd
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_ai import messages as said
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+from typing_extensions import TypedDict
 
 from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.inputs import content_of
@@ -35,9 +37,37 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.bounds import fitted
+from eventstore.events.codec import loads_json
 
-__all__ = ["events_of", "messages_in", "raw_of"]
+__all__ = ["KeptMessage", "events_of", "message_in", "raw_of"]
 
+_CONFIG = ConfigDict(val_json_bytes="base64")  # as of `ModelMessagesTypeAdapter`
+
+
+class KeptMessage(TypedDict):
+    """A message as it is kept, and of how many events it is the last."""
+
+    __pydantic_config__ = _CONFIG  # type: ignore[misc]
+
+    id: str
+    parent: str | None
+    span: int
+    message: ModelMessage
+
+
+class _Raw(TypedDict):
+    __pydantic_config__ = _CONFIG  # type: ignore[misc]
+
+    pydantic_ai: KeptMessage
+
+
+class _Ending(TypedDict):
+    __pydantic_config__ = _CONFIG  # type: ignore[misc]
+
+    raw: _Raw
+
+
+_ENDING: TypeAdapter[_Ending] = TypeAdapter(_Ending)
 _STATUS = {"success": "success", "denied": "denied", "interrupted": "outcome_unknown"}
 
 
@@ -47,9 +77,16 @@ def raw_of(message: ModelMessage, entry_id: str, parent_id: str | None, span: in
     return {KEY: {"id": entry_id, "parent": parent_id, "span": span, "message": made}}
 
 
-def messages_in(kept: Sequence[Any]) -> list[ModelMessage]:
-    """Return the messages that each ``raw`` holds under its key."""
-    return list(ModelMessagesTypeAdapter.validate_python([each["message"] for each in kept]))
+def message_in(text: str) -> KeptMessage | None:
+    """Return what the JSON text of a payload keeps of the message that it ends, if it ends one."""
+    try:
+        return _ENDING.validate_json(text)["raw"]["pydantic_ai"]
+    except ValidationError:  # it ends none, or has lone surrogates, which this parser refuses
+        payload = loads_json(text)
+        raw = payload.get("raw")
+        if not isinstance(raw, dict) or KEY not in raw:
+            return None
+        return _ENDING.validate_python(payload)["raw"]["pydantic_ai"]
 
 
 def events_of(

@@ -49,6 +49,7 @@ __all__ = [
     "writer_of",
 ]
 
+_LARGEST_LOG = 4 * 2**20  # bytes; about what SQLite writes between two of its checkpoints
 SYNCHRONOUS = "eventstore_synchronous"
 """The execution option of an engine that names its sync level on SQLite."""
 
@@ -225,6 +226,8 @@ def _sqlite_engine(
         cursor.execute("PRAGMA checkpoint_fullfsync=ON")
         # Not every build of SQLite overwrites by default what is deleted; erasure relies on it.
         cursor.execute("PRAGMA secure_delete=ON")
+        # A large transaction, such as an import, would leave a log of its size beside the file.
+        cursor.execute(f"PRAGMA journal_size_limit={_LARGEST_LOG}")
         cursor.close()
 
     event.listen(engine, "begin", begin_as_asked)

@@ -123,10 +123,11 @@ class OnPostgresql:
         with suppress(psycopg.Error):  # What had failed is known already.
             self._end_pipeline()
         self._pooled = None
-        if pooled.dbapi_connection.broken:
+        raw = pooled.dbapi_connection
+        with suppress(psycopg.Error):  # Lost meanwhile, it is closed.
+            self._as_it_was(raw)
+        if raw.closed:
             pooled.invalidate()
-        else:
-            self._as_it_was(pooled.dbapi_connection)
         pooled.close()
 
 

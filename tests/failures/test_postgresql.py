@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from sqlalchemy import make_url, text
+from sqlalchemy.pool import QueuePool
 
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore.errors import CannotConnect, NotWritable, StoreUnavailable
@@ -147,3 +148,20 @@ def test_connection_cut_in_a_transaction(postgres_url: str) -> None:
 
         assert [] == list(store.read(cid))
         assert 1 == store.append(cid, say("found")).version
+
+
+@pytest.mark.parametrize("asked", [{}, {"write": True}, {"snapshot": True}], ids=str)
+def test_connection_closed_in_a_transaction(postgres_url: str, asked: dict[str, Any]) -> None:
+    """The pool has its place back at once, and not when the garbage is collected."""
+    with EventStore.open(postgres_url) as store:
+        store._at_hand.close()
+
+        def close_and_go_on() -> None:
+            with store._on_driver(**asked) as connection:
+                connection.raw.close()
+                connection.raw.execute("SELECT 1")
+
+        with pytest.raises(StoreUnavailable):
+            close_and_go_on()
+        assert isinstance(store.engine.pool, QueuePool)
+        assert 0 == store.engine.pool.checkedout()

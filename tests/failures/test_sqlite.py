@@ -57,6 +57,17 @@ def test_empty_file_is_a_new_database(sqlite_url: str) -> None:
         assert 1 == store.append(new_id(), say("hello")).version
 
 
+def test_large_transaction_leaves_a_small_log(sqlite_url: str) -> None:
+    """What an import has filled the write-ahead log with is given back at the next appends."""
+    log = path_of(f"{sqlite_url}-wal")
+    with EventStore.open(sqlite_url) as store:
+        store.append(cid := new_id(), [say(f"{place} " + "x" * 4_000)[0] for place in range(3_000)])
+        assert log.stat().st_size > 12_000_000
+        for _ in range(2):
+            store.append(cid, say("more"))
+        assert log.stat().st_size <= 4 * 2**20
+
+
 def test_directory_that_nobody_can_write() -> None:
     """Not even root can make a file there."""
     with pytest.raises(NotWritable, match="cannot be opened"):

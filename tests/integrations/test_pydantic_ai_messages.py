@@ -12,9 +12,8 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_ai.usage import RequestUsage
 
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.pydantic_events import events_of, messages_in
-from agent_eventstore.integrations.pydantic_messages import KEY
-from eventstore.events.codec import encode, loads_json
+from agent_eventstore.integrations.pydantic_events import events_of, message_in
+from eventstore.events.codec import encode
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 names = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=8)
@@ -150,9 +149,10 @@ def dumped(message: Any) -> bytes:
 def as_stored(message: Any) -> Any:
     """Return a message as it is read from the JSON of the last of its events."""
     events = events_of(message, "01900000-0000-7000-8000-000000000000", None, Places())
-    kept = loads_json(encode(events[-1].data))["raw"][KEY]
+    kept = message_in(encode(events[-1].data))
+    assert kept is not None
     assert kept["span"] == len(events)
-    return messages_in([kept])[0]
+    return kept["message"]
 
 
 @given(messages)

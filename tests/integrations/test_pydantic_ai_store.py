@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import (
     ConversationConflict,
@@ -142,6 +142,40 @@ async def test_saves_at_once(store: EventStore) -> None:
     )
 
     assert sorted(type(each).__name__ for each in done) == ["ConversationConflict", "list"]
+
+
+async def test_saves_in_turns(store: EventStore) -> None:
+    """Of two stores each goes on where the other has left off, whatever it remembers itself."""
+    both = [EventStoreConversations(store) for _ in range(2)]
+    conversation = await talk(both[0], Conversation(conversation_id="c"))
+    for place in range(6):
+        conversation = await talk(both[(place // 2) % 2], conversation, f"{place}: how warm?")
+        seen = [await each.load("c") for each in both]
+        assert seen == [conversation, conversation]
+
+    await both[1].delete("c")
+    assert await both[0].load("c") is None
+    with pytest.raises(ConversationConflict):
+        await both[0].save(conversation)
+    again = await talk(both[0], Conversation(conversation_id="c"), "Hello again")
+    assert await both[1].load("c") == again
+    assert store.verify("c").ok
+
+
+async def test_results_of_calls_before_a_restart(store: EventStore) -> None:
+    """A result answers the call of an earlier save, by a store that remembers it and one anew."""
+    remembering = EventStoreConversations(store)
+    for key, second in (("a", remembering), ("b", EventStoreConversations(store))):
+        asked = await booking.run("Go", conversation=Conversation(conversation_id=key))
+        await remembering.save(asked)
+        waiting = await second.load(key)
+        assert waiting is not None
+        assert waiting.deferred_tool_requests is not None
+        call = waiting.deferred_tool_requests.approvals[0]
+        approved = DeferredToolResults(approvals={call.tool_call_id: True})
+        await second.save(await booking.run(conversation=waiting, deferred_tool_results=approved))
+        [told] = Views(store).tool_calls(conversation_id=key)
+        assert (told.name, told.status) == ("book", "success")
 
 
 async def test_what_others_append_is_no_conflict(
