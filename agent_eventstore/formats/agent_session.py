@@ -15,8 +15,8 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.source import Record, Source
-from agent_eventstore.formats.transcript import LeftOut
 from eventstore.events import (
     AssistantMessage,
     BranchSwitch,

@@ -46,8 +46,9 @@ def payloads_of(message: dict[str, Any], version: int, calls: Calls) -> list[Eve
 
 
 def instructions_in(request: Mapping[str, Any]) -> str | None:
-    """Return the instructions that a request has beside its messages."""
-    return text_in(request.get("system")) or None
+    """Return the instructions that a request has beside its messages: Anthropic's, OpenAI's."""
+    told = request.get("instructions")
+    return text_in(request.get("system")) or (told if isinstance(told, str) else None) or None
 
 
 def _is_own(block: Any) -> bool:

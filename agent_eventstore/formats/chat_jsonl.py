@@ -41,7 +41,7 @@ ORIGINAL = "chat_message"
 """The key in ``raw`` under which the line stands as it came, but for a text ``content``."""
 
 _TEXTS = ("content", "text", "message")
-_SENDERS = ("sender", "cat_id", "catId", "agent_id", "agentId", "author", "from", "name")
+_SENDERS = ("sender", "cat_id", "catId", "agent_id", "agentId", "author", "from", "speaker", "name")
 _THREADS = ("threadId", "thread_id")
 _CALLS = ("tool_calls", "tool_call_id")
 _ROLES = ("system", "developer", "user", "assistant", "tool")

@@ -29,8 +29,9 @@ from agent_eventstore.formats.claude_code_lines import (
     shown,
     text_in,
 )
+from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.source import Record, Source
-from agent_eventstore.formats.transcript import LeftOut, Transcript, identify, moment_of
+from agent_eventstore.formats.transcript import Transcript, identify, moment_of
 from agent_eventstore.providers.usage import anthropic_usage
 from eventstore.events import (
     ConversationStart,

@@ -26,8 +26,9 @@ from agent_eventstore.formats.codex_items import (
     said_by,
     tokens_of,
 )
+from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.source import Record, Source
-from agent_eventstore.formats.transcript import LeftOut, Transcript, identify, moment_of
+from agent_eventstore.formats.transcript import Transcript, identify, moment_of
 from eventstore.events import (
     ConversationStart,
     ConversationUpdate,

@@ -16,7 +16,8 @@ from sqlalchemy import Connection
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.agent_session import LINES
-from agent_eventstore.formats.transcript import LeftOut, Stream, Transcript
+from agent_eventstore.formats.left_out import LeftOut
+from agent_eventstore.formats.transcript import Stream, Transcript
 from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
 from eventstore.errors import (
     ConversationNotFound,

@@ -1,9 +1,10 @@
 """Messages arrays of OpenAI, or of Anthropic: a conversation, a list of them, or objects with them.
 
-A conversation is an array of messages, or an object with one under ``messages`` or ``traj``; a
-file holds one, a JSON array of them, or JSON Lines of them. What an object holds besides is kept
-in the `ConversationStart`'s ``raw``. A conversation with a broken message is one bad record: a
-transcript with a hole would tell another story.
+A conversation is an array of messages, or of items of OpenAI's Responses, or an object with one
+under ``messages``, ``traj``, ``history`` (SWE-agent), ``input`` or ``output`` (a request or an
+answer of Responses); a file holds one, a JSON array of them, or JSON Lines of them. What an object
+holds besides is kept in the `ConversationStart`'s ``raw``. A conversation with a broken message is
+one bad record: a transcript with a hole would tell another story.
 
 An export is a copy of the facts, not what a model would be sent. Messages that came from a file are
 given back as they were; retracted ones are facts too. What has no message form (model errors,
@@ -23,6 +24,7 @@ from agent_eventstore.formats.anthropic_messages import ORIGINAL as ANTHROPIC
 from agent_eventstore.formats.anthropic_messages import instructions_in, payloads_of
 from agent_eventstore.formats.extras import PROJECT_MESSAGE, facts_of
 from agent_eventstore.formats.openai_wire import message_of, restored
+from agent_eventstore.formats.response_items import grouped, is_item, items_of, transcribed
 from agent_eventstore.formats.source import Parsed, Record, Source
 from agent_eventstore.formats.transcript import Draft, Transcript, explicit_id, identify, moment_of
 from eventstore import EventStore
@@ -34,6 +36,7 @@ __all__ = ["FORMAT", "export_openai", "holder_of", "read", "recognises"]
 
 FORMAT = "openai"
 _HOLDERS = ("messages", "traj")
+_MAYBE_HOLDERS = ("history", "input", "output")
 
 _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
 
@@ -42,7 +45,14 @@ def holder_of(value: Any) -> str | None:
     """Return the key under which an object holds its messages, or None if it holds none."""
     if not isinstance(value, dict):
         return None
-    return next((key for key in _HOLDERS if isinstance(value.get(key), list)), None)
+    told = (key for key in _HOLDERS if isinstance(value.get(key), list))
+    # Words that mean other things elsewhere: what they hold must begin with a message.
+    other = (key for key in _MAYBE_HOLDERS if _begins_with_message(value.get(key)))
+    return next(chain(told, other), None)
+
+
+def _begins_with_message(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and _is_message(value[0])
 
 
 def recognises(value: Any) -> bool:
@@ -123,16 +133,22 @@ def _conversation(source: Source, record: Record, ordinal: int) -> Transcript:
         raw=rest or None,
     )
     draft.start(start, Meta(occurred_at=moment_of(rest)))
-    for message in messages:
-        for data in payloads_of(message, draft.next_version, draft.calls):
-            draft.add(data, draft.place(data, occurred_at=moment_of(message)))
+    items = any(map(is_item, messages))
+    for group in grouped(messages) if items else ([message] for message in messages):
+        version = draft.next_version
+        for data in (
+            [transcribed(group, version, draft.calls)]
+            if items
+            else payloads_of(group[0], version, draft.calls)
+        ):
+            draft.add(data, draft.place(data, occurred_at=moment_of(group[0])))
     return draft.finish()
 
 
 def _is_message(value: Any) -> bool:
-    return (
-        isinstance(value, dict) and holder_of(value) is None and isinstance(value.get("role"), str)
-    )
+    if not isinstance(value, dict) or holder_of(value) is not None:
+        return False
+    return isinstance(value.get("role"), str) or is_item(value)
 
 
 def export_openai(store: EventStore, conversation_id: UUID) -> list[dict[str, Any]]:
@@ -141,8 +157,13 @@ def export_openai(store: EventStore, conversation_id: UUID) -> list[dict[str, An
     Raises:
         ConversationNotFound: There is no such conversation.
     """
-    messages = (_message(data, event.version) for event, data in facts_of(store, conversation_id))
-    return [message for message in messages if message is not None]
+    found: list[dict[str, Any]] = []
+    for event, data in facts_of(store, conversation_id):
+        if (items := items_of(getattr(data, "raw", None))) is not None:
+            found += items
+        elif (message := _message(data, event.version)) is not None:
+            found.append(message)
+    return found
 
 
 def _message(data: EventData, version: int) -> dict[str, Any] | None:

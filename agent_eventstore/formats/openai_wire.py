@@ -69,6 +69,11 @@ _KEY = "heading"
 
 _DEEPEST = 100
 
+_SAYING = frozenset(
+    "content tool_calls function_call refusal reasoning_content reasoning audio".split()
+)
+"""The fields of which one at least is in a message that says something as OpenAI's do."""
+
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
@@ -128,8 +133,15 @@ def _part(item: Any) -> ContentPart:
         return OtherPart(raw=item)
     kind = item.get("type")
     inner = item.get(kind) if isinstance(kind, str) else None
-    if kind == "text" and isinstance(inner, str):
-        return TextPart(text=inner)
+    match item:
+        case {"type": "text" | "input_text" | "output_text", "text": str(text)}:
+            return TextPart(text=text)
+        case {"type": "input_image", "image_url": str(url)}:
+            return ImagePart(url=url, detail=_text(item.get("detail")))
+        case {"type": "input_file"}:
+            data = _text(item.get("file_data")) or _text(item.get("file_url"))
+            name, file_id = _text(item.get("filename")), _text(item.get("file_id"))
+            return FilePart(name=name, file_id=file_id, url=data)
     if kind == "refusal" and isinstance(inner, str):
         return RefusalPart(text=inner)
     if isinstance(inner, dict):
@@ -258,6 +270,8 @@ def _interpret(message: dict[str, Any], calls: Calls) -> Any:
         case "system" | "developer" as role:
             text = text_of(content)
             return summary_in(text) or SystemInstruction(text=text, role=role, name=name)
+        case "user" | "assistant" if not _SAYING.intersection(message):
+            return None
         case "user":
             return UserMessage(parts=parts_of(content), name=name)
         case "assistant":
@@ -266,6 +280,8 @@ def _interpret(message: dict[str, Any], calls: Calls) -> Any:
             )
         case "tool" | "function":
             provider_id = _text(message.get("tool_call_id"))
+            if provider_id is None and calls.has(named := _text(message.get("id"))):
+                provider_id = named
             return ToolResult(
                 call_id=calls.answer(provider_id, name),
                 name=name,
@@ -277,7 +293,8 @@ def _interpret(message: dict[str, Any], calls: Calls) -> Any:
 
 def _assistant_parts(message: Mapping[str, Any]) -> tuple[ContentPart, ...]:
     parts = list(parts_of(message.get("content")))
-    if isinstance(thought := message.get("reasoning_content"), str):
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(thought, str):
         parts.insert(0, ReasoningPart(text=thought))
     if isinstance(refusal := message.get("refusal"), str):
         parts.append(RefusalPart(text=refusal))
@@ -298,7 +315,7 @@ def _requests(message: Mapping[str, Any]) -> tuple[ToolCallRequest, ...]:
 
 def _request(call: Mapping[str, Any]) -> ToolCallRequest:
     body = call.get("function", call.get("custom"))
-    body = body if isinstance(body, dict) else {}
+    body = body if isinstance(body, dict) else call
     arguments = body.get("arguments", body.get("input", ""))
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return request_of(_text(body.get("name")) or "", text, _text(call.get("id")))

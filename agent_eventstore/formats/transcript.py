@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 from uuid import UUID
 
 from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.source import Record
 from eventstore.events import (
     AssistantMessage,
@@ -29,7 +30,6 @@ from eventstore.events import (
     LlmError,
     Meta,
     NewEvent,
-    OtherPart,
     SystemInstruction,
     ToolCall,
     ToolCallRequest,
@@ -37,17 +37,14 @@ from eventstore.events import (
     UnknownEvent,
     UserMessage,
 )
-from eventstore.events.own import UNINTERPRETED as UNINTERPRETED_TYPES
 from eventstore.events.records import EventData
 from eventstore.events.values import Mode, is_mode
 from eventstore.ids import call_id, derived_id
-from projections.context.mentions import mention
 
 __all__ = [
     "UNINTERPRETED",
     "Calls",
     "Draft",
-    "LeftOut",
     "Origin",
     "Stream",
     "Transcript",
@@ -67,7 +64,6 @@ _Key = tuple[str, str]
 _SPOKEN = (UserMessage, AssistantMessage, LlmError, ToolCall, ToolResult)
 _CONVERSATION_KEYS = ("conversationId", "conversation_id", "sessionId", "session_id")
 _MOMENT_KEYS = ("createdAt", "created_at", "timestamp", "ts", "time")
-_LONGEST_KIND, _MOST_KINDS = 80, 100
 _MILLISECONDS_FROM = 100_000_000_000
 
 
@@ -120,6 +116,10 @@ class Calls:
             return call_id(0, self._orphans - 1)
         found.answered = True
         return found.call_id
+
+    def has(self, provider_id: str | None) -> bool:
+        """Whether there was a call with this id of the provider's."""
+        return provider_id is not None and _key(provider_id, None) in self._last
 
     def settle(self, own_id: str) -> None:
         """Take the call with this own id as answered."""
@@ -204,60 +204,6 @@ class Stream(Protocol):
         Args:
             cuts: The answers that the store holds, by version, and of how many lines each is.
         """
-
-
-@dataclass(slots=True)
-class LeftOut:
-    """What an import does not tell of, counted by kind: lines that became no event, and more.
-
-    Attributes:
-        passed_over: Lines that tell nothing of the conversation, such as snapshots of files.
-        unknown: Lines of which nobody knows what they tell.
-        uninterpreted: Messages, and pieces of their content, that are kept as they came: nobody
-            knows what they tell, so that a model is told the type of such a piece at most.
-    """
-
-    passed_over: Counter[str] = field(default_factory=Counter)
-    unknown: Counter[str] = field(default_factory=Counter)
-    uninterpreted: Counter[str] = field(default_factory=Counter)
-
-    def __iadd__(self, other: LeftOut) -> Self:
-        """Add what another file left out."""
-        self.passed_over += other.passed_over
-        self.unknown += other.unknown
-        self.uninterpreted += other.uninterpreted
-        return self
-
-    def note(self, kind: Any, *, known: bool) -> None:
-        """Count a line; of a hundred kinds and more, the rest count as one."""
-        _count(self.passed_over if known else self.unknown, kind)
-
-    def note_event(self, data: EventData) -> None:
-        """Count what an event keeps as it came; a product's own types, which have a dot, do not."""
-        if isinstance(data, UnknownEvent):
-            held = data.raw if isinstance(data.raw, Mapping) else {}
-            if data.type in UNINTERPRETED_TYPES and len(held) == 1:
-                _count(self.uninterpreted, f"message of {_kind_of(*held.values())}")
-        elif isinstance(data, UserMessage | AssistantMessage | ToolResult):
-            parts = data.content if isinstance(data, ToolResult) else data.parts
-            for part in parts or () if not isinstance(parts, str) else ():
-                if isinstance(part, OtherPart):
-                    kind = _kind_of(part.raw)
-                    if mention(part.raw) in ("[other content]", f"[{kind.removeprefix('type ')}]"):
-                        _count(self.uninterpreted, f"content of {kind}")
-
-
-def _kind_of(raw: Any) -> str:
-    """Return by what an uninterpreted piece names itself."""
-    for key in ("type", "role"):
-        if isinstance(raw, Mapping) and isinstance(kind := raw.get(key), str):
-            return f"{key} {kind}"
-    return "no type"
-
-
-def _count(counts: Counter[str], kind: Any) -> None:
-    name = kind[:_LONGEST_KIND] if isinstance(kind, str) else "without a type"
-    counts[name if name in counts or len(counts) < _MOST_KINDS else "of other kinds"] += 1
 
 
 class Draft:

@@ -1,4 +1,4 @@
-"""Messages of Vercel's AI SDK (``UIMessage``, versions 5 and 6), read and written.
+"""Messages of Vercel's AI SDK (``UIMessage``), read, and written as versions 5 and 6 do.
 
 A file holds one conversation: an array of messages, JSON Lines of them, or an object with them
 under ``messages``. A message of the assistant is one or more answers, each behind a ``step-start``,
@@ -15,6 +15,7 @@ from uuid import UUID
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.extras import facts_of, left_out
+from agent_eventstore.formats.left_out import UI_MESSAGE
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import (
     UNINTERPRETED,
@@ -56,8 +57,7 @@ from eventstore.ids import StreamId
 __all__ = ["FORMAT", "ORIGINAL", "export_ui_messages", "message_id", "read", "recognises"]
 
 FORMAT = "ui-messages"
-ORIGINAL = "ui_message"
-"""The key in ``raw`` under which a message stands as it came."""
+ORIGINAL = UI_MESSAGE
 
 _ANSWERED = (AssistantMessage, ToolResult, LlmError)
 _SPOKEN = (SystemInstruction, Summary, UserMessage, *_ANSWERED)
@@ -74,11 +74,15 @@ def recognises(value: Any) -> bool:
 
 
 def _is_message(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and value.get("role") in _ROLES
-        and isinstance(value.get("parts"), list)
-    )
+    if not isinstance(value, dict) or value.get("role") not in _ROLES:
+        return False
+    parts = value.get("parts")
+    # Gemini's contents have parts too, but these have no type.
+    return isinstance(parts, list) and (not parts or any(map(_has_type, parts)))
+
+
+def _has_type(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("type"), str)
 
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:

@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _UNKNOWN_TYPE = "application/octet-stream"
+_STATES_OF_4 = {"partial-call": "input-streaming", "result": "output-available"}
 
 
 def answers_of(parts: Sequence[Any]) -> list[list[Any]]:
@@ -45,8 +46,25 @@ def answers_of(parts: Sequence[Any]) -> list[list[Any]]:
         if isinstance(part, dict) and part.get("type") == "step-start":
             steps.append([])
         else:
-            steps[-1].append(part)
+            steps[-1].append(_newer(part))
     return [step for step in steps if step] or [[]]
+
+
+def _newer(part: Any) -> Any:
+    """Return a part of version 4 as the later ones have it, and any other as it is."""
+    match part:
+        case {"type": "tool-invocation", "toolInvocation": {"toolName": str(name)} as told}:
+            state = _STATES_OF_4.get(str(told.get("state")), "input-available")
+            given = {"input": told.get("args"), "output": told.get("result"), "state": state}
+            return {
+                "type": "dynamic-tool",
+                "toolName": name,
+                "toolCallId": told.get("toolCallId"),
+                **given,
+            }
+        case {"type": "reasoning", "reasoning": str(text)}:
+            return {"type": "reasoning", "text": text}
+    return part
 
 
 def is_call(part: Any) -> bool:

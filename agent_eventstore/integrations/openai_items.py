@@ -7,24 +7,27 @@ item that has no place in the catalogue is an `OpenAIItem`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
-from agent_eventstore.inputs import content_of
+from agent_eventstore.formats.response_items import (
+    ITEM,
+    answer_of,
+    grouped,
+    is_answer,
+    parts_in,
+    result_of,
+)
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.openai_events import OpenAIItem, OpenAIItems
-from agent_eventstore.providers.answer import Answer
-from agent_eventstore.providers.openai_responses import Items
 from agent_eventstore.providers.parser import text
 from eventstore.events import (
     AssistantMessage,
     JsonObject,
     LlmError,
     NewEvent,
-    OtherPart,
     Payload,
     SystemInstruction,
-    TextPart,
     TokenUsage,
     ToolResult,
     UserMessage,
@@ -32,8 +35,7 @@ from eventstore.events import (
 )
 from eventstore.events.codec import decode, dumps_json, loads_json
 from eventstore.sql.read import EventText
-from projections.context.formats.item_pairs import OUTPUTS, output_of
-from projections.context.formats.items import FIELDS
+from projections.context.formats.item_pairs import output_of
 from projections.engine.folding import result_text, text_of
 
 __all__ = [
@@ -46,12 +48,6 @@ __all__ = [
     "told_by",
 ]
 
-ITEM = "openai_item"
-"""The key in ``raw`` under which an item stands as it came; those of an answer are ``output``."""
-
-_APPROVAL = "mcp_approval_response"
-_OUTPUTS = frozenset({*OUTPUTS.values(), _APPROVAL})
-_ANSWERS = frozenset(FIELDS) - _OUTPUTS - {"compaction"}
 _SYSTEM = ("system", "developer")
 _ANSWER = AssistantMessage.type
 
@@ -77,8 +73,8 @@ class ItemWriter(Places):
             items: The items.
             usage: Tokens of the model call that the last answer among them came of.
         """
-        groups = list(_grouped(items))
-        last = max((place for place, each in enumerate(groups) if _is_answer(each[0])), default=-1)
+        groups = list(grouped(items))
+        last = max((place for place, each in enumerate(groups) if is_answer(each[0])), default=-1)
         return [
             self.place(self._payload(group, usage if place == last else None))
             for place, group in enumerate(groups)
@@ -120,22 +116,19 @@ class ItemWriter(Places):
         return self.put(data, in_context=not is_late)
 
     def _payload(self, group: Sequence[Any], usage: TokenUsage | None) -> Payload:
-        if _is_answer(group[0]):
-            return _answer(group, usage)
+        if is_answer(group[0]):
+            return answer_of(group, usage)
         (item,) = group
         if isinstance(item, dict):
             raw = {ITEM: item}
             if item.get("role") == "user":
-                return UserMessage(parts=_parts(item.get("content")), raw=raw)
+                return UserMessage(parts=parts_in(item.get("content")), raw=raw)
             if item.get("role") in _SYSTEM:
                 continues, self._instructed = self._instructed, True
-                said = text_of(_parts(item.get("content")))
+                said = text_of(parts_in(item.get("content")))
                 return SystemInstruction(text=said, role=item["role"], continues=continues, raw=raw)
-            if text(item.get("type")) in _OUTPUTS:
-                given = _call_of(item)
-                told = item["approve"] if "approve" in item else item.get("output", item)
-                own = self.calls.answer(given)
-                return ToolResult(call_id=own, content=content_of(told), provider_id=given, raw=raw)
+            if (result := result_of(item, self.calls)) is not None:
+                return result
         return OpenAIItem(item=item)
 
 
@@ -232,81 +225,8 @@ def _made(data: Any) -> list[JsonObject]:
     return []
 
 
-def _grouped(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield items that came of one answer together, and all others alone."""
-    answer: list[Any] = []
-    for item in items:
-        told = _is_answer(item)
-        if answer and (not told or (_is_message(item) and any(map(_is_message, answer)))):
-            yield answer
-            answer = []
-        if told:
-            answer.append(item)
-        else:
-            yield [item]
-    if answer:
-        yield answer
-
-
 def _kind(item: Any) -> tuple[str, Any]:
     """Return what an item has in common with what was recorded of it."""
     if not isinstance(item, dict):
         return "", None
     return text(item.get("type")) or text(item.get("role")), item.get("call_id")
-
-
-def _is_message(item: Any) -> bool:
-    return bool(item.get("role") == "assistant")
-
-
-def _is_answer(item: Any) -> bool:
-    """Whether an item is the model's."""
-    if not isinstance(item, dict):
-        return False
-    if "role" in item:
-        return bool(item["role"] == "assistant")
-    kind = item.get("type")
-    return isinstance(kind, str) and kind in _ANSWERS
-
-
-def _answer(items: Sequence[Any], usage: TokenUsage | None) -> AssistantMessage:
-    answer = Answer()
-    output = Items(answer)
-    for place, item in enumerate(items):  # by place, since ids of other servers are not unique
-        output.end({"item": _as_output(item), "output_index": place})
-    calls = answer.requests(complete=True)
-    return AssistantMessage(
-        parts=answer.parts(),
-        tool_calls=calls,
-        final=not calls,
-        usage=usage,
-        tools_elsewhere=bool(calls),
-        raw={"output": list(items)},
-    )
-
-
-def _as_output(item: JsonObject) -> JsonObject:
-    """Return a message in short form as a response would have it, and all else as it is."""
-    if item.get("role") != "assistant" or not isinstance(said := item.get("content"), str):
-        return item if "type" in item else {**item, "type": "message"}
-    return {**item, "type": "message", "content": [{"type": "output_text", "text": said}]}
-
-
-def _parts(content: Any) -> tuple[Any, ...]:
-    """Return what was said as parts; what has no name here is kept as it came."""
-    if isinstance(content, str):
-        return (TextPart(text=content),)
-    if not isinstance(content, list):
-        return () if content is None else (OtherPart(raw=content),)
-    found: list[Any] = []
-    for each in content:
-        known = content_of([each])
-        found += known if isinstance(known, tuple) else [OtherPart(raw=each)]
-    return tuple(found)
-
-
-def _call_of(item: Mapping[str, Any]) -> str | None:
-    """Return the provider's id of the call that an output answers."""
-    key = "approval_request_id" if item.get("type") == _APPROVAL else "call_id"
-    given = item.get(key) or item.get("id")
-    return given if isinstance(given, str) else None

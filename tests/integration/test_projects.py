@@ -22,7 +22,7 @@ from agent_eventstore.formats import (
     load,
     read_transcripts,
 )
-from agent_eventstore.formats.transcript import LeftOut
+from agent_eventstore.formats.left_out import LeftOut
 from eventstore import EventStore, Meta, NewEvent
 from eventstore import events as e
 from eventstore.errors import ConversationNotFound

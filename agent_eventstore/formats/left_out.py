@@ -1,0 +1,93 @@
+"""What an import does not tell of, counted by kind; `Transcript`s and reports have it.
+
+A line that became no event is known to tell nothing, or is unknown. A message or a piece of its
+content that nobody interprets is an event, and kept as it came; models are told its type at most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from eventstore.events import AssistantMessage, OtherPart, ToolResult, UnknownEvent, UserMessage
+from eventstore.events.own import UNINTERPRETED
+from eventstore.events.records import EventData
+from projections.context.mentions import mention
+
+__all__ = ["UI_MESSAGE", "LeftOut"]
+
+UI_MESSAGE = "ui_message"
+"""The key in ``raw`` under which a message of the AI SDK stands as it came."""
+
+_LONGEST_KIND, _MOST_KINDS = 80, 100
+_UI_PARTS = re.compile(
+    "type (text|reasoning|file|step-start|dynamic-tool|source-(url|document)|(tool|data)-.+)$",
+    re.DOTALL,
+)
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """What an import does not tell of, counted by kind: lines that became no event, and more.
+
+    Attributes:
+        passed_over: Lines that tell nothing of the conversation, such as snapshots of files.
+        unknown: Lines of which nobody knows what they tell.
+        uninterpreted: Messages, and pieces of their content, that are kept as they came: nobody
+            knows what they tell, so that a model is told the type of such a piece at most.
+    """
+
+    passed_over: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    uninterpreted: Counter[str] = field(default_factory=Counter)
+
+    def __iadd__(self, other: LeftOut) -> Self:
+        """Add what another file left out."""
+        self.passed_over += other.passed_over
+        self.unknown += other.unknown
+        self.uninterpreted += other.uninterpreted
+        return self
+
+    def note(self, kind: Any, *, known: bool) -> None:
+        """Count a line; of a hundred kinds and more, the rest count as one."""
+        _count(self.passed_over if known else self.unknown, kind)
+
+    def note_event(self, data: EventData) -> None:
+        """Count what an event keeps as it came; a product's own types, which have a dot, do not."""
+        raw = getattr(data, "raw", None)
+        held = raw if isinstance(raw, Mapping) else {}
+        for part in _ui_parts_in(held):
+            _count(self.uninterpreted, f"part of {_kind_of(part)}")
+        if isinstance(data, UnknownEvent):
+            if data.type in UNINTERPRETED and len(held) == 1:
+                _count(self.uninterpreted, f"message of {_kind_of(*held.values())}")
+        elif isinstance(data, UserMessage | AssistantMessage | ToolResult):
+            parts = data.content if isinstance(data, ToolResult) else data.parts
+            for part in parts or () if not isinstance(parts, str) else ():
+                if isinstance(part, OtherPart):
+                    kind = _kind_of(part.raw)
+                    if mention(part.raw) in ("[other content]", f"[{kind.removeprefix('type ')}]"):
+                        _count(self.uninterpreted, f"content of {kind}")
+
+
+def _ui_parts_in(raw: Mapping[str, Any]) -> list[Any]:
+    """Return the parts of a message of the AI SDK whose type nobody knows."""
+    message = raw.get(UI_MESSAGE)
+    parts = message.get("parts") if isinstance(message, Mapping) else None
+    return [part for part in parts or () if not _UI_PARTS.match(_kind_of(part))]
+
+
+def _kind_of(raw: Any) -> str:
+    """Return by what an uninterpreted piece names itself."""
+    for key in ("type", "role"):
+        if isinstance(raw, Mapping) and isinstance(kind := raw.get(key), str):
+            return f"{key} {kind}"
+    return "no type"
+
+
+def _count(counts: Counter[str], kind: Any) -> None:
+    name = kind[:_LONGEST_KIND] if isinstance(kind, str) else "without a type"
+    counts[name if name in counts or len(counts) < _MOST_KINDS else "of other kinds"] += 1

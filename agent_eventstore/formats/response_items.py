@@ -1,0 +1,171 @@
+"""Items of OpenAI's Responses API, as its requests, its answers and agents SDKs have them: pure.
+
+What the model gave in one answer (reasoning, messages, calls) is several items, and one event that
+keeps them under ``raw["output"]``, as the recorder does. Any other item is an event that keeps it
+under `ITEM`. In a transcript they stand in the same files as messages of the chat API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from agent_eventstore.formats.openai_wire import payload_of
+from agent_eventstore.formats.transcript import Calls
+from agent_eventstore.inputs import content_of
+from agent_eventstore.providers.answer import Answer
+from agent_eventstore.providers.openai_responses import Items
+from agent_eventstore.providers.parser import text
+from eventstore.events import (
+    AssistantMessage,
+    JsonObject,
+    OtherPart,
+    SystemInstruction,
+    TextPart,
+    TokenUsage,
+    ToolResult,
+    UserMessage,
+)
+from eventstore.events.records import EventData
+from projections.context.formats.item_pairs import OUTPUTS
+from projections.context.formats.items import FIELDS
+from projections.engine.folding import text_of
+
+__all__ = [
+    "ITEM",
+    "answer_of",
+    "grouped",
+    "is_answer",
+    "is_item",
+    "items_of",
+    "parts_in",
+    "result_of",
+    "transcribed",
+]
+
+ITEM = "openai_item"
+"""The key in ``raw`` under which an item stands as it came; those of an answer are ``output``."""
+
+_IMPORTED = "openai_items"
+"""The key in ``raw`` of what came from a transcript: an export gives its items back."""
+
+_APPROVAL = "mcp_approval_response"
+_RESULTS = frozenset({*OUTPUTS.values(), _APPROVAL})
+_ANSWERS = frozenset(FIELDS) - _RESULTS - {"compaction"}
+_SYSTEM = ("system", "developer")
+_TYPED = frozenset({"input_text", "input_image", "input_file", "output_text"})
+
+
+def is_item(value: Any) -> bool:
+    """Whether a value is an item that cannot be a message of the chat API."""
+    if not isinstance(value, dict):
+        return False
+    kind, content = value.get("type"), value.get("content")
+    if "role" not in value:
+        return isinstance(kind, str) and (kind in _ANSWERS or kind in _RESULTS)
+    parts = content if isinstance(content, list) else []
+    typed = {text(part.get("type")) for part in parts if isinstance(part, dict)}
+    return kind == "message" or not _TYPED.isdisjoint(typed)
+
+
+def grouped(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield items that came of one answer together, and all others alone."""
+    answer: list[Any] = []
+    for item in items:
+        told = is_answer(item)
+        if answer and (not told or (_is_message(item) and any(map(_is_message, answer)))):
+            yield answer
+            answer = []
+        if told:
+            answer.append(item)
+        else:
+            yield [item]
+    if answer:
+        yield answer
+
+
+def is_answer(item: Any) -> bool:
+    """Whether an item is the model's."""
+    if not isinstance(item, dict):
+        return False
+    if "role" in item:
+        return _is_message(item)
+    kind = item.get("type")
+    return isinstance(kind, str) and kind in _ANSWERS
+
+
+def _is_message(item: Mapping[str, Any]) -> bool:
+    return bool(item.get("role") == "assistant")
+
+
+def answer_of(items: Sequence[Any], usage: TokenUsage | None = None) -> AssistantMessage:
+    """Return the answer that items came of, which it keeps."""
+    answer = Answer()
+    output = Items(answer)
+    for place, item in enumerate(items):  # by place, since ids of other servers are not unique
+        output.end({"item": _as_output(item), "output_index": place})
+    calls = answer.requests(complete=True)
+    return AssistantMessage(
+        parts=answer.parts(),
+        tool_calls=calls,
+        final=not calls,
+        usage=usage,
+        tools_elsewhere=bool(calls),
+        raw={"output": list(items)},
+    )
+
+
+def _as_output(item: JsonObject) -> JsonObject:
+    """Return a message in short form as a response would have it, and all else as it is."""
+    if item.get("role") != "assistant" or not isinstance(said := item.get("content"), str):
+        return item if "type" in item else {**item, "type": "message"}
+    return {**item, "type": "message", "content": [{"type": "output_text", "text": said}]}
+
+
+def parts_in(content: Any) -> tuple[Any, ...]:
+    """Return what was said as parts; what has no name here is kept as it came."""
+    if isinstance(content, str):
+        return (TextPart(text=content),)
+    if not isinstance(content, list):
+        return () if content is None else (OtherPart(raw=content),)
+    found: list[Any] = []
+    for each in content:
+        known = content_of([each])
+        found += known if isinstance(known, tuple) else [OtherPart(raw=each)]
+    return tuple(found)
+
+
+def result_of(item: Mapping[str, Any], calls: Calls) -> ToolResult | None:
+    """Return the result that an item brings, which keeps it; None if it brings none."""
+    if text(item.get("type")) not in _RESULTS:
+        return None
+    key = "approval_request_id" if item.get("type") == _APPROVAL else "call_id"
+    given = item.get(key) or item.get("id")
+    named = given if isinstance(given, str) else None
+    told = item["approve"] if "approve" in item else item.get("output", item)
+    own, raw = calls.answer(named), {ITEM: dict(item)}
+    return ToolResult(call_id=own, content=content_of(told), provider_id=named, raw=raw)
+
+
+def transcribed(group: Sequence[Any], version: int, calls: Calls) -> EventData:
+    """Return the payload of a group of items of a transcript, which will stand at ``version``."""
+    if is_answer(group[0]):
+        return answer_of(group).model_copy(update={"raw": {_IMPORTED: True, "output": list(group)}})
+    (item,) = group
+    raw = {_IMPORTED: True, ITEM: item}
+    if item.get("role") == "user":
+        return UserMessage(parts=parts_in(item.get("content")), raw=raw)
+    if item.get("role") in _SYSTEM:
+        said = text_of(parts_in(item.get("content")))
+        return SystemInstruction(text=said, role=item["role"], raw=raw)
+    result = result_of(item, calls)
+    if result is None:
+        return payload_of(item, version, calls)
+    return result.model_copy(update={"raw": raw})
+
+
+def items_of(raw: Any) -> list[Any] | None:
+    """Return the items that a payload came of in a transcript; None if it came of none."""
+    if not isinstance(raw, Mapping) or raw.get(_IMPORTED) is not True:
+        return None
+    return [raw[ITEM]] if ITEM in raw else list(raw["output"])
