@@ -327,10 +327,9 @@ class _Postgresql(Backend):
 POSTGRESQL = _Postgresql()
 
 
-def _column(kind: str, values: Sequence[Any]) -> Any:
-    if kind == "text":
-        return list(values)
-    return _array("NULL" if each is None else _said(each) for each in values)
+def _column(kind: str, values: Sequence[Any]) -> str:
+    said = _quoted if kind == "text" else _said
+    return _array(["NULL" if each is None else said(each) for each in values])
 
 
 def _said(value: Any) -> str:

@@ -24,6 +24,7 @@ from eventstore.errors import BlobDamaged, StatementRefused
 from eventstore.events import RecordedEvent
 from eventstore.sql.backend import AnyConnection, DriverConnection, backend_of
 from eventstore.sql.read import END, read_page
+from eventstore.sql.read_whole import WholeStreams
 from eventstore.telemetry import operation
 from projections.engine import heads
 from projections.engine.folds import BoundFolds, Fold, begin, go_on, is_own_fault
@@ -307,21 +308,26 @@ def fold_anew(
     *,
     before: int = END,
     counts: TokenCounts | None = None,
+    streams: WholeStreams | None = None,
 ) -> list[Fold]:
     """Return folds of the whole conversation, or of the versions below ``before``, in memory.
 
     Reads alone, in the caller's transaction, and writes nothing. Tokens are taken from
-    ``counts``, which then holds what was counted; without it they are counted anew.
+    ``counts``, which then holds what was counted; without it they are counted anew. Events are
+    taken from ``streams``, which have all of them, as far as they are there.
 
     Raises:
         ProjectionFailed: A fold raised, or an event cannot be read.
     """
     folds, after = [begin(generation) for generation in generations], 0
-    while page := _page(connection, folds, conversation_id, after, before):
+    taken: list[RecordedEvent] | None = None
+    with suppress(*_DAMAGED):  # Read once more, it is told which event it is.
+        taken = None if streams is None else streams.take(conversation_id)
+    while page := taken or _page(connection, folds, conversation_id, after, before):
         for fold in folds:
             fold.feed(page)
         after = page[-1].version
-        if len(page) < _PAGE:
+        if taken or len(page) < _PAGE:
             break
     counts = counts or TokenCounts()
     counts.read_ahead()

@@ -303,4 +303,6 @@ def _add(connection: Connection, projection: Projection, status: Status, cursor:
         )
     )
     tables.create(connection, projection, number)
+    if status == "building":
+        tables.begin_filling(connection, projection, number)
     return number

@@ -24,6 +24,7 @@ __all__ = [
     "ColumnType",
     "Counter",
     "Counting",
+    "Filling",
     "Marked",
     "Patch",
     "Projection",
@@ -122,6 +123,19 @@ class Marked:
     statements: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What is done to attachments around the making of a generation, which nobody reads till then.
+
+    Attributes:
+        begin: Statements for the empty table.
+        end: Statements that undo it before the generation goes live; run again, they do no harm.
+    """
+
+    begin: tuple[str, ...]
+    end: tuple[str, ...]
+
+
 class Attachments(Protocol):
     """What a database keeps beside a table by itself: columns that no fold sets, and indexes.
 
@@ -140,6 +154,9 @@ class Attachments(Protocol):
 
     def marked(self, table: str, dialect: str) -> Marked | None:
         """Return how many new rows are written at once; None if as any others."""
+
+    def filling(self, table: str, dialect: str) -> Filling | None:
+        """Return what a rebuild does before it fills the table and afterwards; None if nothing."""
 
 
 @dataclass(frozen=True, slots=True)

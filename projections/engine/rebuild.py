@@ -27,6 +27,7 @@ from eventstore.sql import feed
 from eventstore.sql.backend import backend_of
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.read import chains_stand
+from eventstore.sql.read_whole import WholeStreams
 from eventstore.sql.schema import metadata_for
 from eventstore.telemetry import operation
 from projections.engine import generations, tables
@@ -46,7 +47,7 @@ from projections.engine.rebuild_pages import (
 from projections.engine.set_aside import Failure
 from projections.engine.setup import install_all
 from projections.errors import ProjectionFailed
-from projections.tokens.counts import TokenCounts, write_all
+from projections.tokens.counts import TokenCounts, known_of, write_all
 
 __all__ = ["RebuildReport", "rebuild"]
 
@@ -130,7 +131,7 @@ def _fold_all(
 def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
     with store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
         for target in targets:
-            tables.analyse(connection, target.projection, target.number)
+            tables.end_filling(connection, target.projection, target.number)
 
     def cut_over(connection: Connection) -> None:
         for target in targets:
@@ -301,10 +302,11 @@ def _rebuild_page(
 def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequence[UUID]) -> None:
     with store.reading() as connection:
         erasures = erasure_count(connection, ids)
-        counts = {each: TokenCounts(each, connection) for each in ids}
+        counts = known_of(connection, ids)
+        streams = WholeStreams.read(connection, ids)
         folded = {
-            conversation_id: fold_anew(connection, targets, conversation_id, counts=known)
-            for conversation_id, known in counts.items()
+            each: fold_anew(connection, targets, each, counts=known, streams=streams)
+            for each, known in counts.items()
         }
         together = FoldedPage.of(backend_of(connection), folded)
         reached = {

@@ -7,7 +7,7 @@ without the tables of the store beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -41,6 +41,7 @@ from eventstore.sql.types import Id, IndexedText, SafeJson, SafeText, Timestamp
 from projections.engine.projection import (
     Attachments,
     ColumnType,
+    Filling,
     Marked,
     Projection,
     ReadTable,
@@ -52,9 +53,10 @@ __all__ = [
     "TENANT",
     "USER",
     "OwnerColumns",
-    "analyse",
+    "begin_filling",
     "create",
     "drop",
+    "end_filling",
     "kinds_of",
     "marked",
     "point_views",
@@ -201,15 +203,33 @@ def create(connection: Connection, projection: Projection, generation: int) -> N
         share_rights(connection, [table.name])
 
 
-def analyse(connection: Connection, projection: Projection, generation: int) -> None:
-    """Tell PostgreSQL's planner of tables that were filled at once, in the caller's transaction.
+def begin_filling(connection: Connection, projection: Projection, generation: int) -> None:
+    """Make the generation's new tables ready for being filled at once, before they are read."""
+    for filling in _fillings(connection, projection, generation):
+        for statement in filling.begin:
+            connection.exec_driver_sql(statement)
 
-    Until its own daemon comes by, it would plan for tables that are nearly empty.
+
+def end_filling(connection: Connection, projection: Projection, generation: int) -> None:
+    """Make a generation that was filled at once ready for readers, in the caller's transaction.
+
+    PostgreSQL's planner is told of it: until its own daemon comes by, it would plan for tables
+    that are nearly empty.
     """
+    for filling in _fillings(connection, projection, generation):
+        for statement in filling.end:
+            connection.exec_driver_sql(statement)
     for table in tables_of(projection, generation).values():
         name = connection.dialect.identifier_preparer.quote_identifier(table.name)
         if analyse := backend_of(connection).analyse:
             connection.exec_driver_sql(analyse.format(name))
+
+
+def _fillings(connection: Connection, projection: Projection, generation: int) -> Iterator[Filling]:
+    for table in tables_of(projection, generation).values():
+        attached: Attachments | None = table.info[_ATTACHED]
+        if attached and (found := attached.filling(table.name, connection.dialect.name)):
+            yield found
 
 
 def drop(connection: Connection, name: str) -> None:
@@ -284,3 +304,6 @@ class OwnerColumns:
 
     def marked(self, table: str, dialect: str) -> None:
         """Rows that come together are filled as any others."""
+
+    def filling(self, table: str, dialect: str) -> None:
+        """Nothing is done around a rebuild."""

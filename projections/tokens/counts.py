@@ -9,12 +9,14 @@ knows of a conversation when that is erased. Folds and builders ask `count`; the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -34,7 +36,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from eventstore.sql.backend import AnyConnection, Backend, Bound, backend_of, cursor, has_table
+from eventstore.sql.backend import (
+    AnyConnection,
+    Backend,
+    Bound,
+    Statement,
+    backend_of,
+    cursor,
+    has_table,
+)
 from eventstore.sql.types import Id
 from projections.tokens import Count, Tokenizer, count_message
 
@@ -49,6 +59,7 @@ __all__ = [
     "count_text",
     "create",
     "is_there",
+    "known_of",
     "recall",
     "write_all",
 ]
@@ -246,14 +257,40 @@ class TokenCounts:
         run.execute(query, [backend.from_id(self._conversation_id), *values])
         rows = run.fetchall()
         run.close()
+        self._know(backend, rows)
+        return len(rows)
+
+    def _know(self, backend: Backend, rows: Iterable[tuple[Any, int, float | None]]) -> None:
         for digest, tokens, margin in rows:
             exact = margin is None
-            counted = _counted(tokens, exact, 0.0 if exact else margin)
+            counted = _counted(tokens, exact, 0.0 if margin is None else margin)
             self._known[backend.to_digest(digest)] = counted
-        return len(rows)
 
 
 _OF_ONE = "SELECT digest, tokens, margin FROM token_counts WHERE conversation_id = {} "
+_OF_SEVERAL = Statement(
+    "SELECT conversation_id, digest, tokens, margin FROM token_counts "
+    "WHERE conversation_id = ANY(:ids) ORDER BY conversation_id LIMIT :most"
+)
+
+
+def known_of(connection: AnyConnection, ids: Sequence[UUID]) -> dict[UUID, TokenCounts]:
+    """Return what is known of many conversations, for folds of all of them, from one query.
+
+    Where that is too much to be held at once, each reads its own when it is asked.
+    """
+    several = {each: TokenCounts(each, connection) for each in ids}
+    backend, run = backend_of(connection), cursor(connection)
+    wanted = {"ids": backend.array([backend.from_id(each) for each in ids]), "most": _MOST_LOADED}
+    run.execute(_OF_SEVERAL.on(backend), wanted)
+    rows = run.fetchall()
+    run.close()
+    if len(rows) < _MOST_LOADED:
+        for owner, own in groupby(rows, itemgetter(0)):
+            several[backend.to_id(owner)]._know(backend, (row[1:] for row in own))
+        for each in several.values():
+            each.look_in(None)
+    return several
 
 
 @dataclass(frozen=True, slots=True)

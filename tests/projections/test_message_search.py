@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text as sql
 
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from projections import Views
+from projections.engine import generations
+from projections.models.message_search import SEARCH
 from projections.models.words import snippet_of, terms_of, words_of
 from projections.upkeep import compare, rebuild
-from tests.projections.support import everything
+from tests.projections.support import everything, live_of
 
 SAID = {
     "english": "The quick brown fox jumps over the lazy dog",
@@ -265,3 +268,26 @@ def test_a_store_of_one_owner_finds_its_own(store: EventStore, views: Views) -> 
         assert [cid] == [hit.conversation_id for hit in own.search("hello")]
         assert [cid] == [entry.conversation_id for entry in own.conversations()]
         assert [cid] == [entry.conversation_id for entry in own.conversations(status="open")]
+
+
+def test_postgresql_gathers_the_words_of_a_rebuild_and_leaves_none_unsorted(
+    postgres_url: str,
+) -> None:
+    """While nobody reads them they go into lists; those who search must not go through these."""
+    options = sql("SELECT reloptions FROM pg_class WHERE oid = CAST(:name AS regclass)")
+    left = sql("SELECT gin_clean_pending_list(:name)")
+    with EventStore.open(postgres_url) as store:
+        cid = tell(store, "the quick brown fox")
+        assert [cid] == [hit.conversation_id for hit in Views(store).search("fox")]
+        with store.writing() as connection:
+            begun = generations.start_building(connection, SEARCH, None)
+            name = {"name": f"ix_message_words_g{begun.number}_tokens"}
+            assert ["fastupdate=on"] == connection.execute(options, name).scalar_one()
+
+        rebuild(store, ["search"])
+
+        assert begun.number == live_of(store, SEARCH).number
+        with store.writing() as connection:
+            assert ["fastupdate=off"] == connection.execute(options, name).scalar_one()
+            assert 0 == connection.execute(left, name).scalar_one()  # pages of such lists
+        assert [cid] == [hit.conversation_id for hit in Views(store).search("fox")]

@@ -1,0 +1,75 @@
+"""Whole streams, many in one query: a rebuild reads every event of a page of conversations.
+
+A query a stream costs as much as some of its events, and a server that is busy answers each late.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Self
+from uuid import UUID
+
+from eventstore.events.records import RecordedEvent
+from eventstore.sql.backend import (
+    EVENT_COLUMNS,
+    AnyConnection,
+    Backend,
+    Statement,
+    backend_of,
+    keys_of,
+)
+from eventstore.sql.read import decode_rows
+
+__all__ = ["WholeStreams"]
+
+_ROWS = Statement(
+    f"SELECT {EVENT_COLUMNS} FROM events WHERE conversation_id = ANY(:ids) "  # noqa: S608 - constants
+    "ORDER BY conversation_id, version"
+)
+_STREAM, _VERSION = 1, 2  # among the columns
+
+
+class WholeStreams:
+    """Rows of streams, of which each becomes events when it is asked for."""
+
+    def __init__(self, connection: AnyConnection, rows: Sequence[Any]) -> None:
+        self._connection = connection
+        self._backend: Backend = backend_of(connection)
+        self._rows: dict[Any, list[Any]] = {}
+        for row in rows:
+            self._rows.setdefault(row[_STREAM], []).append(row)
+
+    @classmethod
+    def read(cls, connection: AnyConnection, ids: Sequence[UUID]) -> Self:
+        """Return all rows of these streams, in a transaction that the events are made in, too."""
+        backend = backend_of(connection)
+        cur = backend.reading(connection)
+        wanted = {"ids": backend.array([backend.from_id(each) for each in ids])}
+        try:
+            cur.execute(_ROWS.on(backend), wanted)
+            rows = cur.fetchall()
+        except sqlite3.OperationalError as error:
+            if hasattr(error, "sqlite_errorcode"):
+                raise
+            rows = []  # One holds bytes that are not text; who reads its stream alone finds it.
+        finally:
+            cur.close()
+        return cls(connection, rows)
+
+    def take(self, conversation_id: UUID) -> list[RecordedEvent] | None:
+        """Return a stream's events, and forget them; None if `read_page` has to find them.
+
+        That is so where it has none of its own, or shares its first ones as a fork.
+
+        Raises:
+            EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: As of `read_page`.
+        """
+        rows = self._rows.pop(self._backend.from_id(conversation_id), None)
+        if rows is None or rows[0][_VERSION] != 1:
+            return None
+        cur = self._backend.reading(self._connection)
+        try:
+            return decode_rows(cur, self._backend, rows, keys_of(self._connection))
+        finally:
+            cur.close()
