@@ -284,11 +284,13 @@ class InvalidCursor(EventStoreError, ValueError):
 
 
 class ConversationNotFound(EventStoreError, LookupError):
-    """No conversation has this id."""
+    """No conversation has this id, or the ``key`` that it was asked for by."""
 
     def __init__(self, conversation_id: UUID | str) -> None:
         self.conversation_id = conversation_id
-        super().__init__(f"there is no conversation {conversation_id}")
+        self.key: str | None = getattr(conversation_id, "key", None)
+        named = conversation_id if self.key is None else f"with the key {self.key!r}"
+        super().__init__(f"there is no conversation {named}")
 
 
 class BlobNotFound(EventStoreError, LookupError):

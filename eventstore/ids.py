@@ -49,13 +49,33 @@ def derived_id(*parts: str | int | UUID) -> UUID:
     return uuid5(_NAMESPACE, name.encode("utf-8", "surrogatepass").hex())
 
 
+class KeyedId(UUID):
+    """The id of a conversation that was named by its key, by which errors name it as well."""
+
+    __slots__ = ("key",)
+
+    key: str
+
+    def __init__(self, key: str, tenant_id: str | None) -> None:
+        super().__init__(int=uuid5(_KEYS, json.dumps([tenant_id, key])).int)
+        object.__setattr__(self, "key", key)  # a UUID refuses it otherwise
+
+    def __repr__(self) -> str:
+        """Return how any UUID reads."""
+        return f"UUID({str(self)!r})"
+
+    def __reduce__(self) -> tuple[type[UUID], tuple[str]]:
+        """Be copied and sent to other processes as any UUID."""
+        return UUID, (str(self),)
+
+
 @lru_cache(maxsize=4096)
 def keyed_id(key: str, tenant_id: str | None = None) -> UUID:
     """Return the id of the conversation that a tenant's product knows by a key.
 
     The UUIDv5 of both as JSON, in which no two pairs of texts read alike.
     """
-    return uuid5(_KEYS, json.dumps([tenant_id, key]))
+    return KeyedId(key, tenant_id)
 
 
 def call_id(version: int, index: int) -> str:

@@ -1,17 +1,21 @@
-"""Which conversations keep events of a type, and in which of them an event stands."""
+"""Which conversations keep events of a type, how they end, and in which of them an event stands."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import Text, cast, select
 
 from eventstore import EventStore
 from eventstore.ids import uuid_in
+from eventstore.sql.read import SPECIAL, EventText, read_texts
 from eventstore.sql.schema import metadata_for
 
-__all__ = ["keys_with", "place_of"]
+__all__ = ["ends_with", "keys_with", "place_of"]
+
+_PAGE = 1_000  # rows that are in memory at once
 
 
 def keys_with(store: EventStore, event_type: str, *, begins: str = "") -> Iterator[str]:
@@ -36,6 +40,54 @@ def keys_with(store: EventStore, event_type: str, *, begins: str = "") -> Iterat
             query = query.where(streams.key.startswith(begins, autoescape=True))
         found = connection.execute(store.owner.limit(query, streams)).all()
     return (row[1] or str(row[0]) for row in found)
+
+
+def ends_with(
+    store: EventStore, event_type: str, *, begins: str = ""
+) -> Iterator[tuple[str, list[EventText]]]:
+    """Yield of each conversation its key, and its events back to the newest one of a type.
+
+    One query, whose rows are read as they are asked for; the newest event comes first. What is
+    erased is none of that type.
+
+    Args:
+        store: Where they are kept.
+        event_type: The type; conversations without it are left out.
+        begins: How the key begins.
+    """
+    with store.reading() as connection:
+        tables = metadata_for(connection.dialect.name).tables
+        streams, events = tables["conversations"].c, tables["events"].alias().c
+        typed = tables["events"].alias().c
+        newest = (
+            select(typed.version)
+            .where(typed.conversation_id == streams.conversation_id)
+            .where(typed.type == event_type, typed.data.is_not(None))
+            .order_by(typed.version.desc())
+            .limit(1)
+            .scalar_subquery()
+        )
+        texts = (cast(events.data, Text), cast(events.meta, Text))
+        query = (
+            select(streams.conversation_id, streams.key)
+            .add_columns(events.version, events.type, events.schema_version, *texts)
+            .where(events.conversation_id == streams.conversation_id, events.version >= newest)
+            .order_by(streams.conversation_id, events.version.desc())
+        )
+        if begins:
+            query = query.where(streams.key.startswith(begins, autoescape=True))
+        query = store.owner.limit(query, streams)
+        rows = connection.execute(query, execution_options={"yield_per": _PAGE})
+        for (stream, key), found in groupby(rows, key=lambda row: (row[0], row[1])):
+            if not (key or "").startswith(begins):  # SQLite takes capital letters for small ones
+                continue
+            ends = [EventText(*row[2:]) for row in found]
+            if any(event.text and event.text.startswith(SPECIAL) for event in ends):
+                last, first = ends[0].version, ends[-1].version
+                ends = read_texts(
+                    connection, stream, after=first - 1, before=last + 1, backward=True
+                )
+            yield key or str(stream), ends
 
 
 def place_of(store: EventStore, event_id: str) -> tuple[UUID, int] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -27,7 +27,7 @@ from google.adk.sessions.base_session_service import (
 )
 from pydantic_core import to_jsonable_python
 
-from agent_eventstore.integrations.conversation_finding import keys_with
+from agent_eventstore.integrations.conversation_finding import ends_with
 from agent_eventstore.integrations.conversation_head import Head, news_of
 from agent_eventstore.integrations.conversation_memory import Memory, Objects
 from agent_eventstore.integrations.conversation_pages import (
@@ -128,10 +128,7 @@ class EventStoreSessionService(BaseSessionService):
     async def list_sessions(
         self, *, app_name: str, user_id: str | None = None
     ) -> ListSessionsResponse:
-        """Return the sessions of an app, without events, the one that was changed last at the end.
-
-        The end of each is read for that.
-        """
+        """Return the sessions of an app, without events; the one that was changed last is last."""
         return await self._run(self._list, app_name, user_id)
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
@@ -222,12 +219,18 @@ class EventStoreSessionService(BaseSessionService):
         complete = limit is None or len(events) < limit
         return events, ReadSession(head, Objects().followed_by(events), complete)
 
-    def _session(self, named: Named, known: KnownSession, events: list[Event]) -> Session:
+    def _session(
+        self,
+        named: Named,
+        known: KnownSession,
+        events: list[Event],
+        shared: Callable[[str], dict[str, Any]] | None = None,
+    ) -> Session:
         app, user, own = named
+        shared = shared or self._shared
         state = copy.deepcopy(known.state)
-        shared = self._shared(key_of(app)), self._shared(key_of(app, user))
-        for prefix, values in zip((State.APP_PREFIX, State.USER_PREFIX), shared, strict=True):
-            state |= {prefix + key: value for key, value in values.items()}
+        for prefix, whose in ((State.APP_PREFIX, [app]), (State.USER_PREFIX, [app, user])):
+            state |= {prefix + name: value for name, value in shared(key_of(*whose)).items()}
         session = Session(
             app_name=app,
             user_id=user,
@@ -240,13 +243,16 @@ class EventStoreSessionService(BaseSessionService):
         return session
 
     def _list(self, app_name: str, user_id: str | None) -> ListSessionsResponse:
-        found = []
-        for key in keys_with(self.store, GoogleADKState.type):
-            app, user, own = map(unquote, key.split("/"))
-            if app == app_name and user_id in (None, user):
-                known = self._known((app, user, own))
-                if known is not None:
-                    found.append(self._session((app, user, own), known, []))
+        begins = key_of(app_name, *([] if user_id is None else [user_id])) + "/"
+        ends = ends_with(self.store, GoogleADKState.type, begins=begins)
+        known = [(key, _known_in(events)) for key, events in ends]
+        shared = cache(self._shared)
+        found = [
+            self._session((app_name, user, own), each, [], shared)
+            for key, each in known
+            for _, user, own in [map(unquote, key.split("/"))]
+            if each is not None
+        ]
         found.sort(key=lambda each: (each.last_update_time, each.user_id, each.id))
         return ListSessionsResponse(sessions=found)
 
@@ -364,20 +370,10 @@ class EventStoreSessionService(BaseSessionService):
 
     def _known(self, named: Named) -> KnownSession | None:
         """Return a session as it stands now; None if there is none, or it was deleted."""
-        key, newest, behind = key_of(*named), list[EventText](), list[JsonObject]()
-        for event in self._backward(key, _TAIL):
-            if len(newest) < _TAIL:
-                newest.append(event)
-            if (told := event_in(event)) is not None:
-                behind.append(told)
-            elif event.type == GoogleADKState.type and event.text is not None:
-                snapshot = loads_json(event.text)
-                known = KnownSession(Places.after(newest), snapshot["state"], snapshot["updated"])
-                for each in reversed(behind):
-                    known.take(each)
-                self._remember(named, known)
-                return known
-        return None
+        known = _known_in(self._backward(key_of(*named), _TAIL))
+        if known is not None:
+            self._remember(named, known)
+        return known
 
     def _remember(self, named: Named, known: KnownSession) -> None:
         self._sessions[named] = known
@@ -391,3 +387,20 @@ class EventStoreSessionService(BaseSessionService):
 def _built(page: Iterable[EventText]) -> list[Event]:
     """Return the ADK events that events of the log end."""
     return [Event.model_validate(told) for event in page if (told := event_in(event)) is not None]
+
+
+def _known_in(backward: Iterable[EventText]) -> KnownSession | None:
+    """Return how a session stands by its events, newest first; None if there is none of its own."""
+    newest, behind = list[EventText](), list[JsonObject]()
+    for event in backward:
+        if len(newest) < _TAIL:
+            newest.append(event)
+        if (told := event_in(event)) is not None:
+            behind.append(told)
+        elif event.type == GoogleADKState.type and event.text is not None:
+            snapshot = loads_json(event.text)
+            known = KnownSession(Places.after(newest), snapshot["state"], snapshot["updated"])
+            for each in reversed(behind):
+                known.take(each)
+            return known
+    return None

@@ -18,13 +18,16 @@ from agent_eventstore.integrations.openai_cache import newest_items
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
 from agent_eventstore.integrations.openai_history import live_events, live_items
 from agent_eventstore.integrations.openai_items import items_in
-from eventstore.events import UserMessage
+from agent_eventstore.integrations.openai_usage import told_later
+from eventstore.bill import bills, kept
+from eventstore.events import AssistantMessage, UserMessage
 from eventstore.events.codec import loads_json
 from projections import Views
 
 __all__ = ["BranchingSession"]
 
 _SHOWN = 100
+_FEW = 20  # items of a turn, of which most have no more
 
 
 class BranchingSession(EventStoreSession):
@@ -145,7 +148,8 @@ class BranchingSession(EventStoreSession):
         return [{"user_turn_number": turn, **usage} for turn, usage in sorted(found.items())]
 
     async def store_run_usage(self, result: Any) -> None:
-        """Do nothing: the usage of a run is recorded with its answers."""
+        """Record what the last turn has used, unless its answers were added with their usage."""
+        await self._run(partial(self._store_usage, result.context_wrapper.usage))
 
     async def _items(self, branch: str | None) -> list[Any]:
         return await self._run(
@@ -252,6 +256,17 @@ class BranchingSession(EventStoreSession):
                     )
         return found
 
+    def _store_usage(self, usage: Any) -> None:
+        answers = set[int]()
+        for event in live_events(self.store, stream := self._stream(None), _FEW):
+            if event.type == UserMessage.type:
+                break
+            if event.type == AssistantMessage.type:
+                answers.add(event.version)
+        calls = told_later(usage, bills(self.store.read(stream), answers)) if answers else []
+        if calls:
+            self._append(lambda writer: [writer.place(each) for each in kept(calls)])
+
     def _turn_usage(self, branch: str | None) -> dict[int, dict[str, Any]]:
         """Return the tokens of the calls of a branch, by turn."""
         stream, turns = self._stream(branch), dict[str, int]()
@@ -263,7 +278,7 @@ class BranchingSession(EventStoreSession):
         views = Views(self.store)
         for row in views.usage(by="turn", conversation_id=stream) if events else ():
             turn = turns.get((row.key or "").rpartition("/")[2])
-            if turn is not None:
+            if turn is not None and row.total_tokens is not None:
                 found[turn] = {
                     "requests": row.calls,
                     "input_tokens": row.prompt_tokens or 0,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from agent_eventstore.providers.base import plain
 from agent_eventstore.providers.usage import responses_usage
-from eventstore.events import TokenUsage
+from eventstore.events import BilledCall, TokenUsage
 
-__all__ = ["RunUsage", "counts_of"]
+__all__ = ["RunUsage", "counts_of", "told_later"]
 
 _DETAILS = {"input_tokens_details": "cached_tokens", "output_tokens_details": "reasoning_tokens"}
 
@@ -44,6 +45,28 @@ class RunUsage:
                 else:
                     added[name] = added.get(name, 0) + value
         return responses_usage(added)
+
+
+def told_later(usage: Any, answers: Sequence[BilledCall]) -> list[BilledCall]:
+    """Return the calls of a run whose items were added without their usage: each with its tokens.
+
+    Args:
+        usage: The SDK's `Usage` of the run.
+        answers: The calls of its turn, in order; where one of them has tokens, nothing is new.
+    """
+    entries = getattr(usage, "request_usage_entries", None)
+    if not entries and getattr(usage, "requests", None):
+        entries = [usage]
+    if not entries or not answers or any(each.usage is not None for each in answers):
+        return []
+    # More requests than answers: one answer was made of several.
+    first, missing = answers[0], len(entries) - len(answers)
+    more = (f"{first.llm_call_id}.{place}" for place in range(missing))
+    calls = [*(first.model_copy(update={"llm_call_id": name}) for name in more), *answers]
+    return [
+        call.model_copy(update={"usage": responses_usage(counts_of(entry))})
+        for call, entry in zip(calls[-len(entries) :], entries, strict=True)
+    ]
 
 
 def counts_of(usage: Any) -> dict[str, Any]:

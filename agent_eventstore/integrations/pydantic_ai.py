@@ -21,7 +21,7 @@ from pydantic_ai.conversation_store import (
 )
 from pydantic_ai.messages import ModelResponse
 
-from agent_eventstore.integrations.conversation_finding import keys_with, place_of
+from agent_eventstore.integrations.conversation_finding import ends_with, place_of
 from agent_eventstore.integrations.conversation_head import Head, head_of, news_of
 from agent_eventstore.integrations.conversation_memory import Memory, Objects
 from agent_eventstore.integrations.conversation_pages import events_before, newest_events
@@ -114,7 +114,7 @@ class EventStoreConversations(ConversationStore):
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[ConversationRecord]:
-        """Return the records of a scope or of all, the one saved last first; it reads each one."""
+        """Return the records of a scope or of all, the one saved last first."""
         return await _thread(self._records, scope, limit)
 
     async def write_record(
@@ -215,8 +215,10 @@ class EventStoreConversations(ConversationStore):
         return record
 
     def _records(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
-        read = map(self._record, keys_with(self.store, PydanticAIRecord.type))
-        found = [each for each in read if each and scope in (None, each.scope)]
+        ends = ends_with(self.store, PydanticAIRecord.type)
+        told = [_record_in(events, key) for key, events in ends]
+        found = [_RECORD.validate_python(each) for each in told if each]
+        found = [each for each in found if scope in (None, each.scope)]
         found.sort(key=lambda each: each.updated_at, reverse=True)
         return found[:limit]
 

@@ -224,10 +224,10 @@ class KeptUsage(Payload):
     """The usage of model calls whose words are erased: the bill stays, the content goes.
 
     It comes just before the receipt of the erasure, and is erased in its turn by an erasure that
-    keeps no usage.
+    keeps no usage. A framework that tells what calls have used after their answers is kept so, too.
 
     Attributes:
-        calls: The model calls that lost something.
+        calls: The model calls that lost something, or of which this was told later.
     """
 
     type: ClassVar[str] = "kept_usage"

@@ -37,6 +37,7 @@ from eventstore.sql.types import is_plain
 
 __all__ = [
     "END",
+    "SPECIAL",
     "EventText",
     "chain_at",
     "chains_stand",
@@ -74,7 +75,7 @@ class _Wanted(Generic[_E]):
     decoded: Callable[..., list[_E]]
 
 
-_SPECIAL = '{"$'
+SPECIAL = '{"$'
 """How a payload begins that is not simply its JSON text, but sealed, wrapped or in a blob."""
 
 
@@ -328,7 +329,7 @@ def _texts(
 ) -> list[EventText]:
     """Return a stream's rows of `_TEXTS`: opened, and fetched from blobs."""
     found = [*map(partial(tuple.__new__, EventText), rows)]  # the least that a plain row can cost
-    special = [at for at, row in enumerate(rows) if row[3] and row[3].startswith(_SPECIAL)]
+    special = [at for at, row in enumerate(rows) if row[3] and row[3].startswith(SPECIAL)]
     ids: dict[int, Any] = {}
     if any(found[at].text.startswith(SEALED) for at in special):  # type: ignore[union-attr]
         first, last = sorted((found[0].version, found[-1].version))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -13,6 +16,7 @@ from eventstore.errors import (
     OwnerMismatch,
     WrongExpectedVersion,
 )
+from eventstore.ids import keyed_id
 from tests.contract.facade import say, texts
 from tests.contract.plain import PlainClient
 
@@ -132,3 +136,32 @@ def test_fork_may_have_a_key(store: EventStore, key: str) -> None:
     assert found is not None
     assert forked.conversation_id == found.conversation_id
     assert store.verify(forked.conversation_id).ok
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda store: store.get("ada/weather"),
+        lambda store: store.erase("ada/weather", reason="asked for"),
+        lambda store: store.fork("ada/weather"),
+        lambda store: store.raise_writer_epoch("ada/weather"),
+    ],
+)
+def test_error_says_the_key(store: EventStore, asked: Callable[[EventStore], object]) -> None:
+    """Nobody knows a conversation by the id that its key stands for."""
+    with pytest.raises(ConversationNotFound, match="with the key 'ada/weather'") as caught:
+        asked(store)
+
+    assert "ada/weather" == caught.value.key
+    assert keyed_id("ada/weather") == caught.value.conversation_id
+
+
+def test_id_of_a_key_is_any_uuid() -> None:
+    """It is equal to it, reads like it, and is copied and sent to other processes as one."""
+    stream = keyed_id("ada/weather")
+    plain = UUID(str(stream))
+
+    assert (plain, repr(plain), hash(plain)) == (stream, repr(stream), hash(stream))
+    sent = pickle.loads(pickle.dumps(stream))  # noqa: S301 - written here
+    for copied in (sent, copy.deepcopy(stream)):
+        assert (plain, UUID) == (copied, type(copied))

@@ -206,11 +206,15 @@ async def test_listing(service: EventStoreSessionService) -> None:
     """Of an app or a user, without events, what changed last at the end, with its state."""
     one = await service.create_session(**ADA, session_id="1", state={"k": "v", "user:u": 1})
     await service.create_session(app_name="app", user_id="bob", session_id="2")
-    await service.create_session(app_name="other", user_id="ada", session_id="3")
-    await service.append_event(one, said("Hello"))
+    for name in ("other", "App", "app_", "appl"):
+        await service.create_session(app_name=name, user_id="ada", session_id="3")
+    for place in range(120):  # the state is written anew on the way
+        await service.append_event(one, said(f"Hello {place}"))
 
     everybody = (await service.list_sessions(app_name="app")).sessions
     assert [(each.id, each.user_id) for each in everybody] == [("2", "bob"), ("1", "ada")]
+    listed = (await service.list_sessions(app_name="App")).sessions
+    assert [(each.app_name, each.id) for each in listed] == [("App", "3")]
     [mine] = (await service.list_sessions(**ADA)).sessions
     assert (mine.state, mine.events) == ({"k": "v", "user:u": 1}, [])
 

@@ -55,6 +55,36 @@ def asked(session: Any) -> Any:
     return asyncio.run(asking())
 
 
+def told_alone(session: Any) -> Any:
+    """Return what a session says of usage that its items were added without."""
+
+    async def telling() -> Any:
+        set_tracing_disabled(True)
+        seen: list[Any] = []
+        for requests, apart in ((3, True), (3, False), (5, True)):
+            calls = [function_call("weather", {"city": "Rome"}, call_id=f"c{n}") for n in (1, 2)]
+            steps = [[calls[0]], [calls[1]], [assistant_message("Sun.")]]
+            agent = Agent(
+                name="A", model=ScriptedModel(steps, default_usage=USAGE), tools=[weather]
+            )
+            result = await Runner.run(agent, "How is the weather?")
+            await session.add_items(result.to_input_list())
+            usage = result.context_wrapper.usage
+            entries = usage.request_usage_entries * 2 if apart else []
+            usage.request_usage_entries = entries[:requests]
+            usage.requests, usage.input_tokens = requests, 10 * requests
+            usage.output_tokens, usage.total_tokens = 5 * requests, 15 * requests
+            seen.append(await session.get_session_usage())
+            for _ in range(2):
+                await session.store_run_usage(result)
+                seen.append(await session.get_session_usage())
+        keys = ("user_turn_number", "requests", "input_tokens", "total_tokens")
+        found = await session.get_turn_usage()
+        return seen, [{key: each[key] for key in keys} for each in found]
+
+    return asyncio.run(telling())
+
+
 def branched(session: Any) -> Any:
     """Return what a session says of branches, at each step."""
 
@@ -83,7 +113,7 @@ def branched(session: Any) -> Any:
     return asyncio.run(branching())
 
 
-@pytest.mark.parametrize("told", [asked, branched])
+@pytest.mark.parametrize("told", [asked, branched, told_alone])
 def test_as_the_sdk_has_it(store: EventStore, told: Any) -> None:
     """Both say the same of the same."""
     own = AdvancedSQLiteSession(session_id="own", create_tables=True)
