@@ -1,7 +1,8 @@
 """One PostgreSQL database for many tests, emptied after each: making one costs a tenth of a second.
 
-A test may do with it what it likes. If its schema, its rights or its settings are not what they
-were, or somebody still holds its tables, it is thrown away, and the next test gets a new one.
+A test may do with it what it likes. What it has added is dropped. If the schema, the rights or the
+settings are then not what they were, or somebody still holds its tables, the database is thrown
+away, and the next test gets a new one.
 """
 
 from __future__ import annotations
@@ -43,6 +44,22 @@ _TABLES = """
         SELECT tgname::text FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal)
     FROM pg_class c WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
 """
+_HELD = """
+    SELECT relation::regclass::text FROM pg_locks
+    WHERE relation IS NOT NULL AND pid <> pg_backend_pid()
+"""
+_RELATIONS = """
+    SELECT pg_class.oid, relname, kind
+    FROM pg_class JOIN (VALUES (1, 'r', 'TABLE'), (2, 'v', 'VIEW'), (3, 'S', 'SEQUENCE'),
+        (4, 'i', 'INDEX')) AS kinds (place, letter, kind) ON letter = relkind::text
+    WHERE relnamespace = 'public'::regnamespace ORDER BY place
+"""
+_FUNCTIONS = """
+    SELECT oid, oid::regprocedure::text, 'FUNCTION'
+    FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND NOT EXISTS (
+        SELECT FROM pg_depend WHERE objid = pg_proc.oid AND deptype = 'e')
+"""
+_EXTENSIONS = "SELECT oid, extname, 'EXTENSION' FROM pg_extension"
 _SEQUENCES = """
     SELECT setval(oid, 1, false)
     FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'S'
@@ -76,9 +93,9 @@ class EmptiedDatabase:
         try:
             with self._connection.transaction():
                 self._connection.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}")
-                unchanged = self._schema == self._rows(_SCHEMA)
+                unchanged = self._is_as_made() or (self._drop_added() and self._is_as_made())
                 if unchanged:
-                    self._connection.execute(self._deletions)
+                    self._delete()
                     self._insert_kept()
         except psycopg.Error:
             unchanged = False
@@ -99,8 +116,11 @@ class EmptiedDatabase:
             psycopg.connect(conninfo.render_as_string(hide_password=False), autocommit=True)
         )
         self._schema = self._rows(_SCHEMA)
+        self._made = {oid for oid, *_ in self._objects()}
         tables = self._rows(_TABLES)
-        self._deletions = sql.SQL(";").join([_deletion(*table) for table in tables])
+        self._deletions = {name: _deletion(name, triggers) for name, triggers in tables}
+        filled = (_filled(name) for name, _ in tables)
+        self._touched = sql.SQL(" UNION ").join([sql.SQL(_HELD), *filled])
         self._kept = {
             name: rows
             for name, _ in tables
@@ -108,6 +128,33 @@ class EmptiedDatabase:
         }
         share(str(make_url(url).database))
         self._url = url
+
+    def _is_as_made(self) -> bool:
+        return self._schema == self._rows(_SCHEMA)
+
+    def _drop_added(self) -> bool:
+        """Drop what the template has not, and all that needs it; return whether there was any."""
+        added = [each for each in self._objects() if each[0] not in self._made]
+        for _, name, kind in added:
+            named = sql.SQL(name) if kind == "FUNCTION" else sql.Identifier(name)
+            drop = sql.SQL("DROP {} IF EXISTS {} CASCADE").format(sql.SQL(kind), named)
+            self._connection.execute(drop)
+        return bool(added)
+
+    def _objects(self) -> list[tuple[int, LiteralString, LiteralString]]:
+        """Return oid, name and kind of what may be dropped, in the order of dropping."""
+        ours = [*self._rows(_EXTENSIONS), *self._rows(_RELATIONS), *self._rows(_FUNCTIONS)]
+        return [(oid, name, kind) for oid, name, kind in ours]
+
+    def _delete(self) -> None:
+        """Delete what there is, also what a session that holds a table may have yet to commit.
+
+        All others are left alone: whoever uses a table that was altered has to plan anew.
+        """
+        touched = {name for (name,) in self._rows(self._touched)}
+        wanted = [found for name, found in self._deletions.items() if name in touched]
+        if wanted:
+            self._connection.execute(sql.SQL(";").join(wanted))
 
     def _insert_kept(self) -> None:
         fill = "INSERT INTO {0} SELECT * FROM json_populate_recordset(NULL::{0}, %s::json)"
@@ -127,6 +174,12 @@ def _deletion(table: str, triggers: list[str]) -> sql.Composed:
         *(alter + _format("ENABLE ALWAYS TRIGGER {0}", name) for name in triggers),
     ]
     return sql.SQL(";").join(steps)
+
+
+def _filled(table: str) -> sql.Composed:
+    """Return a query for the table's name, if it has rows."""
+    query = sql.SQL("SELECT {} WHERE EXISTS (SELECT FROM {})")
+    return query.format(sql.Literal(table), sql.Identifier(table))
 
 
 def _format(statement: LiteralString, name: str) -> sql.Composed:

@@ -181,7 +181,9 @@ def _use_write_ahead_log(engine: Engine) -> None:
                 pooled.cursor().execute("PRAGMA journal_mode=WAL").fetchall()
                 return
             except sqlite3.OperationalError as error:
-                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                # What the module sqlite3 raises by itself has no code.
+                code = getattr(error, "sqlite_errorcode", 0)
+                busy = code & 0xFF == sqlite3.SQLITE_BUSY
                 if not busy or time.monotonic() >= until:
                     raise
             time.sleep(_AGAIN_S)

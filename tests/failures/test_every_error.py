@@ -36,6 +36,7 @@ class World:
     checkpoint: Path
     cid: UUID = field(default_factory=new_id)
     doomed: UUID = field(default_factory=new_id)
+    user: str = field(default_factory=lambda: f"the doomed {new_id()}")
     new: list[NewEvent] = field(default_factory=list)
     digest: str = ""
 
@@ -55,7 +56,7 @@ class World:
     def renew(self) -> None:
         """Make new what a call uses up."""
         self.new = [NewEvent(each, new_id()) for each in say("a", "b")]
-        self.own.append(self.doomed, say("to be erased"), user_id="the doomed")
+        self.own.append(self.doomed, say("to be erased"), user_id=self.user)
 
     def require_once(self) -> None:
         """Raise if what was appended and repeated is not there once, and whole."""
@@ -93,7 +94,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "blob": lambda world: world.store.blob(world.cid, world.digest),
     "checkpoint": lambda world: world.store.checkpoint(io.BytesIO()),
     "close": lambda world: world.own.close(),
-    "erase_user": lambda world: world.store.erase_user("the doomed", reason="asked for"),
+    "erase_user": lambda world: world.store.erase_user(world.user, reason="asked for"),
     "purge": lambda world: world.store.purge(world.doomed, reason="asked for"),
     "erase": lambda world: world.store.erase(world.doomed, reason="asked for"),
     "find": lambda world: world.store.find(key="there is none"),
