@@ -1,17 +1,24 @@
-"""Whether anything is new in a conversation that an adapter keeps in memory: one row tells."""
+"""Whether anything is new in a conversation that an adapter keeps in memory: one row tells.
+
+And appending to it, again if somebody else was faster.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from eventstore import EventStore, RecordedEvent
+from eventstore.errors import WrongExpectedVersion
 from eventstore.events import Erasure
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
 from eventstore.sql.read import EventText, chain_at, read_texts
 
-__all__ = ["NO_HEAD", "Head", "followed", "head_of", "news_of"]
+__all__ = ["NO_HEAD", "Head", "attempts", "followed", "head_of", "news_of"]
 
+_MOST_ATTEMPTS = 50
 _FURTHEST = 1_000  # events that are read on; if there are more, all is read again
 
 _HEAD = Statement(
@@ -61,6 +68,16 @@ def news_of(
         connection, stream, after=known.version, before=head.version + 1, limit=_FURTHEST
     )
     return head, None if any(event.type == Erasure.type for event in page) else page
+
+
+def attempts() -> Iterator[AbstractContextManager[None]]:
+    """Yield a context for each attempt at an append, while others append: to be left by a return.
+
+    Only the last one raises `WrongExpectedVersion`.
+    """
+    for _ in range(_MOST_ATTEMPTS - 1):
+        yield suppress(WrongExpectedVersion)
+    yield nullcontext()
 
 
 class _Fold(Protocol):
