@@ -35,6 +35,7 @@ from eventstore.sql.traces import clear_statistics
 from eventstore.sql.transactions import Transactions
 
 __all__ = [
+    "ERASURES",
     "Erasing",
     "ErasureReceipt",
     "erase",
@@ -45,12 +46,14 @@ __all__ = [
 ]
 
 _ATTEMPTS = 3  # in which others may come between looking and erasing
-_GONE = """
-    SELECT (SELECT count(*) FROM erasures WHERE conversation_id {0})
-        + 1000000 * (SELECT count(*) FROM purges WHERE conversation_id {0})
-    """
-_ERASURES = Statement(_GONE.format("= ANY(:ids)"))
-_ERASURES_OF_ONE = Statement(_GONE.format("= :ids"))  # A turn asks twice; SQLite unpacks no list.
+ERASURES = (
+    "(SELECT count(*) FROM erasures WHERE conversation_id {0})"
+    " + 1000000 * (SELECT count(*) FROM purges WHERE conversation_id {0})"
+)
+"""The SQL of `erasure_count`, for conversations of which the braces say which."""
+
+_ERASURES = Statement(f"SELECT {ERASURES.format('= ANY(:ids)')}")
+_ERASURES_OF_ONE = Statement(f"SELECT {ERASURES.format('= :ids')}")  # SQLite unpacks no list.
 
 
 @dataclass(frozen=True, slots=True)

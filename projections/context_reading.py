@@ -185,7 +185,11 @@ class ContextReading:
     run: bool | str | None
     at: int | None
     options: Mapping[str, Any]
-    levels: list[KeptLevels] = field(init=False, default_factory=list)
+    levels: KeptLevels = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with no levels."""
+        object.__setattr__(self, "levels", KeptLevels(self.conversation_id))
 
     def view(self, strategy: Strategy) -> ContextView:
         """Read the view; a strategy whose embedding fails goes on without it, and says so."""
@@ -197,8 +201,7 @@ class ContextReading:
                 raise
             told = f"searched by words alone: {error}"
             view = replace(self._answer(lesser), notes=(told,))
-        if self.levels and not self.levels[-1].keep(self.store, PATIENCE_MS):
-            self.memory.levels.put(self.conversation_id, self.levels[-1])
+        self.levels.keep(self.store, PATIENCE_MS)
         return view
 
     def _answer(self, strategy: Strategy) -> ContextView:
@@ -219,6 +222,7 @@ class ContextReading:
                 self.conversation_id,
                 partial(self._plain, strategy),
                 last=self.memory.head(self.conversation_id),
+                besides=self.levels,
             )
         projections: tuple[Projection, ...] = (CONTEXT, RUNS) if with_runs else (CONTEXT,)
 
@@ -312,9 +316,8 @@ class ContextReading:
         if self.at is None and kept and not self._excluded:
             recent, memo = self.memory.of(rows, connection, generation, self.conversation_id, head)
         if self.at is None and kept:
-            waiting = self.memory.levels.take(self.conversation_id)
-            self.levels.append(waiting or KeptLevels(self.conversation_id))
-            look_for = partial(self.levels[-1].look_for, connection)
+            self.levels.begin(None if head is None else head.erasures)
+            look_for = partial(self.levels.look_for, connection)
         policy = (asked.active.tool_policy or ToolPolicy()).merge(self.policy)
         tools = permitted(self.tools, policy)
         composed = compose(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 from weakref import WeakSet
 
@@ -38,7 +38,7 @@ from projections.errors import GenerationGone
 from projections.replica import Copy, as_of, known_counts, read_replica, standing_of
 from projections.tokens.counts import TokenCounts
 
-__all__ = ["DriverReading", "Reading", "read_current", "read_on_driver", "read_past"]
+__all__ = ["Besides", "DriverReading", "Reading", "read_current", "read_on_driver", "read_past"]
 
 C = TypeVar("C", Connection, DriverConnection)
 T = TypeVar("T")
@@ -47,6 +47,14 @@ Reading = Callable[[Sequence[Copy]], T]
 DriverReading = Callable[[AnyConnection, Generation, Head | None], T]
 """A query that speaks to the driver alone; it is told the head if that was just written."""
 _Query = Callable[[C, Sequence[Generation], Sequence[Head]], T]
+
+
+class Besides(Protocol):
+    """What a query makes besides its answer, to be kept for others."""
+
+    def write(self, connection: AnyConnection) -> None:
+        """Write it, in a transaction that has found everything as the query has."""
+
 
 _log = get_logger("projections")
 _TOLD: WeakSet[EventStore] = WeakSet()
@@ -83,6 +91,7 @@ def read_on_driver(
     read: DriverReading[T],
     *,
     last: Head | None = None,
+    besides: Besides | None = None,
 ) -> T:
     """Return what `read_current` does of one conversation, at the cost of the driver's calls alone.
 
@@ -95,6 +104,8 @@ def read_on_driver(
             appended since, it is caught up without looking first whether there is something new,
             and ``read`` may be given a head with ``unsaved`` rows; it raises `NotSaved` to be
             called again once they are saved.
+        besides: What else ``read`` makes, which is written in the transaction that writes the rows,
+            if there is one.
 
     Raises:
         ConversationNotFound: No conversation has this id.
@@ -120,6 +131,7 @@ def read_on_driver(
         store._on_driver,
         partial(store._on_driver, write=True, durable=False, patience_ms=PATIENCE_MS),
         partial(store._on_driver, snapshot=True),
+        besides,
     )
     if last is not None and store._seen_version(conversation_id) > last.version:
         with suppress(GenerationGone), gone():
@@ -224,9 +236,13 @@ def _or_in_memory(
 
 @dataclass(frozen=True, slots=True)
 class _Begin(Begin[C]):
-    """How a read begins its transactions; its answer is of one snapshot."""
+    """How a read begins its transactions; its answer is of one snapshot.
+
+    ``besides`` is what it may write besides rows and counts.
+    """
 
     snapshot: Callable[[], AbstractContextManager[C]]
+    besides: Besides | None = None
 
 
 def _read_one(
@@ -312,6 +328,8 @@ def _answered_ahead(
             catching_up.save(connection)
             if answer is not None and catching_up.done:
                 answer.counts.write(connection)
+                if begin.besides is not None:
+                    begin.besides.write(connection)
     return answer if catching_up.done else None
 
 
@@ -341,6 +359,8 @@ class _Answer(Generic[T]):
         counts = TokenCounts(conversation_id, connection)
         with counts.active():
             value = query(connection, generations, found)
+        if erasures is None and found:
+            erasures = found[0].erasures
         if erasures is None:
             erasures = erasure_count(connection, [conversation_id]) if counts.has_new else 0
         return cls(value, conversation_id, counts, erasures)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from projections.context import Injection, prompts
 from projections.engine.generations import Generation, whole_number
+from projections.engine.tables import shown
 from projections.models.runs import NodeRow, RunRow, RunState
 from projections.queries import readable
 
@@ -31,7 +32,8 @@ def read_run_state(
 
     def rows(name: str, *order: str) -> list[Any]:
         table = generation.tables[name]
-        query = select(table).where(table.c.conversation_id == conversation_id)
+        query = shown(table, connection.dialect.name)
+        query = query.where(table.c.conversation_id == conversation_id)
         # What has no beginning comes first; left alone, each database would put it elsewhere.
         by = (table.c[each].nulls_first() for each in order)
         found = connection.execute(query.order_by(*by))

@@ -7,12 +7,9 @@ process of its own, forked from this one, with ADK's runner and tools; only the 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import tempfile
 import warnings
 from collections.abc import AsyncIterator
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,7 @@ from google.adk.runners import Runner  # noqa: E402
 from google.adk.sessions.sqlite_session_service import SqliteSessionService  # noqa: E402
 from google.adk.tools import FunctionTool  # noqa: E402
 from google.genai import types  # noqa: E402
+from killed import die, until_killed, where  # noqa: E402
 
 from agent_eventstore import EventStore, Views  # noqa: E402
 from agent_eventstore.integrations.conversation_streams import seal_streams  # noqa: E402
@@ -45,15 +43,6 @@ COUNTED = types.GenerateContentResponseUsageMetadata(
 )
 
 
-killed_at = ""
-"""Where this process is to be killed, if it is."""
-
-
-def _die(place: str) -> None:
-    if place == killed_at:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 class Scripted(BaseLlm):
     """A model that asks for two tools at once, then for one more, then answers."""
 
@@ -66,7 +55,7 @@ class Scripted(BaseLlm):
         names = {0: ["warm", "cold"], 2: ["last"]}.get(results, [])
         if not names and stream:
             yield self._said("It is ", partial=True)
-            _die("stream")
+            die("stream")
         calls = [types.Part.from_function_call(name=name, args={}) for name in names]
         yield self._said(*(calls or ["It is 18 degrees."]), usage_metadata=COUNTED)
 
@@ -82,13 +71,13 @@ def warm() -> str:
 
 def cold() -> str:
     """Tell how cold it is."""
-    _die("tool")
+    die("tool")
     return "-3 degrees"
 
 
 def last() -> str:
     """Do the last thing."""
-    _die("second")
+    die("second")
     return "done"
 
 
@@ -98,24 +87,8 @@ def _service(name: str, folder: str) -> Any:
     return EventStoreSessionService(EventStore.open(f"sqlite:///{Path(folder) / 'agent.db'}"))
 
 
-def _kill(place: str, name: str, folder: str) -> None:
-    """Run the agent once in a process that is killed; its parent has no store or event loop yet."""
-    Path(folder).mkdir()
-    process = get_context("fork").Process(target=_live, args=(place, name, folder))
-    process.start()
-    process.join()
-    if process.exitcode != -signal.SIGKILL:
-        raise SystemExit(f"{name} {place} was not killed: {process.exitcode}")
-
-
-def _live(place: str, name: str, folder: str) -> None:
-    global killed_at
-    killed_at = place
-    asyncio.run(_run(place, name, folder))
-
-
-async def _run(place: str, name: str, folder: str) -> None:
-    asked = FunctionTool(last, require_confirmation=place == "approval")
+async def _run(name: str, folder: str) -> None:
+    asked = FunctionTool(last, require_confirmation=where() == "approval")
     agent = LlmAgent(name="clerk", model=Scripted(model="m"), tools=[warm, cold, asked])
     sessions = _service(name, folder)
     plugins = [RecordedStreams(sessions)] if name == SERVICES[2] else []
@@ -128,7 +101,7 @@ async def _run(place: str, name: str, folder: str) -> None:
         user_id="ada", session_id="s", new_message=message, run_config=config
     ):
         pass
-    _die("approval")
+    die("approval")
 
 
 def _found(name: str, folder: str) -> list[object]:
@@ -165,8 +138,9 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         runs = [(place, name, f"{folder}/{place}-{name}") for place in PLACES for name in SERVICES]
-        for run in runs:
-            _kill(*run)
+        for place, *run in runs:
+            Path(run[-1]).mkdir()
+            until_killed(place, _run, *run)
         for place, name, left in runs:
             print(f"| {PLACES[place]} | {name} | {' | '.join(map(str, _found(name, left)))} |")
 

@@ -8,18 +8,16 @@ is scripted.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from agents import Agent, Runner, SQLiteSession, function_tool, set_tracing_disabled
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from killed import die, until_killed, where
 from openai.types.responses import ResponseTextDeltaEvent
 
 from agent_eventstore import EventStore
@@ -32,11 +30,6 @@ PLACES = {
     "approval": "while a tool waits for approval",
 }
 STORES = ("SQLiteSession", "EventStoreSession with RecordedRun")
-
-
-def die() -> None:
-    """End this process as a power cut would."""
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _delta(text: str) -> Any:
@@ -53,7 +46,7 @@ def _delta(text: str) -> Any:
 
 async def _broken(_: Any) -> AsyncIterator[Any]:
     yield _delta("It is ")
-    die()
+    die("stream")
 
 
 def _steps(place: str) -> list[Any]:
@@ -69,7 +62,7 @@ def _agent(place: str, model: Any) -> Agent[Any]:
         """Book a hotel."""
         if city == "Oslo":
             await asyncio.sleep(0.3)  # the other one has returned by then
-            die()
+            die("tool")
         return f"booked in {city}"
 
     return Agent(name="Clerk", model=model, tools=[book])
@@ -82,9 +75,10 @@ def session_of(store: str, folder: str) -> Any:
     return EventStoreSession("ada", EventStore.open(f"sqlite:///{folder}/ours.db"))
 
 
-async def run(store: str, place: str, folder: str) -> None:
+async def run(store: str, folder: str) -> None:
     """Run the agent until it is killed."""
     set_tracing_disabled(True)
+    place = where()
     session, model = session_of(store, folder), ScriptedModel(_steps(place))
     recorded = RecordedRun(session) if store == "EventStoreSession with RecordedRun" else None
     async with recorded or nullcontext():
@@ -92,7 +86,7 @@ async def run(store: str, place: str, folder: str) -> None:
         result = Runner.run_streamed(agent, "Book it.", session=session, hooks=recorded)
         async for _ in result.stream_events():
             pass
-    die()
+    die("approval")
 
 
 async def left(store: str, folder: str) -> list[str]:
@@ -116,20 +110,6 @@ def _words(item: Any) -> str:
     return f"result {item['call_id']}: {told}"
 
 
-def kill(place: str, store: str, folder: str) -> None:
-    """Run the agent in a process that is killed; its parent has no store or event loop yet."""
-    Path(folder).mkdir()
-    process = get_context("fork").Process(target=_live, args=(store, place, folder))
-    process.start()
-    process.join()
-    if process.exitcode != -signal.SIGKILL:
-        raise SystemExit(f"{store} {place} was not killed: {process.exitcode}")
-
-
-def _live(store: str, place: str, folder: str) -> None:
-    asyncio.run(run(store, place, folder))
-
-
 def table() -> str:
     """Kill a run at each place with each store, and return the table."""
     lines = ["| killed | " + " | ".join(STORES) + " |", "|---|---|---|"]
@@ -140,7 +120,8 @@ def table() -> str:
             for number, store in enumerate(STORES)
         }
         for (place, store), found in places.items():
-            kill(place, store, found)
+            Path(found).mkdir()
+            until_killed(place, run, store, found)
         for place, words in PLACES.items():
             kept = [asyncio.run(left(store, places[place, store])) for store in STORES]
             cells = ["; ".join(each) or "nothing" for each in kept]

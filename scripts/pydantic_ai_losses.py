@@ -8,14 +8,12 @@ scripted.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import tempfile
 from collections.abc import AsyncIterator
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from killed import die, until_killed, where
 from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
@@ -39,10 +37,6 @@ WAYS = {
 }
 
 
-killed_at = ""
-"""Where this process is to be killed, if it is."""
-
-
 def _calls(messages: list[Any]) -> list[str]:
     """Return the tools that the model asks for next; none once it answers."""
     results = sum(isinstance(part, ToolReturnPart) for each in messages for part in each.parts)
@@ -60,13 +54,8 @@ async def _stream(messages: list[Any], info: Any) -> AsyncIterator[Any]:
         yield {place: DeltaToolCall(name, "{}") for place, name in enumerate(calls)}
         return
     yield "It is "
-    _die("stream")
+    die("stream")
     yield "18 degrees."
-
-
-def _die(place: str) -> None:
-    if place == killed_at:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _agent(kept: EventStoreConversations, way: str) -> Agent[None, Any]:
@@ -81,33 +70,18 @@ def _agent(kept: EventStoreConversations, way: str) -> Agent[None, Any]:
 
     @agent.tool_plain
     def cold() -> str:
-        _die("tool")
+        die("tool")
         return "-3 degrees"
 
-    @agent.tool_plain(requires_approval=killed_at == "approval")
+    @agent.tool_plain(requires_approval=where() == "approval")
     def last() -> str:
-        _die("second")
+        die("second")
         return "done"
 
     return agent
 
 
-def _kill(place: str, way: str, url: str) -> None:
-    """Run the agent once in a process that is killed; its parent has no store or event loop yet."""
-    process = get_context("fork").Process(target=_live, args=(place, way, url))
-    process.start()
-    process.join()
-    if process.exitcode != -signal.SIGKILL:
-        raise SystemExit(f"{way} {place} was not killed: {process.exitcode}")
-
-
-def _live(place: str, way: str, url: str) -> None:
-    global killed_at
-    killed_at = place
-    asyncio.run(_run(place, way, url))
-
-
-async def _run(place: str, way: str, url: str) -> None:
+async def _run(way: str, url: str) -> None:
     with EventStore.open(url) as store:
         kept = EventStoreConversations(store)
         agent = _agent(kept, way)
@@ -115,8 +89,7 @@ async def _run(place: str, way: str, url: str) -> None:
         async with agent.run_stream("How warm?", conversation=conversation) as result:
             async for _ in result.stream_output():
                 pass
-            if place == "approval":
-                os.kill(os.getpid(), signal.SIGKILL)
+            die("approval")
 
 
 async def _look(way: str, url: str) -> tuple[int, str, str, int, str]:
@@ -151,8 +124,8 @@ def main() -> None:
             for place in PLACES
             for way in WAYS
         ]
-        for run in runs:
-            _kill(*run)
+        for place, *run in runs:
+            until_killed(place, _run, *run)
         for place, way, url in runs:
             found = asyncio.run(_look(way, url))
             print(f"| {PLACES[place]} | {WAYS[way]} | {' | '.join(map(str, found))} |")

@@ -270,7 +270,7 @@ def _run(arguments: list[str]) -> None:
         sys.modules["__main__"] = main
         exec(compile(given[0], "<string>", "exec"), vars(main))  # noqa: S102 - a test's own text
     else:
-        sys.argv = arguments
+        sys.argv, sys.path[0] = arguments, str(Path(how).parent)
         runpy.run_path(how, run_name="__main__")
 
 

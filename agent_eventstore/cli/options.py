@@ -142,7 +142,7 @@ class Target:
                 raise Failed(f"--key-file is for --keys{_KEYS_HINT}: name their directory")
             return None
         if not create and not self.key_directory.is_dir():
-            raise Failed(f"there is no directory of keys {self.key_directory}{_KEYS_HINT}")
+            raise Failed(f"there is no directory of keys {self.key_directory} (--keys{_KEYS_HINT})")
         try:
             return DirectoryKeys(self.key_directory, self.key_files)
         except ValueError as error:

@@ -350,8 +350,8 @@ def problems_table(problems: Sequence[Problem]) -> Table:
 
 def status_table(statuses: Sequence[ProjectionStatus]) -> Table:
     """Return how each projection stands."""
-    columns = (number("version"), number("generation"), number("behind"), number("lag"))
-    table = grid(fixed("projection"), *columns, fixed("rebuild"))
+    columns = (number("version"), number("generation"), number("behind"))
+    table = grid(fixed("projection"), *columns, wrapped("lag"), wrapped("rebuild"))
     for each in statuses:
         live = "-" if each.live_version is None else str(each.live_version)
         version = live if each.live_version == each.version else f"{live}, code {each.version}"

@@ -5,6 +5,8 @@ Either takes single files or whole projects.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -32,7 +34,7 @@ from agent_eventstore.cli.options import (
     json_option,
     with_target,
 )
-from agent_eventstore.cli.program import Failed, found_something
+from agent_eventstore.cli.program import NAME, Failed, found_something
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import ImportReport, Transcript, load, read_transcripts, size_of
 from agent_eventstore.formats.project import json_text
@@ -255,7 +257,25 @@ def export(
     if output is None:
         write_json(text)
     else:
-        output.write_text(text, encoding="utf-8", newline="\n")
+        _write(output, text)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole; on a full disk, or at an interrupt, what stood there stays."""
+    target = path.resolve()  # a link stays one
+    if target.exists() and not (target.is_file() and os.access(target.parent, os.W_OK)):
+        target.write_text(text, encoding="utf-8", newline="\n")  # a pipe, a device
+        return
+    new = target.with_name(f".{NAME}-{os.getpid()}.new")
+    try:
+        new.write_text(text, encoding="utf-8", newline="\n")
+        if target.exists():
+            shutil.copymode(target, new)
+        new.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _check(

@@ -20,6 +20,7 @@ from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.agent_session import SessionFile, SessionLog, object_in, text_at
 from agent_eventstore.formats.claude_code_lines import (
     api_error,
+    attached,
     begins_turn,
     block_of,
     call_of,
@@ -73,8 +74,10 @@ def recognises(value: Any) -> bool:
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     """Give the file's session, whose events are read when they are asked for."""
     first, named, dated = None, None, dict[str, Any]()
+    bare = True
     for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
         value = item.value if isinstance(item, Record) else None
+        bare = bare and text_at(value, "type") in _BOOKKEEPING
         if isinstance(value, dict) and isinstance(told := value.get("sessionId"), str) and told:
             first = first or (told, value, item.line or 1)
             # Bookkeeping, with which a file may begin, tells neither time nor directory.
@@ -82,7 +85,8 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
             # A file that goes on from another one may begin with lines of that one's session.
             named = told if told == source.path.stem else named
     if first is None:
-        yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines names a session")
+        told = ": there is nothing but bookkeeping of the program in it" if bare else ""
+        yield source.failed(1, f"none of the first {_LOOK_AHEAD} lines names a session{told}")
         return
     session, line, number = first
     own_agent = _agent_of(line) if _is_aside(line) else None
@@ -257,22 +261,24 @@ class _Session:
     def _other(self, line: dict[str, Any]) -> None:
         kind = line["type"]
         told = line.get("subtype") if kind == "system" else None
-        attached = object_in(line, "attachment")
+        attachment = object_in(line, "attachment")
         if kind in _TITLES:
             self._rename(line.get(_TITLES[kind]), line)
         elif kind == "summary" and line.get("leafUuid") in self._places:
             self._rename(line.get("summary"), line)
         elif told == "api_error":
             self.log.add(retried_error(line), **self._meta(line))
-        elif kind == "attachment" and attached.get("type") == "queued_command":
+        elif kind == "attachment" and attachment.get("type") == "queued_command":
             # What a person typed while the model was at work, handed over within the turn.
-            content = attached.get("prompt")
+            content = attachment.get("prompt")
             if parts_of(content):
                 self._said(content, {**line, "isMeta": True}, self._meta(line))
+        elif kind == "attachment" and (added := attached(attachment)) is not None:
+            self._said(added, {**line, "type": "user", "isMeta": True}, self._meta(line))
         else:
             if "compact_boundary" in (kind, told):
                 self._keep(object_in(line, "compactMetadata"))
-            named = told if kind == "system" else attached.get("type")
+            named = told if kind == "system" else attachment.get("type")
             label = f"{kind} {named}" if isinstance(named, str) else kind
             self._left_out.note(label, known=kind in _BOOKKEEPING)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from eventstore.events.values import LlmErrorKind, ToolStatus
 
 __all__ = [
     "api_error",
+    "attached",
     "begins_turn",
     "block_of",
     "call_of",
@@ -98,6 +100,9 @@ def _url(block: Mapping[str, Any]) -> str | None:
     match block.get("source"):
         case {"type": "base64", "media_type": str(media_type), "data": str(data)}:
             return f"data:{media_type};base64,{data}"
+        case {"type": "text", "data": str(data)}:
+            told = b64encode(data.encode("utf-8", "surrogatepass")).decode("ascii")
+            return f"data:text/plain;base64,{told}"
         case {"type": "url", "url": str(url)}:
             return url
     return None
@@ -132,6 +137,16 @@ def result_of(block: Mapping[str, Any], beside: Any) -> ToolResult:
         duration_ms=whole_at(told, "durationMs" if "durationMs" in told else "totalDurationMs"),
         raw={BESIDE: beside} if kept else None,
     )
+
+
+def attached(attachment: Mapping[str, Any]) -> str | None:
+    """Return what the program told the model with a prompt: a file, or what a hook has to add."""
+    match attachment:
+        case {"type": "file", "content": {"type": "text", "file": {"content": str(text)}}}:
+            return f"{text_at(attachment, 'filename') or 'file'}:\n{text}"
+        case {"type": "hook_additional_context", "content": list(texts)}:
+            return "\n".join(each for each in texts if isinstance(each, str)) or None
+    return None
 
 
 def begins_turn(content: Any, line: Mapping[str, Any]) -> bool:

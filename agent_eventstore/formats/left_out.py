@@ -23,6 +23,7 @@ UI_MESSAGE = "ui_message"
 """The key in ``raw`` under which a message of the AI SDK stands as it came."""
 
 _LONGEST_KIND, _MOST_KINDS = 80, 100
+_OF_NO_CALL = "0."
 _UI_PARTS = re.compile(
     "type (text|reasoning|file|step-start|dynamic-tool|source-(url|document)|(tool|data)-.+)$",
     re.DOTALL,
@@ -65,6 +66,8 @@ class LeftOut:
             if data.type in UNINTERPRETED and len(held) == 1:
                 _count(self.uninterpreted, f"message of {_kind_of(*held.values())}")
         elif isinstance(data, UserMessage | AssistantMessage | ToolResult):
+            if isinstance(data, ToolResult) and data.call_id.startswith(_OF_NO_CALL):
+                _count(self.uninterpreted, "result without a call before it")
             parts = data.content if isinstance(data, ToolResult) else data.parts
             for part in parts or () if not isinstance(parts, str) else ():
                 if isinstance(part, OtherPart):

@@ -1,17 +1,24 @@
-"""Whether anything is new in a conversation that an adapter keeps in memory: one row tells."""
+"""Whether anything is new in a conversation that an adapter keeps in memory: one row tells.
+
+And appending to it, again if somebody else was faster.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from eventstore import EventStore, RecordedEvent
+from eventstore.errors import WrongExpectedVersion
 from eventstore.events import Erasure
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
 from eventstore.sql.read import EventText, chain_at, read_texts
 
-__all__ = ["NO_HEAD", "Head", "followed", "head_of", "news_of", "still_stands"]
+__all__ = ["NO_HEAD", "Head", "attempts", "followed", "head_of", "news_of"]
 
+_MOST_ATTEMPTS = 50
 _FURTHEST = 1_000  # events that are read on; if there are more, all is read again
 
 _HEAD = Statement(
@@ -42,38 +49,35 @@ def head_of(connection: AnyConnection, stream: UUID) -> Head:
     return NO_HEAD if row is None else Head(row[0], bytes(row[1]), bool(row[2]))
 
 
-def still_stands(
-    connection: AnyConnection, stream: UUID, head: Head, known: tuple[int, bytes]
-) -> bool:
-    """Whether what was known at an earlier head, a version and its chain, still holds below this.
-
-    An erasure since is told by an event behind it; a fork does not tell that of its parent's.
-    """
-    version, chain = known
-    if head.is_fork or version > head.version:
-        return False
-    return not version or known == head[:2] or chain_at(connection, stream, version) == chain
-
-
 def news_of(
     connection: AnyConnection, stream: UUID, known: Head | None
 ) -> tuple[Head, list[EventText] | None]:
     """Return a conversation's head, and the events behind a known one, in the caller's transaction.
 
     They are None where all is to be read again: nothing is known, an event was erased, or the
-    conversation is a fork.
+    conversation is a fork, which does not tell what is erased of its parent.
     """
     head = head_of(connection, stream)
-    if known is None or head.version - known.version > _FURTHEST:
+    if head.is_fork or known is None or not 0 <= head.version - known.version <= _FURTHEST:
         return head, None
-    if not still_stands(connection, stream, head, known[:2]):
-        return head, None
-    if head == known:
+    if known == head:
         return head, []
+    if known.version and chain_at(connection, stream, known.version) != known.chain:
+        return head, None
     page = read_texts(
         connection, stream, after=known.version, before=head.version + 1, limit=_FURTHEST
     )
     return head, None if any(event.type == Erasure.type for event in page) else page
+
+
+def attempts() -> Iterator[AbstractContextManager[None]]:
+    """Yield a context for each attempt at an append, while others append: to be left by a return.
+
+    Only the last one raises `WrongExpectedVersion`.
+    """
+    for _ in range(_MOST_ATTEMPTS - 1):
+        yield suppress(WrongExpectedVersion)
+    yield nullcontext()
 
 
 class _Fold(Protocol):
@@ -94,21 +98,12 @@ def followed(store: EventStore, stream: UUID, known: _F) -> _F:
     Another of its class where something that it has read was erased, or is no longer there. What a
     fork shares may be erased without an event of its own: that is read each time.
     """
-    seen = known.version, known.chain
+    seen = Head(known.version, known.chain) if known.version else None
     with store._on_driver() as connection:
-        head = head_of(connection, stream)
-        stands = still_stands(connection, stream, head, seen)
-    if stands and (seen == head[:2] or _goes_on(store, stream, known)):
+        head, news = news_of(connection, stream, seen)
+    if news == []:
         return known
-    anew = type(known)()
-    _goes_on(store, stream, anew)
-    return anew
-
-
-def _goes_on(store: EventStore, stream: UUID, known: _Fold) -> bool:
-    begun = known.version
-    for event in store.read(stream, after=begun):
-        if begun and isinstance(event.data, Erasure):
-            return False
+    known = type(known)() if news is None else known
+    for event in store.read(stream, after=known.version, before=head.version + 1):
         known.fold(event)
-    return True
+    return known

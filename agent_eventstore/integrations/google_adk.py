@@ -28,7 +28,7 @@ from google.adk.sessions.base_session_service import (
 from pydantic_core import to_jsonable_python
 
 from agent_eventstore.integrations.conversation_finding import ends_with
-from agent_eventstore.integrations.conversation_head import Head, news_of
+from agent_eventstore.integrations.conversation_head import Head, attempts, news_of
 from agent_eventstore.integrations.conversation_memory import Memory, Objects
 from agent_eventstore.integrations.conversation_pages import (
     events_after,
@@ -48,6 +48,7 @@ from agent_eventstore.integrations.google_adk_state import (
     deltas_of,
     is_current,
     key_of,
+    known_in,
     place_in,
 )
 from agent_eventstore.journal_aio import in_thread
@@ -75,7 +76,6 @@ Named = tuple[str, str, str]
 """The app, the user, and the session."""
 
 _TAIL = 100  # of the newest events, looked at to learn where a session stands
-_ATTEMPTS = 50  # at an append, while others append
 _MOST_KNOWN = 256
 _STRIPES = 64
 
@@ -245,7 +245,7 @@ class EventStoreSessionService(BaseSessionService):
     def _list(self, app_name: str, user_id: str | None) -> ListSessionsResponse:
         begins = key_of(app_name, *([] if user_id is None else [user_id])) + "/"
         ends = ends_with(self.store, GoogleADKState.type, begins=begins)
-        known = [(key, _known_in(events)) for key, events in ends]
+        known = [(key, known_in(events)) for key, events in ends]
         shared = cache(self._shared)
         found = [
             self._session((app_name, user, own), each, [], shared)
@@ -270,7 +270,7 @@ class EventStoreSessionService(BaseSessionService):
     def _append(self, named: Named, session: Session, event: Event) -> None:
         told = loads_json(event.model_dump_json(exclude_none=True))
         app, user, _ = deltas_of(told)
-        for attempt in range(_ATTEMPTS):
+        for attempt in attempts():
             known = self._sessions.get(named) or self._known(named)
             if known is not None and not is_current(session, known):
                 known = self._known(named)
@@ -282,18 +282,14 @@ class EventStoreSessionService(BaseSessionService):
                 )
             self._sessions.pop(named, None)
             events = self._events(named, known, told)
-            try:
+            with attempt:
                 self._write(named, known.places, events, app, user)
-            except WrongExpectedVersion:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                continue
-            if isinstance(events[-1].data, AssistantMessage):
-                self.answering.pop(place_in(told), None)
-            known.take(told)
-            self._remember(named, known)
-            session.last_update_time, session._storage_update_marker = known.updated, known.last
-            return
+                if isinstance(events[-1].data, AssistantMessage):
+                    self.answering.pop(place_in(told), None)
+                known.take(told)
+                self._remember(named, known)
+                session.last_update_time, session._storage_update_marker = known.updated, known.last
+                return
 
     def _events(self, named: Named, known: KnownSession, told: JsonObject) -> list[NewEvent]:
         """Return the events of an ADK event, after a snapshot of the state if one is due."""
@@ -370,7 +366,7 @@ class EventStoreSessionService(BaseSessionService):
 
     def _known(self, named: Named) -> KnownSession | None:
         """Return a session as it stands now; None if there is none, or it was deleted."""
-        known = _known_in(self._backward(key_of(*named), _TAIL))
+        known = known_in(self._backward(key_of(*named), _TAIL))
         if known is not None:
             self._remember(named, known)
         return known
@@ -387,20 +383,3 @@ class EventStoreSessionService(BaseSessionService):
 def _built(page: Iterable[EventText]) -> list[Event]:
     """Return the ADK events that events of the log end."""
     return [Event.model_validate(told) for event in page if (told := event_in(event)) is not None]
-
-
-def _known_in(backward: Iterable[EventText]) -> KnownSession | None:
-    """Return how a session stands by its events, newest first; None if there is none of its own."""
-    newest, behind = list[EventText](), list[JsonObject]()
-    for event in backward:
-        if len(newest) < _TAIL:
-            newest.append(event)
-        if (told := event_in(event)) is not None:
-            behind.append(told)
-        elif event.type == GoogleADKState.type and event.text is not None:
-            snapshot = loads_json(event.text)
-            known = KnownSession(Places.after(newest), snapshot["state"], snapshot["updated"])
-            for each in reversed(behind):
-                known.take(each)
-            return known
-    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -11,13 +12,24 @@ from google.adk.sessions import Session, State
 from agent_eventstore.integrations.conversation_head import Head
 from agent_eventstore.integrations.conversation_memory import Objects
 from agent_eventstore.integrations.conversation_places import Places
+from agent_eventstore.integrations.google_adk_events import GoogleADKState, event_in
 from eventstore.events import JsonObject
-from eventstore.events.codec import dumps
+from eventstore.events.codec import dumps, loads_json
+from eventstore.sql.read import EventText
 
-__all__ = ["KnownSession", "ReadSession", "deltas_of", "is_current", "key_of", "place_in"]
+__all__ = [
+    "KnownSession",
+    "ReadSession",
+    "deltas_of",
+    "is_current",
+    "key_of",
+    "known_in",
+    "place_in",
+]
 
 _MOST_EVENTS = 100  # between two snapshots of a session's state
 _LEAST_BYTES = 4096  # of changes, between two of them
+_NEAR = 100  # of the newest events, by which the next one is placed
 
 
 @dataclass
@@ -92,3 +104,20 @@ def is_current(session: Session, known: KnownSession) -> bool:
     if known.last and session.events:
         return bool(session.events[-1].id == known.last)
     return bool(known.updated <= session.last_update_time)
+
+
+def known_in(backward: Iterable[EventText]) -> KnownSession | None:
+    """Return how a session stands by its events, newest first; None if there is none of its own."""
+    newest, behind = list[EventText](), list[JsonObject]()
+    for event in backward:
+        if len(newest) < _NEAR:
+            newest.append(event)
+        if (told := event_in(event)) is not None:
+            behind.append(told)
+        elif event.type == GoogleADKState.type and event.text is not None:
+            snapshot = loads_json(event.text)
+            known = KnownSession(Places.after(newest), snapshot["state"], snapshot["updated"])
+            for each in reversed(behind):
+                known.take(each)
+            return known
+    return None

@@ -9,10 +9,10 @@ from typing import Any
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 
-from agent_eventstore.integrations.conversation_head import followed
+from agent_eventstore.integrations.conversation_head import attempts, followed
 from agent_eventstore.integrations.langchain_messages import calls_of, message_payload
 from eventstore import NO_STREAM, EventStore, NewEvent, RecordedEvent
-from eventstore.errors import InvalidEvent, WrongExpectedVersion
+from eventstore.errors import InvalidEvent
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,
@@ -26,7 +26,6 @@ from eventstore.events import (
 __all__ = ["EventStoreChatMessageHistory"]
 
 _RAW = "langchain"
-_ATTEMPTS = 20
 
 
 class EventStoreChatMessageHistory(BaseChatMessageHistory):
@@ -54,16 +53,12 @@ class EventStoreChatMessageHistory(BaseChatMessageHistory):
             InvalidEvent: A message is of a kind that the log has no event for, or is not JSON.
         """
         with self._lock:
-            for attempt in range(_ATTEMPTS if messages else 0):
+            for attempt in attempts() if messages else ():
                 said = self._read()
                 events = said.events_of(messages)
                 expected = said.version or NO_STREAM
-                try:
+                with attempt:
                     appended = self.store.append(self.session_id, events, expected_version=expected)
-                except WrongExpectedVersion:
-                    if attempt + 1 == _ATTEMPTS:
-                        raise
-                else:
                     for event in appended.events:
                         said.fold(event)
                     return

@@ -34,6 +34,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
+from agent_eventstore.integrations.conversation_head import attempts
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft
 from agent_eventstore.integrations.langgraph_events import (
@@ -51,14 +52,12 @@ from agent_eventstore.integrations.langgraph_keeping import (
 )
 from agent_eventstore.integrations.langgraph_thread import Saved, Thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore
-from eventstore.errors import WrongExpectedVersion
 from eventstore.events import Payload
 
 __all__ = ["EventStoreSaver"]
 
 _THREADS = 64
 _LOCKS = 64
-_ATTEMPTS = 20
 
 
 _P = ParamSpec("_P")
@@ -338,23 +337,19 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         """Append what a draft of the thread holds; again if another process was faster."""
         with self._holding(thread_id):
             thread = self._known(thread_id)
-            for attempt in range(_ATTEMPTS):
+            for attempt in attempts():
                 draft = Draft(thread, self._codec_now(), self._understood)
                 add(draft)
                 events = draft.events
                 expected = thread.version or NO_STREAM
-                try:
+                with attempt:
                     appended = self.store.append(thread_id, events, expected_version=expected)
-                except WrongExpectedVersion:
-                    if attempt + 1 == _ATTEMPTS:
-                        raise
-                    thread = self._thread(thread_id)
-                else:
                     for version, event in enumerate(events, start=thread.version + 1):
                         told = cast(Payload, event.data).model_dump()
                         thread.fold(version, event.data.type, told, event.meta)
                     thread.chain = appended.anchor.chain
                     return
+                thread = self._thread(thread_id)
 
     def _erase(self, thread_id: str, versions: set[int], reason: str) -> None:
         if versions:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from agent_eventstore.integrations.conversation_finding import keys_with
-from agent_eventstore.integrations.conversation_head import head_of, still_stands
+from agent_eventstore.integrations.conversation_head import Head, news_of
 from agent_eventstore.integrations.conversation_pages import events_after
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
@@ -39,17 +39,11 @@ def read_thread(store: EventStore, thread_id: str, thread: Thread) -> Thread:
     """Return a thread as it stands now; what is known of it already is read no second time."""
     stream = store.stream(thread_id)
     with store._on_driver() as connection:
-        head = head_of(connection, stream)
-        seen = thread.version, thread.chain
-        if not still_stands(connection, stream, head, seen):
-            thread = Thread()
-        elif seen == head[:2]:
-            return thread
-    version, chain, _ = head
-    if not thread.take(events_after(store, stream, thread.version, before=version + 1)):
+        head, news = news_of(connection, stream, Head(thread.version, thread.chain))
+    if news is None:
         thread = Thread()
-        thread.take(events_after(store, stream, 0, before=version + 1))
-    thread.version, thread.chain = version, chain
+    thread.take(events_after(store, stream, 0, before=head.version + 1) if news is None else news)
+    thread.version, thread.chain, _ = head
     return thread
 
 

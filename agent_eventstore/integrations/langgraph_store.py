@@ -26,11 +26,10 @@ from langgraph.store.base import (
 )
 
 from agent_eventstore.integrations.conversation_finding import keys_with
-from agent_eventstore.integrations.conversation_head import followed
+from agent_eventstore.integrations.conversation_head import attempts, followed
 from agent_eventstore.integrations.langgraph_events import LanggraphItem, at_path
 from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, RecordedEvent
-from eventstore.errors import WrongExpectedVersion
 from eventstore.events import ConversationStart
 from eventstore.events.codec import dumps_json, loads_json
 
@@ -38,7 +37,6 @@ __all__ = ["EventStoreStore"]
 
 _KEY = "langgraph.store:"
 _NAMESPACES = 256
-_ATTEMPTS = 20
 Namespace = tuple[str, ...]
 
 
@@ -156,7 +154,7 @@ class EventStoreStore(BaseStore):
         return found[op.offset : op.offset + op.limit]
 
     def _put(self, namespace: Namespace, puts: dict[str, PutOp]) -> None:
-        for attempt in range(_ATTEMPTS):
+        for attempt in attempts():
             items = self._items(namespace)
             held = items.held
             changed = [op for key, op in puts.items() if op.value is not None or key in held]
@@ -165,19 +163,15 @@ class EventStoreStore(BaseStore):
             begun = [] if items.version else [ConversationStart(title="/".join(namespace))]
             events = [LanggraphItem(key=each.key, value=each.value) for each in changed]
             gone = {held[op.key].version for op in changed if op.key in held}
-            try:
+            with attempt:
                 self.store.append(
                     _key(namespace),
                     [NewEvent(each) for each in (*begun, *events)],
                     expected_version=items.version or NO_STREAM,
                 )
-            except WrongExpectedVersion:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-                continue
-            if self.erase and gone:
-                self.store.erase(_key(namespace), reason="replaced or deleted", versions=gone)
-            return
+                if self.erase and gone:
+                    self.store.erase(_key(namespace), reason="replaced or deleted", versions=gone)
+                return
 
     def _namespaces(self, prefix: Namespace = ()) -> Iterator[Namespace]:
         for key in keys_with(self.store, LanggraphItem.type, begins=_KEY):

@@ -22,7 +22,7 @@ from agent_eventstore.integrations.langgraph_events import (
     place_of,
     typed_of,
 )
-from eventstore.events import AssistantMessage, Erasure, Meta, Retraction
+from eventstore.events import AssistantMessage, Meta, Retraction
 from eventstore.events.codec import loads_json
 from eventstore.ids import call_id
 from eventstore.sql.read import EventText, decode_meta
@@ -103,12 +103,10 @@ class Thread:
     _unrolled: dict[int, list[int]] = field(default_factory=dict)
     _joined: tuple[int, bytes] | None = None
 
-    def take(self, events: Iterable[EventText]) -> bool:
-        """Fold what comes next; False if something before it was erased, and all is to be read."""
-        begun, placed = self.version, ""
+    def take(self, events: Iterable[EventText]) -> None:
+        """Fold what comes next."""
+        placed = ""
         for version, kind, _, text, meta in events:
-            if begun and kind == Erasure.type:
-                return False
             self.version = version
             if '"turn":' in meta:
                 placed = meta
@@ -122,7 +120,6 @@ class Thread:
                 self._answers.append((version, text))
         if placed:
             self._go_to(decode_meta(placed))
-        return True
 
     def fold(self, version: int, kind: str, told: Any, meta: Meta) -> None:
         """Take in one event by its JSON."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from agents.memory import SessionSettings
 from agents.memory import session as sdk
 
+from agent_eventstore.integrations.conversation_head import attempts
 from agent_eventstore.integrations.conversation_pages import events_after, newest_events
 from agent_eventstore.integrations.openai_cache import forget, newest_items
 from agent_eventstore.integrations.openai_events import OpenAIItems
@@ -39,7 +40,6 @@ __all__ = ["EventStoreSession"]
 
 T = TypeVar("T")
 _TAIL = 200  # of the newest events, looked at to learn where a session stands
-_ATTEMPTS = 50  # at an append, while others append
 
 
 class EventStoreSession:
@@ -228,7 +228,7 @@ class EventStoreSession:
         self, make: Callable[[ItemWriter], list[NewEvent]], *, compare: bool = False
     ) -> list[NewEvent]:
         """Append what is made for where the session stands, and again if that was elsewhere."""
-        for attempt in range(_ATTEMPTS):
+        for attempt in attempts():
             writer, self._writer = self._writer or self._at_end(), None
             base = writer.version
             if compare and self._seen is not None and self._seen < base:
@@ -239,21 +239,17 @@ class EventStoreSession:
             events = make(writer)
             if not events:
                 return []
-            try:
+            with attempt:
                 done = self.store.append(
                     self._key,
                     [*begun, *events],
                     expected_version=base or NO_STREAM,
                     **self.owner,
                 )
-            except WrongExpectedVersion:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                continue
-            if self._seen == base:
-                self._seen = done.version
-            self._writer = writer
-            return events
+                if self._seen == base:
+                    self._seen = done.version
+                self._writer = writer
+                return events
         raise AssertionError("the last attempt raises")
 
     def _at_end(self) -> ItemWriter:

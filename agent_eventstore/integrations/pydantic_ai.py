@@ -22,7 +22,7 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.messages import ModelResponse
 
 from agent_eventstore.integrations.conversation_finding import ends_with, place_of
-from agent_eventstore.integrations.conversation_head import Head, head_of, news_of
+from agent_eventstore.integrations.conversation_head import Head, attempts, head_of, news_of
 from agent_eventstore.integrations.conversation_memory import Memory, Objects
 from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
@@ -30,7 +30,7 @@ from agent_eventstore.integrations.pydantic_events import events_of, message_in
 from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
 from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
-from eventstore.errors import ConversationExists, WrongExpectedVersion
+from eventstore.errors import WrongExpectedVersion
 from eventstore.events import (
     BranchSwitch,
     ConversationStart,
@@ -45,7 +45,6 @@ __all__ = ["EventStoreConversations"]
 
 T = TypeVar("T")
 _TAIL = 100  # of the newest events, looked at to learn where a conversation stands
-_ATTEMPTS = 20  # at an append, while others append what is no message
 _RECORD: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
 
 
@@ -230,7 +229,7 @@ class EventStoreConversations(ConversationStore):
     ) -> None:
         key = record.conversation_id
         stream = self.store.stream(key)
-        for attempt in range(_ATTEMPTS):
+        for attempt in attempts():
             known = self._written.take(stream)
             if known is None or known.revision != expected:
                 known = self._stands(stream, key)
@@ -242,17 +241,12 @@ class EventStoreConversations(ConversationStore):
                 origin = place_of(self.store, first)
                 if origin is None:
                     raise ConversationConflict(key)
-            try:
+            with attempt:
                 if origin is not None and not known.places.version:
                     self._fork(origin, record)
                 else:
                     self._append(stream, record, entries, known)
                 return
-            except ConversationExists as error:
-                raise ConversationConflict(key) from error
-            except WrongExpectedVersion:
-                if attempt == _ATTEMPTS - 1:
-                    raise
 
     def _stands(self, stream: UUID, key: str) -> _Known:
         """Return where a conversation stands, as the database has it."""
@@ -309,9 +303,8 @@ class EventStoreConversations(ConversationStore):
         source, version = origin
         newest = newest_events(self.store, source, _TAIL, before=version + 1)
         told = Places.after(newest).put(_written(record))
-        self.store.fork(
-            source, before=version + 1, conversation_id=record.conversation_id, events=[told]
-        )
+        key = record.conversation_id
+        self.store.fork(source, before=version + 1, conversation_id=key, events=[told])
 
     def _delete(self, conversation_id: str, expected: str) -> None:
         known = self._record(conversation_id)

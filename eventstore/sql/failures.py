@@ -51,10 +51,16 @@ _SQLITE: dict[int, tuple[type[StoreUnavailable], str]] = {
         NotWritable,
         "the file cannot be opened: check that it exists and the permissions of its directory",
     ),
-    sqlite3.SQLITE_READONLY: (NotWritable, "the file, or its directory, is read-only"),
+    sqlite3.SQLITE_READONLY: (
+        NotWritable,
+        "the file, or its directory, is read-only: read_only=True (--read-only) reads it",
+    ),
     sqlite3.SQLITE_PERM: (NotWritable, "access to the file is refused"),
     sqlite3.SQLITE_FULL: (NotWritable, "the disk is full: nothing was written"),
-    sqlite3.SQLITE_IOERR: (NotWritable, "the file cannot be read or written"),
+    sqlite3.SQLITE_IOERR: (
+        NotWritable,
+        "the file cannot be read or written: see whether the disk is full or failing",
+    ),
     sqlite3.SQLITE_AUTH: (
         ForkedStore,
         "the transaction is that of the process that forked this one; nothing was committed",

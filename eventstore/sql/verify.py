@@ -16,7 +16,7 @@ from eventstore.blobs import read_blob, stub_of
 from eventstore.errors import BlobDamaged, BlobNotFound, ConversationDamaged, KeyUnavailable
 from eventstore.events import BlobRef, Erasure, ToolResult
 from eventstore.events.codec import decode
-from eventstore.events.own import class_of
+from eventstore.events.own import UNINTERPRETED, class_of
 from eventstore.integrity import (
     Problem,
     ProblemKind,
@@ -136,7 +136,8 @@ def _reached(connection: AnyConnection, problems: Sequence[Problem]) -> list[Pro
 
 def _unregistered(types: Counter[Any]) -> dict[str, int]:
     names = {each: str(text_out(_readable(each))) for each in types}
-    return {names[each]: count for each, count in types.items() if class_of(names[each]) is None}
+    known = {each for each, name in names.items() if name in UNINTERPRETED or class_of(name)}
+    return {names[each]: count for each, count in types.items() if each not in known}
 
 
 def _readable(kind: Any) -> Any:

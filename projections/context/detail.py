@@ -34,6 +34,7 @@ __all__ = [
     "ahead",
     "composed",
     "detailed",
+    "item_of",
     "of",
     "plain",
     "shortened",
@@ -209,6 +210,16 @@ class GroupItem(Item):
         value = make(self)
         object.__setattr__(self, name, value)
         return value
+
+
+def item_of(group: Group, tokenizer: Tokenizer, relevance: float = 0.0) -> Item:
+    """Return a group as a strategy sees it; made once, as groups are held for one tokenizer."""
+    if relevance:
+        return GroupItem(group, tokenizer, relevance)
+    if group.item is None:
+        group.note(GroupItem(group, tokenizer))
+    assert group.item is not None  # noqa: S101 - noted
+    return group.item
 
 
 def _shorter_tokens(

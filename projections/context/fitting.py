@@ -19,7 +19,7 @@ from operator import attrgetter
 from projections.context.compression.items import Item
 from projections.context.compression.reduction import Reduced, header_tokens, reduce
 from projections.context.compression.strategy import Reduction, Strategy
-from projections.context.detail import GroupItem
+from projections.context.detail import item_of
 from projections.context.older import Teller
 from projections.context.plans import Group, Past, Plan, Planned
 from projections.context.prompts import DIGEST_HEADER
@@ -250,7 +250,7 @@ class Fitting:
         """Return groups as items, and what they come to beside what is fixed."""
         self._look_for_levels(row for group in groups for row in group.rows)
         items: list[Item] = [
-            GroupItem(group, self._tokenizer, scores.get(group.key, 0.0)) for group in groups
+            item_of(group, self._tokenizer, scores.get(group.key, 0.0)) for group in groups
         ]
         said = [item.text for item in items if item.kind == "user"]
         reductions = self._strategy.reductions(items, said[-1] if said else "")

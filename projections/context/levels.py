@@ -27,7 +27,7 @@ from eventstore.blobs import alias_of
 from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.ids import call_id
-from eventstore.sql.backend import AnyConnection, backend_of, cursor, has_table
+from eventstore.sql.backend import AnyConnection, backend_of, cursor, has_table, run_each
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.types import Id
 from projections.context.compression.facts import Fact, FactKind, lasting_facts
@@ -107,8 +107,17 @@ class KeptLevels:
 
     def __init__(self, conversation_id: UUID) -> None:
         self._conversation_id = conversation_id
+        self.begin()
+
+    def begin(self, erasures: int | None = None) -> None:
+        """Forget what was made: a read begins, or begins again.
+
+        Args:
+            erasures: How often the conversation has been erased, if that is known.
+        """
         self._new: dict[bytes, Lower] = {}
-        self._erasures = 0
+        self._erasures = erasures
+        self._is_there = False
 
     def look_for(self, connection: AnyConnection, rows: Iterable[ContextRow]) -> None:
         """Note at each row its lower levels: kept ones, found in few queries, or new ones.
@@ -126,11 +135,12 @@ class KeptLevels:
                     row.note(_NONE)
         if not lacking:
             return
-        if not self._new:
+        if self._erasures is None:
             self._erasures = erasure_count(connection, [self._conversation_id])
+        self._is_there = self._is_there or has_table(connection, TABLE.name)
         found: dict[bytes, str] = {}
         # Few are not worth a query.
-        if len(lacking) >= _LEAST_KEPT and has_table(connection, TABLE.name):
+        if len(lacking) >= _LEAST_KEPT and self._is_there:
             found = self._read(connection, list(lacking))
         new: dict[bytes, tuple[ContextRow, dict[str, Any] | None]] = {}
         for digest, equal in lacking.items():
@@ -144,17 +154,26 @@ class KeptLevels:
             made = self._new[digest] = _made(row, shorter)
             _note(lacking[digest], made)
 
-    def keep(self, store: EventStore, patience_ms: int) -> bool:
-        """Write what was made, if it is much, and return whether it was.
+    def write(self, connection: AnyConnection) -> None:
+        """Write what was made, if the table was there when it was looked for, and forget it.
+
+        In the caller's transaction, which holds the erasure's lock, and has found the conversation
+        as often erased as the read has.
+        """
+        if self._new and self._is_there:
+            self._write(connection)
+            self._new = {}
+
+    def keep(self, store: EventStore, patience_ms: int) -> None:
+        """Write what was made, if it is much, in a transaction of its own.
 
         A busy database is no reason to fail.
         """
         if len(self._new) < _LEAST_KEPT:
-            return False
+            return
         with suppress(DatabaseBusy):
             while not self._written(store, patience_ms):
                 create(store, patience_ms=patience_ms)
-        return True
 
     def _written(self, store: EventStore, patience_ms: int) -> bool:
         """Write what was made, in one transaction; False if the table is missing."""
@@ -169,15 +188,14 @@ class KeptLevels:
         return True
 
     def _write(self, connection: AnyConnection) -> None:
-        backend, run = backend_of(connection), cursor(connection)
+        backend = backend_of(connection)
         owner = backend.from_id(self._conversation_id)
         # In one order everywhere, so that two writers cannot wait for each other.
         rows = [
             (owner, backend.from_digest(digest), _dumped(made))
             for digest, made in sorted(self._new.items(), key=itemgetter(0))
         ]
-        run.executemany(_WRITE.replace("{}", backend.mark), rows)
-        run.close()
+        run_each(connection, _WRITE.replace("{}", backend.mark), rows)
 
     def _digest(self, row: ContextRow) -> bytes:
         digest = blake2b(

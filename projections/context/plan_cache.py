@@ -73,13 +73,6 @@ class Recent(Generic[V]):
                 self._values.move_to_end(key)
             return found
 
-    def take(self, key: Hashable) -> V | None:
-        """Return the value of this key, if it is remembered, and forget it."""
-        with self._lock:
-            found = self._values.pop(key, None)
-            self._weight -= 0 if found is None else self._weigh(found)
-            return found
-
     def put(self, key: Hashable, value: V) -> None:
         """Remember a value, and forget what was not asked for longest."""
         with self._lock:

@@ -198,6 +198,7 @@ class Group:
         came: Tokens of the messages as they came, if results are sent as tables; otherwise 0.
         key: The place of its first row.
         section: The section that it belongs to; see `projections.context.section_budgets`.
+        item: The group as a strategy sees it, once it was asked for.
     """
 
     rows: tuple[ContextRow, ...]
@@ -210,11 +211,17 @@ class Group:
     came: int = 0
     key: tuple[int, int] = field(init=False, compare=False, repr=False)
     section: str = field(init=False, compare=False, repr=False)
+    item: Item | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Note what is looked at again and again."""
+        object.__setattr__(self, "item", None)
         object.__setattr__(self, "key", self.rows[0].key)
         object.__setattr__(self, "section", section_of(self.rows[0].kind, len(self.rows)))
+
+    def note(self, item: Item) -> None:
+        """Hold the group as a strategy sees it; it is not part of its value."""
+        object.__setattr__(self, "item", item)
 
     @property
     def kind(self) -> str:

@@ -16,7 +16,6 @@ from uuid import UUID
 from eventstore.sql.backend import AnyConnection
 from eventstore.sql.read import chain_at
 from projections.context.compression.search import Embedding
-from projections.context.levels import KeptLevels
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
 from projections.context.rows import ContextRow
 from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
@@ -189,8 +188,6 @@ class Memory:
         self._plans: Recent[KeptPlan] = Recent(_MOST_KEPT, lambda kept: kept.weight)
         self._rows: Recent[KeptRows] = Recent(_MOST_KEPT, lambda kept: kept.weight)
         self._seen: Recent[_Seen] = Recent(_MOST_SEEN)
-        self.levels: Recent[KeptLevels] = Recent()
-        """By conversation, the lower levels of few rows, which wait until there are more."""
         self._lock = Lock()
 
     def head(self, stream: UUID) -> heads.Head | None:

@@ -10,21 +10,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 from uuid import UUID
 
 from sqlalchemy import Table
 
 from eventstore.errors import RowDamaged
-from eventstore.sql.backend import AnyConnection, Backend, backend_of, cursor
+from eventstore.sql.backend import AnyConnection, backend_of, cursor
 from eventstore.sql.read import END
 from projections.context.compression.search import Embedding
-from projections.context.rows import COLUMNS, CONTEXT_MESSAGES, ContextRow, StoredRow, unsaved_rows
+from projections.context.row_queries import queries
+from projections.context.rows import COLUMNS, ContextRow, StoredRow, unsaved_rows
 from projections.context.search_tables import search_in_memory
 from projections.engine.heads import Head, NotSaved
-from projections.engine.quoting import said
-from projections.engine.tables import storage_of
 
 __all__ = ["RENDERED_FIRST", "ContextHead", "ListRowSource", "RowSource", "SqlRowSource"]
 __all__ += ["head_of", "pending"]
@@ -219,7 +217,7 @@ class SqlRowSource:
             self._saved, self._unsaved = head.before[0], [*unsaved_rows(head.unsaved)]
         self._backend = backend_of(connection)
         self._cursor = cursor(connection)
-        self._queries = _queries(table, excluded, self._backend)
+        self._queries = queries(table, excluded, self._backend)
         self._conversation_id = self._backend.from_id(conversation_id)
 
     def head(self) -> ContextHead:
@@ -299,7 +297,13 @@ class SqlRowSource:
 
     def rows_around(self, versions: Sequence[int]) -> list[ContextRow]:
         """Return the rows at these versions, and those of the versions next to each, both sides."""
-        return self._rows(self._queries.around, versions=self._backend.array(list(versions)))
+        if self._saved < END:
+            raise NotSaved
+        bound = {"conversation_id": self._conversation_id}
+        self._cursor.execute(
+            self._queries.beside, bound | {"versions": self._backend.array(list(versions))}
+        )
+        return self.rows_at(sorted({version for (version,) in self._cursor.fetchall() if version}))
 
     def search(
         self,
@@ -324,74 +328,3 @@ class SqlRowSource:
         if not {type(row[place]) for row in rows for place in _NUMBERS} <= {int}:
             raise RowDamaged("no number")
         return [StoredRow(row) for row in rows]
-
-
-@dataclass(frozen=True, slots=True)
-class _Queries:
-    newest: str
-    older: str
-    since: str
-    shown_since: str
-    at: str
-    lasting: str
-    around: str
-    apart: str
-    oldest_user: str
-    newest_users: str
-    newest_error: str
-
-
-@lru_cache(maxsize=64)
-def _queries(table: Table, excluded: bool, backend: Backend) -> _Queries:
-    def select(rest: str) -> str:
-        return backend.sql(f"SELECT {', '.join(columns)}, {_quoted(table)} {rest}")
-
-    # As text, which keeps PostgreSQL's driver from parsing what may not be looked at.
-    types = {column.name: column.type for column in CONTEXT_MESSAGES.columns}
-    columns = [f"{name}::text" if types[name] == "json" else name for name in COLUMNS]
-
-    hidden = "(hidden IS NULL OR hidden = 'excluded')" if excluded else "hidden IS NULL"
-    shown = f"FROM {table.name} WHERE conversation_id = :conversation_id AND {hidden}"
-    window = f"{shown} AND summarised_by IS NULL AND kind NOT IN ('system', 'notebook')"
-    # Columns that are NULL in every row are named in the order too: PostgreSQL does not see that
-    # they are constant, and would not recognise the order of the index.
-    constant = "" if excluded else "hidden DESC, "
-    down = "ORDER BY version DESC, part DESC"
-    backwards = f"ORDER BY {constant}summarised_by DESC, version DESC, part DESC LIMIT :page"
-    first = "ORDER BY version, part" if excluded else "ORDER BY hidden, version, part"
-    last = f"ORDER BY {constant}version DESC, part DESC"
-    apart = (
-        "kind IN ('system', 'notebook', 'summary') AND (kind <> 'summary' OR summarised_by IS NULL)"
-    )
-    some = f"{window} AND version"
-    found = f"(SELECT DISTINCT version {some} = ANY(:versions)) e"
-    beside = (
-        f"SELECT version FROM {found} "  # noqa: S608
-        f"UNION SELECT (SELECT max(version) {some} < e.version) FROM {found} "
-        f"UNION SELECT (SELECT min(version) {some} > e.version) FROM {found}"
-    )
-    return _Queries(
-        newest=select(f"{window} {backwards}"),
-        older=select(f"{window} AND (version, part) < (:version, :part) {backwards}"),
-        since=select(f"{some} > :version {down}"),
-        shown_since=select(f"{shown} AND version > :version {down} LIMIT :page"),
-        at=select(f"{some} = ANY(:versions) {down}"),
-        lasting=select(f"{window} AND lasting < :version ORDER BY lasting DESC LIMIT :page"),
-        around=select(f"{some} IN ({beside}) {down}"),
-        # In no order: for its sake, SQLite would go through the whole conversation.
-        apart=select(f"{shown} AND {apart}"),
-        oldest_user=select(f"{shown} AND kind = 'user' {first} LIMIT 1"),
-        newest_users=select(f"{shown} AND kind = 'user' {last} LIMIT 2"),
-        newest_error=select(f"{shown} AND kind = 'error' AND summarised_by IS NULL {last} LIMIT 1"),
-    )
-
-
-def _quoted(table: Table) -> str:
-    """Return the SQL of the text that a row quotes, NULL if it quotes none."""
-    storage = storage_of(table)
-    if storage is None:
-        return "NULL"
-    owned = f"events.conversation_id = {table.name}.conversation_id"
-    named = f"events.version = {table.name}.{storage.event}"
-    text = said(table.name)
-    return f"(SELECT {text} FROM events WHERE {owned} AND {named})"  # noqa: S608 - names of columns

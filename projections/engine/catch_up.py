@@ -23,7 +23,7 @@ from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import BlobDamaged, StatementRefused
 from eventstore.events import RecordedEvent
 from eventstore.sql.backend import AnyConnection, DriverConnection, backend_of
-from eventstore.sql.read import END, chain_at, read_page
+from eventstore.sql.read import END, read_page
 from eventstore.sql.read_whole import WholeStreams
 from eventstore.telemetry import operation
 from projections.engine import heads
@@ -180,7 +180,8 @@ class CatchUp:
         Raises:
             ProjectionFailed: As `save`.
         """
-        self._lock(connection)
+        erasure_lock(connection, self._conversation_id)
+        heads.lock(connection, self._generations, self._conversation_id)
         self.fold(connection)
         self.save(connection)
 
@@ -200,7 +201,9 @@ class CatchUp:
         new = fold.buffer.only_new(fold.generation.projection.tables[0].name, stood[0])
         if new is None:
             return None
-        return Head(fold.generation, fold.version, fold.state, fold.chain, stood, new)
+        return Head(
+            fold.generation, fold.version, fold.state, fold.chain, stood, new, self.erasures
+        )
 
     @property
     def pending(self) -> bool:
@@ -221,12 +224,14 @@ class CatchUp:
     def _take_up(self, connection: AnyConnection) -> None:
         """Begin where the heads stand."""
         stream = self._conversation_id
-        # Before what is read: an erasure in between is then seen at the end.
-        erasures = erasure_count(connection, [stream])
+        # Before events are read: an erasure in between is then seen at the end.
+        found = heads.of(connection, self._generations, stream)
+        known = [head.erasures for head in found if head.erasures is not None]
+        erasures = known[0] if known else erasure_count(connection, [stream])
         if erasures != self.erasures:
             # What was counted may be of what is erased.
             self._counts, self.erasures, self._begun = TokenCounts(stream), erasures, False
-        self._folds = [go_on(head) for head in heads.of(connection, self._generations, stream)]
+        self._folds = [go_on(head) for head in found]
         self.stood = [(fold.version, fold.chain) for fold in self._folds]
 
     def _look_for_counts(self, connection: AnyConnection, page: Sequence[RecordedEvent]) -> None:
@@ -237,19 +242,16 @@ class CatchUp:
             self._counts.read_ahead()
         self._begun = True
 
-    def _lock(self, connection: AnyConnection) -> list[Head]:
-        erasure_lock(connection, self._conversation_id)
-        return heads.lock(connection, self._generations, self._conversation_id)
-
     def _stands(self, connection: AnyConnection) -> bool:
         """Whether everything is as it was when it was folded; it stays so from now on.
 
         Also the events that were folded: not where the database has gone back to an older state.
         """
-        stands = [(head.version, head.chain) for head in self._lock(connection)]
-        erasures = erasure_count(connection, [self._conversation_id])
-        chain = chain_at(connection, self._conversation_id, self.version)
-        return (stands, erasures, chain) == (self.stood, self.erasures, self._chain)
+        stream = self._conversation_id
+        erasure_lock(connection, stream)
+        found, *rest = heads.lock_at(connection, self._generations, stream, self.version)
+        stands = [(head.version, head.chain) for head in found]
+        return (stands, rest) == (self.stood, [self.erasures, self._chain])
 
 
 def in_pieces(several: Sequence[CatchUp], begin: Begin[Any], pause: Pause = at_once) -> None:

@@ -6,14 +6,16 @@ Every read asks for them, so they are read and written in the driver's own calls
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from eventstore.erasure import ERASURES, erasure_count
 from eventstore.errors import InvalidEvent
 from eventstore.events.codec import dumps_json, loads_json
 from eventstore.sql.backend import AnyConnection, Backend, Bound, Statement, backend_of, cursor
+from eventstore.sql.read import chain_at
 from projections.engine.generations import Generation, LiveRow, newest
 from projections.engine.projection import Projection, State
 from projections.errors import ProjectionFailed
@@ -27,6 +29,7 @@ __all__ = [
     "bind",
     "insert",
     "lock",
+    "lock_at",
     "of",
     "reached",
     "read",
@@ -100,6 +103,8 @@ class Head:
         before: Version and chain from which the read at hand has folded on, if it has.
         unsaved: What it has folded since, if that is not in the tables yet: new rows of the first
             of them, by key.
+        erasures: How often the conversation had been erased when it was read; None where the
+            generation has folded nothing.
     """
 
     generation: Generation
@@ -108,6 +113,7 @@ class Head:
     chain: bytes | None = None
     before: tuple[int, bytes | None] | None = None
     unsaved: Mapping[tuple[Any, ...], Mapping[str, Any]] | None = None
+    erasures: int | None = field(default=None, compare=False)
 
 
 class NotSaved(Exception):
@@ -182,7 +188,7 @@ def read(
     connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID
 ) -> dict[_Key, Head]:
     """Return the heads of generations that have one, by projection and number."""
-    return _select(connection, generations, conversation_id, locked=False)
+    return _select(connection, generations, conversation_id)[0]
 
 
 def reached(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> int:
@@ -205,14 +211,30 @@ def lock(
     One that has folded nothing has the version 0. The states are not read: whoever locks asks
     whether the heads stand where they did.
     """
-    found = _select(connection, generations, conversation_id, locked=True)
+    return lock_at(connection, generations, conversation_id, 0)[0]
+
+
+def lock_at(
+    connection: AnyConnection, generations: Sequence[Generation], conversation_id: UUID, at: int
+) -> tuple[list[Head], int, bytes | None]:
+    """Return what `lock` does, how often it was erased, and the chain of the event at a version.
+
+    One query, for a transaction that keeps erasures away already.
+    """
+    found, chain = _select(connection, generations, conversation_id, locked_at=at)
     if len(found) < len(generations) and not backend_of(connection).locks_all:
         # A row that does not exist cannot be locked: make it, and wait for who made it first.
         ordered = sorted(generations, key=_key)
         made = [Head(each, 0, {}) for each in ordered]
         _bound(backend_of(connection), _MAKE, conversation_id, made).run(connection)
-        found = _select(connection, generations, conversation_id, locked=True)
-    return _each(generations, found)
+        found, chain = _select(connection, generations, conversation_id, locked_at=at)
+    if chain is None and at:  # A fork finds those that it shares by its lineage.
+        chain = chain_at(connection, conversation_id, at)
+    known = [each.erasures for each in found.values()]
+    erasures = known[0] if known else None
+    if erasures is None:
+        erasures = erasure_count(connection, [conversation_id])
+    return _each(generations, found), erasures, chain
 
 
 def save(backend: Backend, conversation_id: UUID, heads: Iterable[Head]) -> Bound:
@@ -265,37 +287,42 @@ def _select(
     connection: AnyConnection,
     generations: Sequence[Generation],
     conversation_id: UUID,
-    *,
-    locked: bool,
-) -> dict[_Key, Head]:
+    locked_at: int | None = None,
+) -> tuple[dict[_Key, Head], bytes | None]:
+    """Return heads, and the chain at ``locked_at`` if they are to be locked and there are any."""
     backend, run = backend_of(connection), cursor(connection)
     by_key = {_key(each): each for each in generations}
     wanted = [part for key in by_key for part in key]
+    locked = locked_at is not None
+    at = [locked_at] if locked else []
     run.execute(
-        _heads_query(backend, len(by_key), locked), [backend.from_id(conversation_id), *wanted]
+        _heads_query(backend, len(by_key), locked), [*at, backend.from_id(conversation_id), *wanted]
     )
     rows = run.fetchall()
     run.close()
     found = {}
-    for name, number, version, text, chain in rows:
+    for name, number, version, text, chain, erasures, _ in rows:
         try:
             state = loads_json(text)
         except InvalidEvent as error:
             # No fold can go on after it; a rebuild does not need it.
             raise ProjectionFailed(name, conversation_id, version + 1) from error
-        found[name, number] = Head(by_key[name, number], version, state, chain)
-    return found
+        generation = by_key[name, number]
+        found[name, number] = Head(generation, version, state, chain, erasures=int(erasures))
+    return found, rows[0][-1] if rows else None
 
 
 @lru_cache(maxsize=64)
 def _heads_query(backend: Backend, count: int, locked: bool) -> str:
     mark, state = backend.mark, "'{}'" if locked else "state"
+    erased = ERASURES.format("= projection_heads.conversation_id")
+    chain = "SELECT chain FROM events WHERE conversation_id = projection_heads.conversation_id"
+    later = f"({chain} AND version = {mark})" if locked else "NULL"
     wanted = " OR ".join([f"projection = {mark} AND generation = {mark}"] * count)
     # In one order everywhere, so that two that lock cannot wait for each other.
     query = f"""
-        SELECT projection, generation, version, {state}, (
-            SELECT chain FROM events WHERE conversation_id = projection_heads.conversation_id
-            AND version = projection_heads.version)
+        SELECT projection, generation, version, {state},
+            ({chain} AND version = projection_heads.version), {erased}, {later}
         FROM projection_heads
         WHERE conversation_id = {mark} AND ({wanted}) ORDER BY projection, generation
         """  # noqa: S608 - marks alone

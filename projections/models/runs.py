@@ -29,8 +29,9 @@ from eventstore.events import (
 )
 from eventstore.ids import call_id
 from projections.engine import folding
-from projections.engine.folding import CLOSED_LIMIT, SEALS, Draft, Row
+from projections.engine.folding import CLOSED_LIMIT, PREVIEW_CHARS, SEALS, Draft, Row
 from projections.engine.projection import Change, Put, ReadTable, State
+from projections.engine.quoting import PLACE, QuotedText, place_of
 
 __all__ = ["RUNS", "NodeRow", "OpenCall", "RunArtifact", "RunRow", "RunState", "RunsProjection"]
 
@@ -158,12 +159,17 @@ class RunsProjection:
     """Folds a conversation's events into its runs and its ``conversation_state``."""
 
     name: str = "runs"
-    version: int = 2
+    version: int = 3
     tables: Sequence[ReadTable] = (
         ReadTable("runs", ("run_id",), folding.columns_of(RunRow), lookups=(("run_id",),)),
         ReadTable("run_nodes", ("run_id", "node_id"), folding.columns_of(NodeRow)),
         ReadTable("run_artifacts", ("run_id", "node_id", "name"), folding.columns_of(RunArtifact)),
-        ReadTable("conversation_state", (), folding.columns_of(StateRow)),
+        ReadTable(
+            "conversation_state",
+            (),
+            (*folding.columns_of(StateRow), *PLACE),
+            storage=QuotedText("system_instruction"),
+        ),
     )
 
     def initial(self) -> State:
@@ -193,6 +199,7 @@ class RunsProjection:
                 values |= {"notebook": notebook.text, "notebook_version": event.version}
             case SystemInstruction() as instruction:
                 values["system_instruction"] = instruction.text
+                values |= place_of(event, instruction.text, longer_than=PREVIEW_CHARS)
         if not values:
             return after, changes
         if not state["moved"]:

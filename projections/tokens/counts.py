@@ -136,17 +136,19 @@ class TokenCounts:
         self._hashes: dict[str, blake2b] = {}
         self._known: dict[bytes, Count] = {}
         self._new: dict[bytes, Count] = {}
+        self._missed: set[bytes] = set()  # looked for in vain
         self._connection = connection
         self._read_ahead = False
 
     def look_in(self, connection: AnyConnection | None) -> None:
         """Look there for what is not known, or take it for new."""
         self._connection = connection
+        self._missed.clear()
 
     def go_on_in(self, connection: AnyConnection) -> None:
         """Look there instead, in a later transaction, if there is something that is not known."""
         if self._connection is not None:
-            self._connection = connection
+            self.look_in(connection)
 
     def read_ahead(self) -> None:
         """Read all the conversation's counts when one is first missed: for a fold of all of it."""
@@ -237,7 +239,9 @@ class TokenCounts:
                 # Everything is known now, so that what is missing is new.
                 self._connection = None
                 return
-        lacking = list({digest for digest in digests if self._find(digest) is None})
+        lacking = [each for each in dict.fromkeys(digests) if self._find(each) is None]
+        lacking = [each for each in lacking if each not in self._missed]
+        self._missed.update(lacking)
         for start in range(0, len(lacking), _MOST_AT_ONCE):
             stored = backend_of(self._connection).from_digest
             some = [stored(each) for each in lacking[start : start + _MOST_AT_ONCE]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sqlite3
@@ -10,11 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from rich.console import Console
 from sqlalchemy import make_url
 
-from agent_eventstore.cli import projections
+from agent_eventstore.cli import projections, render
 from eventstore import EventStore
 from projections import PROJECTIONS, ProjectionSet, worker
+from projections.engine.lag import Lag, ProjectionStatus
 from projections.engine.rebuild import RebuildReport
 from projections.upkeep import rebuild
 from tests.cli.program import run
@@ -28,6 +31,21 @@ def test_status_names_every_projection(imported: str) -> None:
     shown = run("projections", "status", url=imported).out.splitlines()[2 : 2 + len(NAMES)]
     assert NAMES == [each["name"] for each in found["projections"]]
     assert NAMES == [line.split()[0] for line in shown]
+
+
+def test_status_names_them_whole_while_all_columns_are_full() -> None:
+    """In 80 columns the tail and the rebuild are broken into lines, and no name is cut."""
+    lag = Lag(events=123_456, seconds=3_700.0)
+    full = [
+        ProjectionStatus(name, 12, 34, 11, 1_234_567, 1_234_567, lag, 35, 1_234_567)
+        for name in NAMES
+    ]
+    with (console := Console(width=80, file=io.StringIO())).capture() as shown:
+        console.print(render.status_table(full))
+    lines = shown.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert NAMES == [line.split()[0] for line in lines[2:] if not line.startswith(" ")]
+    assert "…" not in shown.get()
 
 
 def test_status_before_anything_was_read(own: str) -> None:

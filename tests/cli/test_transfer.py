@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,6 +130,36 @@ def test_export_to_a_place_that_does_not_exist(own: str, tmp_path: Path) -> None
     assert (2, 1) == (done.status, len(done.err.splitlines()))
 
 
+def test_an_export_that_fails_leaves_what_stood_there(
+    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk took the export of yesterday, and the message did not name the file."""
+    cid, path = conversation_with(own, "How is the weather"), tmp_path / "out.json"
+    path.write_text("[]")
+    path.chmod(0o640)
+    export = ("export", cid, "--format", "openai", "-o", str(path))
+    assert 0 == run(*export, url=own).status
+    whole = path.read_text()
+
+    def fill(self: Path, text: str, **_options: Any) -> int:
+        self.write_bytes(text[:10].encode())
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", fill)
+    done = run(*export, url=own)
+    assert (2, 1, True) == (done.status, len(done.err.splitlines()), str(path) in done.err)
+    assert (WEATHER, 0o640) == (json.loads(whole), path.stat().st_mode & 0o777)
+    assert whole == path.read_text()
+    assert [] == list(tmp_path.glob(".eventstore-*"))
+
+
+def test_export_to_a_pipe(own: str) -> None:
+    """What is no file is written as it is."""
+    cid = conversation_with(own, "How is the weather")
+    assert 0 == run("export", cid, "--format", "openai", "-o", "/dev/null", url=own).status
+    assert not Path("/dev/null").is_file()
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """Give a project with two conversations and one that is listed, but not there."""
@@ -231,6 +264,7 @@ def test_what_nobody_understands_is_told(sqlite_url: str, tmp_path: Path) -> Non
     [listed] = run("list", "--json", url=sqlite_url).document
     shown = run("events", listed["conversation_id"], url=sqlite_url)
     assert ("", True) == (shown.err, "imported_message" in shown.out)
+    assert "" == run("verify", url=sqlite_url).err
 
 
 @pytest.mark.parametrize(

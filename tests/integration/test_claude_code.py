@@ -146,6 +146,30 @@ class TestWhatASessionIs:
         last = list(store.read(cid))[-1]
         assert (e.UserMessage.text("And b?"), 1) == (last.data, last.meta.turn)
 
+    def test_what_the_program_told_with_a_prompt(self, store: EventStore, tmp_path: Path) -> None:
+        """Files that a prompt names, and what hooks add, were sent; both are folded away."""
+        session = Session()
+        session.user("What is in @a.py?")
+        file = {"type": "text", "file": {"filePath": "/a.py", "content": "print(1)"}}
+        session.line(
+            "attachment", attachment={"type": "file", "filename": "/a.py", "content": file}
+        )
+        hook = {"type": "hook_additional_context", "content": ["Be kind.", "Be brief."]}
+        session.line("attachment", attachment=hook)
+        session.assistant("msg_1", text("It prints 1."), stop="end_turn")
+        report, cid = _import(store, session.write(tmp_path / "a"))
+        asked, named, added, answer = _payloads(store, cid)
+        assert {} == report.left_out.passed_over
+        assert ["/a.py:\nprint(1)", "Be kind.\nBe brief."] == [
+            each.parts[0].text for each in (named, added)
+        ]
+        assert [None, True, True] == [
+            each.ui and each.ui.collapsed for each in (asked, named, added)
+        ]
+        sent = Views(store).context(cid, mode=None, model="gpt-4o").messages
+        assert "print(1)" in str(sent)
+        assert "It prints 1." == answer.parts[0].text
+
     def test_messages_that_a_summary_keeps_stay(self, store: EventStore, tmp_path: Path) -> None:
         """A compaction names those that are sent beside the summary."""
         session = Session()
@@ -333,6 +357,7 @@ class TestOddLines:
         session = Session()
         session.lines.append({"type": "summary", "summary": "T", "leafUuid": "x"})
         report = load(store, read_transcripts(session.write(tmp_path / "a"), "claude-code"))
-        assert ["none of the first 200 lines names a session"] == [
+        said = "there is nothing but bookkeeping of the program in it"
+        assert [f"none of the first 200 lines names a session: {said}"] == [
             failure.reason for failure in report.failures
         ]

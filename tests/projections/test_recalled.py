@@ -13,7 +13,7 @@ from projections import Views
 from projections.context import ContextView
 from projections.context.prompts import RECALLED
 from projections.context.settings import ContextSettings
-from tests.projections.test_search import FACT, QUESTION, small_talk, talk
+from tests.projections.searching import FACT, QUESTION, small_talk, talk
 
 BUDGET = 2_000
 

@@ -39,6 +39,19 @@ def test_an_empty_content_is_a_message(write: Write, tmp_path: Path) -> None:
     assert {} == _uninterpreted(write(messages), tmp_path)
 
 
+def test_a_result_that_answers_nothing_is_told(write: Write, tmp_path: Path) -> None:
+    """No request can hold it: it is in the log, the timeline and an export alone."""
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"role": "tool", "tool_call_id": "c1", "content": "too early"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "in time"},
+        {"role": "tool", "tool_call_id": "c9", "content": "of nothing"},
+    ]
+    told = {"result without a call before it": 2}
+    assert told == _uninterpreted(write(messages), tmp_path)
+
+
 def test_calls_without_a_function_around_them(write: Write) -> None:
     """tau2-bench has name and arguments in the call, and the call's id as the result's own."""
     call = {"id": "c1", "name": "find", "arguments": {"id": 1}, "requestor": "assistant"}

@@ -108,6 +108,14 @@ class TestMessagesOfAnthropic:
             start: Any = only(write(request), "openai").events[0].data
             assert "Be brief." == start.base_instructions
 
+    def test_a_document_that_is_text_is_a_file(self, write: Write) -> None:
+        """Its text is not lost on models of other providers."""
+        source = {"type": "text", "media_type": "text/plain", "data": "Grüße"}
+        block = {"type": "document", "source": source, "title": "a.txt"}
+        said: Any = only(write([{"role": "user", "content": [block]}])).events[1].data
+        told = "data:text/plain;base64,R3LDvMOfZQ=="
+        assert [("a.txt", told)] == [(part.name, part.url) for part in said.parts]
+
 
 class TestShapesOfFiles:
     """Where conversations are looked for."""

@@ -1,0 +1,48 @@
+"""Runs that are killed with ``kill -9``, for the tables of docs/integrations.md: where, and how.
+
+Each run is a process of its own, forked from one that has no store and no event loop yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from multiprocessing import get_context
+from typing import Any
+
+__all__ = ["die", "until_killed", "where"]
+
+Run = Callable[..., Coroutine[Any, Any, None]]
+_place = ""
+
+
+def where() -> str:
+    """Return the place at which this process is to be killed; none in one that looks on."""
+    return _place
+
+
+def die(place: str) -> None:
+    """End this process as a power cut would, if it is to be killed here."""
+    if place == _place:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def until_killed(place: str, run: Run, *given: str) -> None:
+    """Run something in a process that is to be killed at a place.
+
+    Raises:
+        SystemExit: It was not.
+    """
+    process = get_context("fork").Process(target=_live, args=(place, run, given))
+    process.start()
+    process.join()
+    if process.exitcode != -signal.SIGKILL:
+        raise SystemExit(f"{(place, *given)} was not killed: {process.exitcode}")
+
+
+def _live(place: str, run: Run, given: tuple[str, ...]) -> None:
+    global _place
+    _place = place
+    asyncio.run(run(*given))
