@@ -138,12 +138,13 @@ class TaskQueue:
 
         Those whose ids are in the queue already, whether they have ended or not, stay as they are.
         """
-        new = [
-            _event(plan, depth)
-            for plan in plans
-            if plan.task_id is None or self.find(plan.task_id) is None
-        ]
-        events = [*((ended,) if ended is not None else ()), *new]
+        new = [each for each in plans if each.task_id is None or self.find(each.task_id) is None]
+        self.put(new, depth=depth, ended=ended)
+
+    def put(self, plans: Sequence[TaskPlan], *, depth: int, ended: Payload | None) -> None:
+        """Enqueue tasks as `add` does, none of which is in the queue already."""
+        enqueued = [_event(plan, depth) for plan in plans]
+        events = [*((ended,) if ended is not None else ()), *enqueued]
         if events:
             self._root.append(*events)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -48,6 +49,15 @@ ATTEMPTS = 5
 
 _OPENING = ("session_mode", "state_directory", "agent_id", "extra", "if_busy", "lease_s", "wait_s")
 
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What was read of a task whose turn is to be gone through: turns cut off, and open work."""
+
+    number: int
+    work: OpenWork
+
+
 OnEvent = Callable[[UUID, str, str], None]
 """Told as it happens: the conversation, the kind, and what there is to tell."""
 
@@ -82,28 +92,32 @@ class TaskRuns:
         self._opening = {name: opening[name] for name in _OPENING if name in opening}
         self._interrupts = Interrupts(root.id, self.members, directory, most)
         self._running: tuple[TaskRow, AgentSession | None] | None = None
+        self._found_open: tuple[str, int] | None = None
         self._changing = threading.RLock()
         self._sessions = {root.id: self._agent(root)}
 
     def perform(self, task: TaskRow) -> TaskResult:
         """Run a task to its end; what it has done already is not done again."""
         target = UUID(task.target_conversation_id)
-        if task.status == "pending":
-            self.queue.start(task)
-            self._tell(target, "task_started", task.task_id)
-        self._running = task, None
+        with self._changing:
+            if task.status == "pending":
+                self.queue.start(task)
+            self._running = task, None
+            self._found_open = task.task_id, self._root.version
         try:
+            if task.status == "pending":
+                self._tell(target, "task_started", task.task_id)
             try:
                 session = self._session(target)
             except ConversationNotFound as error:
                 return self._end(task, "failed", error=str(error))
             self._running = task, session
-            while (result := self._settled(task, session)) is None:
+            while isinstance(found := self._settled(task, session), _Left):
                 try:
-                    self._answer(task, session)
+                    self._answer(task, session, found)
                 except PromptTooLong as error:
                     return self._end(task, "failed", error=str(error))
-            return result
+            return found
         finally:
             self._running = None
 
@@ -176,21 +190,33 @@ class TaskRuns:
             self._sessions.pop(conversation_id).close()
 
     def _is_open(self, task: TaskRow) -> bool:
-        found = self.queue.find(task.task_id)
-        return found is not None and found.open
+        """Return whether a task has not ended; read only if the root has been written to since.
 
-    def _settled(self, task: TaskRow, session: AgentSession) -> TaskResult | None:
-        """Return what came of a task, and record it; None if its turn is to be gone through."""
+        Nobody else can have ended it: who takes the root over fences this process's next append.
+        """
+        with self._changing:
+            now = task.task_id, self._root.version
+            if self._found_open == now:
+                return True
+            found = self.queue.find(task.task_id)
+            is_open = found is not None and found.open
+            self._found_open = now if is_open else None
+            return is_open
+
+    def _settled(self, task: TaskRow, session: AgentSession) -> TaskResult | _Left:
+        """Return what came of a task, and record it; or what is known of one to be gone through."""
         if not self._is_open(task):
             return self._result(task, "aborted", "replaced")
         work = self._views.open_work(session.id)
-        if (cut := self._cut(work)) is not None:
+        if (cut := self._cut(task, work)) is not None:
             return self._hand_over(task, session.id, cut)
         if work.destroyed:
             return self._end(task, "aborted", "interrupted")
         number, result = self._tried(task, session)
         if result is None:
-            return self._end(task, "aborted", "interrupted") if number == ATTEMPTS else None
+            if number < ATTEMPTS:
+                return _Left(number, work)
+            return self._end(task, "aborted", "interrupted")
         match result.status:
             case "ok":
                 return self._end(task, "complete", answer=result.final_text)
@@ -206,12 +232,11 @@ class TaskRuns:
                 return number, result
         return ATTEMPTS, None
 
-    def _answer(self, task: TaskRow, session: AgentSession) -> None:
+    def _answer(self, task: TaskRow, session: AgentSession, left: _Left) -> None:
         """Go through a turn of the task: the first, or one after those that were cut off."""
-        number, _ = self._tried(task, session)
+        number, calls = left.number, left.work.tool_calls
         message_id, said = f"{task.task_id}/{number}", self.queue.said(task)
         if said.closes_call_id is not None:
-            calls = self._views.open_work(session.id).tool_calls
             waiting = (each for each in calls if each.call_id == said.closes_call_id)
             if (call := next(waiting, None)) is not None:
                 content, failed = self._outcome(call, said.items)
@@ -243,11 +268,12 @@ class TaskRuns:
         why = "" if end is None or end.error is None else f": {end.error}"
         return refusal(f"the task failed{why}"), True
 
-    def _cut(self, work: OpenWork) -> OpenToolCall | None:
+    def _cut(self, task: TaskRow, work: OpenWork) -> OpenToolCall | None:
         """Return a call that waits, and for which nothing is enqueued yet."""
         for call in work.tool_calls:
             if call.awaited and call.name in INTERRUPTING:
-                if self.queue.find(self._interrupts.task_id(call, "result")) is None:
+                brings = self._interrupts.task_id(call, "result")
+                if brings != task.task_id and self.queue.find(brings) is None:
                     return call
         return None
 
@@ -258,7 +284,9 @@ class TaskRuns:
         if opening is not None:
             self._open(opening)
         ended = TaskEnd(task_id=task.task_id, status="aborted", reason="replaced")
-        self.queue.add(plans, depth=depth, ended=ended)
+        with self._changing:
+            if self._is_open(task):
+                self.queue.put(plans, depth=depth, ended=ended)
         return self._result(task, "aborted", "replaced")
 
     def _open(self, opening: Opening) -> None:

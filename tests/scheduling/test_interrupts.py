@@ -243,6 +243,29 @@ def test_other_work_may_take_the_place_of_a_task(store: EventStore) -> None:
     assert "turn_end aborted replaced" in told(store, scheduler.root)
 
 
+def test_a_task_may_be_replaced_as_soon_as_it_is_told_of(store: EventStore) -> None:
+    """It ends before a turn of it begins, once, and the work in its place is done."""
+
+    def tell(conversation_id: UUID, kind: str, text: str) -> None:
+        if (kind, text) == ("task_started", "old"):
+            new = TaskPlan(conversation_id=conversation_id, input_items="New?", task_id="new")
+            scheduler.abort_current_and_enqueue([new])
+
+    with Scheduler.create(store, model=Scripted("New."), on_event=tell) as scheduler:
+        scheduler.enqueue(
+            [TaskPlan(conversation_id=scheduler.root, input_items="?", task_id="old")]
+        )
+        results = scheduler.run()
+
+    assert [("old", "aborted", "replaced"), ("new", "complete", None)] == [
+        (each.task_id, each.status, each.reason) for each in results
+    ]
+    assert [
+        *("task_enqueue", "task_start", "task_end aborted replaced", "task_enqueue"),
+        *("task_start", "turn_start", "turn_end ok", "task_end complete"),
+    ] == told(store, scheduler.root)
+
+
 def test_names_are_mapped_to_the_wire_and_back(store: EventStore) -> None:
     """Providers take no dots; the log has the document's names, in the document's order."""
     model = Scripted(create(user_instruction="Well?"), "Yes.", "Done.")
