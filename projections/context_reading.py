@@ -50,6 +50,7 @@ from projections.context.search_tables import fingerprint, item_to_search
 from projections.context.source import SqlRowSource
 from projections.context.state import CONTEXT_ACTIVE, Active, AskedMode, read_active
 from projections.context.system_part import permitted
+from projections.context.view import soon_asked
 from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, in_pieces
 from projections.engine.generations import Generation, find_live, gone
 from projections.engine.heads import Head
@@ -316,7 +317,8 @@ class ContextReading:
         if self.at is None and kept and not self._excluded:
             recent, memo = self.memory.of(rows, connection, generation, self.conversation_id, head)
         if self.at is None and kept:
-            self.levels.begin(None if head is None else head.erasures)
+            erasures = None if head is None else head.erasures
+            self.levels.begin(erasures, is_there=self.memory.has_levels)
             look_for = partial(self.levels.look_for, connection)
         policy = (asked.active.tool_policy or ToolPolicy()).merge(self.policy)
         tools = permitted(self.tools, policy)
@@ -340,6 +342,8 @@ class ContextReading:
         )
         if recent is not None:
             recent.keep()
+            self.memory.has_levels = self.levels.is_there
+            self.levels.look_ahead(soon_asked(view))
         return view
 
 

@@ -10,6 +10,7 @@ The fold writes a message's columns alone; lower levels are made when a request 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -26,7 +27,8 @@ from projections.context.levels import Lower, lower
 from projections.context.plans import Group
 from projections.context.prompts import EXCLUDED_RESULT
 from projections.context.rows import ContextRow
-from projections.tokens import Count, Tokenizer, counts, tokenizer_for
+from projections.tokens import Count, Tokenizer, count_message, counts, tokenizer_for
+from projections.tokens.text import WINDOW
 
 __all__ = [
     "GroupItem",
@@ -34,6 +36,7 @@ __all__ = [
     "ahead",
     "composed",
     "detailed",
+    "digest",
     "item_of",
     "of",
     "plain",
@@ -42,6 +45,7 @@ __all__ = [
     "without_result",
 ]
 
+_BEFORE_A_NUMBER = re.compile(r"\n(?=[0-9])")
 _TOKENIZER = tokenizer_for(ENCODING)
 
 _PLAIN: dict[str, Any] = dict.fromkeys(("given", "result"))
@@ -90,6 +94,30 @@ def composed(text: str, tokenizer: Tokenizer) -> Count:
 @lru_cache(maxsize=512)
 def _composed(text: str, tokenizer: Tokenizer) -> Count:
     return counts.count({"role": "system", "content": text}, tokenizer)
+
+
+def digest(text: str, tokenizer: Tokenizer) -> Count:
+    """Return the tokens of a system message of which most lines stood in another one before.
+
+    Each line is tokenized once: no token reaches over a line end that a digit follows.
+    """
+    return tokenizer.widen(_digest(text, tokenizer.plain))
+
+
+@lru_cache(maxsize=512)
+def _digest(text: str, tokenizer: Tokenizer) -> Count:
+    lines = _BEFORE_A_NUMBER.split(text)
+    ends = [_line(f"{line}\n", tokenizer) for line in lines[:-1]]
+    said = sum((*ends, _line(lines[-1], tokenizer)), Count(0))
+    # What is long is cut elsewhere too, and halves of characters are counted together.
+    if not said.exact or max(map(len, lines)) >= WINDOW:
+        return _composed(text, tokenizer)
+    return count_message({"role": "system", "content": ""}, tokenizer) + said
+
+
+@lru_cache(maxsize=1 << 12)
+def _line(line: str, tokenizer: Tokenizer) -> Count:
+    return tokenizer.count(line)
 
 
 def ahead(rows: Iterable[ContextRow], tokenizer: Tokenizer, page: int) -> Iterator[ContextRow]:

@@ -13,8 +13,9 @@ row has no level that is not shorter than the one above it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ from projections.context.counting import ENCODING
 from projections.context.limits import chars_of
 from projections.context.rows import ContextRow
 from projections.engine import setup
-from projections.tokens import counts, tokenizer_for
+from projections.tokens import Count, Tokenizer, count_message, counts, tokenizer_for
 from projections.tokens.counts import Digest, canonical
 
 __all__ = ["TABLE", "KeptLevels", "Lower", "create", "lower"]
@@ -83,6 +84,12 @@ class Lower(NamedTuple):
     facts: tuple[Fact, ...] = ()
 
 
+class _Ahead(Lower):
+    """Lower levels that were made before a step has asked for them, and are not kept yet."""
+
+    __slots__ = ()
+
+
 _NONE = Lower()
 
 
@@ -90,7 +97,7 @@ def lower(row: ContextRow) -> Lower:
     """Return the lower levels of a row, which are made once for as long as the row is held."""
     found: Lower | None = row.noted
     if found is None:
-        found = _made(row, _shorter(row)) if _has_levels(row) else _NONE
+        found = _made(row, _shorter(row), counts.count) if _has_levels(row) else _NONE
         row.note(found)
     return found
 
@@ -107,17 +114,21 @@ class KeptLevels:
 
     def __init__(self, conversation_id: UUID) -> None:
         self._conversation_id = conversation_id
-        self.begin()
+        self._new: dict[bytes, Lower] = {}
+        self._erasures: int | None = None
+        self.is_there = self._begun = False
 
-    def begin(self, erasures: int | None = None) -> None:
+    def begin(self, erasures: int | None = None, *, is_there: bool = False) -> None:
         """Forget what was made: a read begins, or begins again.
 
         Args:
             erasures: How often the conversation has been erased, if that is known.
+            is_there: Whether the table was there at an earlier read; not believed by a read that
+                begins again.
         """
-        self._new: dict[bytes, Lower] = {}
+        self._new = {}
         self._erasures = erasures
-        self._is_there = False
+        self.is_there, self._begun = is_there and not self._begun, True
 
     def look_for(self, connection: AnyConnection, rows: Iterable[ContextRow]) -> None:
         """Note at each row its lower levels: kept ones, found in few queries, or new ones.
@@ -133,26 +144,42 @@ class KeptLevels:
                     lacking.setdefault(self._digest(row), []).append(row)
                 else:
                     row.note(_NONE)
-        if not lacking:
+            elif type(row.noted) is _Ahead:
+                made = self._new[self._digest(row)] = Lower(*row.noted)
+                row.note(made)
+        if not (lacking or self._new):
             return
         if self._erasures is None:
             self._erasures = erasure_count(connection, [self._conversation_id])
-        self._is_there = self._is_there or has_table(connection, TABLE.name)
+        self.is_there = self.is_there or has_table(connection, TABLE.name)
         found: dict[bytes, str] = {}
+        stored = [digest for digest, equal in lacking.items() if not equal[0].fresh]
         # Few are not worth a query.
-        if len(lacking) >= _LEAST_KEPT and self._is_there:
-            found = self._read(connection, list(lacking))
+        if len(stored) >= _LEAST_KEPT and self.is_there:
+            found = self._read(connection, stored)
         new: dict[bytes, tuple[ContextRow, dict[str, Any] | None]] = {}
         for digest, equal in lacking.items():
-            made = _loaded(found.get(digest), equal[0].message)
-            if made is None:
+            loaded = _loaded(found.get(digest), equal[0].message)
+            if loaded is None:
                 new[digest] = equal[0], _shorter(equal[0])
             else:
-                _note(equal, made)
-        counts.recall([shorter for _, shorter in new.values() if shorter is not None], _TOKENIZER)
+                _note(equal, loaded)
+        some = [shorter for row, shorter in new.values() if shorter and not row.fresh]
+        if some:
+            counts.recall(some, _TOKENIZER)
         for digest, (row, shorter) in new.items():
-            made = self._new[digest] = _made(row, shorter)
+            made = self._new[digest] = _made(row, shorter, partial(counts.count, new=row.fresh))
             _note(lacking[digest], made)
+
+    @staticmethod
+    def look_ahead(rows: Iterable[ContextRow]) -> None:
+        """Make the levels of rows that this process has folded, before a step asks for them.
+
+        A step that finds them has little to do; it keeps them, with their tokens.
+        """
+        for row in rows:
+            if row.fresh and row.noted is None and _has_levels(row):
+                row.note(_Ahead(*_made(row, _shorter(row), count_message)))
 
     def write(self, connection: AnyConnection) -> None:
         """Write what was made, if the table was there when it was looked for, and forget it.
@@ -160,7 +187,7 @@ class KeptLevels:
         In the caller's transaction, which holds the erasure's lock, and has found the conversation
         as often erased as the read has.
         """
-        if self._new and self._is_there:
+        if self._new and self.is_there:
             self._write(connection)
             self._new = {}
 
@@ -254,8 +281,12 @@ def _preview(row: ContextRow) -> Preview | None:
     return preview
 
 
-def _made(row: ContextRow, shorter: dict[str, Any] | None) -> Lower:
-    tokens = None if shorter is None else counts.count(shorter, _TOKENIZER).tokens
+def _made(
+    row: ContextRow,
+    shorter: dict[str, Any] | None,
+    count: Callable[[dict[str, Any], Tokenizer], Count],
+) -> Lower:
+    tokens = None if shorter is None else count(shorter, _TOKENIZER).tokens
     if tokens is None or tokens >= row.tokens:
         shorter = tokens = None
     if row.kind == "error":

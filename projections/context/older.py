@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from projections.context.compression.facts import texts_of
@@ -34,6 +34,7 @@ LookForLasting = Callable[[int, int], Sequence[ContextRow]]
 _SHARE = 8  # percent
 _BLOCK = 64
 _LINE_END = 1
+_NEVER = 1 << 62  # a version
 _DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
 _Line = tuple[ContextRow, str]
 _Left = tuple[ContextRow, Lasting]
@@ -92,19 +93,27 @@ class Teller:
         room = max(min((limit - must) * _SHARE // 100, limit * 2 // 5 - must), 0)
         if room <= self._header:
             return room
-        everything = self.told(before, 1 << 30)
-        return 0 if everything is None else min(room, self._header + everything.tokens)
+        found, tokens = self._lines(before), self._header
+        for _, line in chain(_rules(found.left), _facts(found.facts)):
+            tokens += _count(line, self._tokenizer.name) + _LINE_END
+            if tokens >= room:
+                return room
+        return tokens if tokens > self._header else 0
 
-    def told(self, before: int, reserved: int, until: int = 1 << 62) -> Older | None:
+    def told(self, before: int, reserved: int, until: int = _NEVER) -> Older | None:
         """Return what is told of all before a version within the tokens that are kept for it.
 
         With ``until``, nothing of what stands from that version on.
         """
+        found = self._lines(before)
+        return _older_of(found, reserved - self._header, self._tokenizer, until)
+
+    def _lines(self, before: int) -> _Lines:
         if before not in self._left:
             found = self._lasting(before, MOST_OLDER)
             left = [(row, _left_by(row)) for row in found if row.key not in self._but]
             self._left[before] = _Lines(left, _in_turns(left))
-        return _older_of(self._left[before], reserved - self._header, self._tokenizer, until)
+        return self._left[before]
 
 
 def _older_of(lines: _Lines, room: int, tokenizer: Tokenizer, until: int) -> Older | None:
@@ -136,7 +145,7 @@ def _fitting(
     return fitting
 
 
-def _rules(left: Sequence[_Left], until: int) -> Iterator[_Line]:
+def _rules(left: Sequence[_Left], until: int = _NEVER) -> Iterator[_Line]:
     seen: set[str] = set()
     for row, lasting in left:
         for rule in lasting.rules if row.version < until else ():
@@ -147,17 +156,17 @@ def _rules(left: Sequence[_Left], until: int) -> Iterator[_Line]:
 
 def _in_turns(left: Sequence[_Left]) -> list[_Left]:
     """Return those with facts, one of each block in turn; of a block, what is seldom goes first."""
-    often = Counter(form for _, lasting in left for form in set(map(_form, lasting.facts)))
+    often = Counter(form for _, lasting in left for form in _forms(lasting.facts))
     blocks: dict[int, list[_Left]] = {}
     for row, lasting in left:
         if lasting.facts:
             blocks.setdefault((row.ordinal or 0) // _BLOCK, []).append((row, lasting))
     for block in blocks.values():
-        block.sort(key=lambda each: min(often[_form(fact)] for fact in each[1].facts))
+        block.sort(key=lambda each: min([often[form] for form in _forms(each[1].facts)]))
     return [each for turn in zip_longest(*blocks.values()) for each in turn if each is not None]
 
 
-def _facts(left: Sequence[_Left], until: int) -> Iterator[_Line]:
+def _facts(left: Sequence[_Left], until: int = _NEVER) -> Iterator[_Line]:
     seen: set[str] = set()
     for row, lasting in left:
         new = [fact for fact in lasting.facts if fact not in seen]
@@ -170,6 +179,11 @@ def _facts(left: Sequence[_Left], until: int) -> Iterator[_Line]:
 def _form(fact: str) -> str:
     """Return what facts of one kind have in common: an order's number is like any other's."""
     return _LETTER.sub("a", _DIGIT.sub("0", fact))
+
+
+@lru_cache(maxsize=4 * MOST_OLDER)
+def _forms(facts: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(_form, facts))
 
 
 def _left_by(row: ContextRow) -> Lasting:

@@ -182,7 +182,12 @@ class Memory:
 
     It is of the log as it was. Where the event at which the last request was made is gone, or is
     another one, since the database has gone back to an older state, all of it is forgotten.
+
+    Attributes:
+        has_levels: Whether the table of lower levels was there at the last request that asked.
     """
+
+    has_levels = False
 
     def __init__(self) -> None:
         self._plans: Recent[KeptPlan] = Recent(_MOST_KEPT, lambda kept: kept.weight)

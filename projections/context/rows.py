@@ -86,7 +86,8 @@ CONTEXT_MESSAGES = ReadTable(
 class _Noting:
     """Holds what was made of a row, for as long as the row itself is held."""
 
-    __slots__ = ("grouped", "noted", "short", "table")
+    __slots__ = ("fresh", "grouped", "noted", "short", "table")
+    fresh: bool  # Whether this process has just folded it: nobody has kept anything of it.
     grouped: Any
     noted: Any
     short: Any
@@ -95,6 +96,7 @@ class _Noting:
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Begin with nothing."""
         made = super().__new__(cls)
+        object.__setattr__(made, "fresh", False)
         object.__setattr__(made, "grouped", None)
         object.__setattr__(made, "noted", None)
         object.__setattr__(made, "short", None)
@@ -238,6 +240,7 @@ class StoredRow(ContextRow):
     def with_(self, **changes: Any) -> StoredRow:
         """Return the row with other values in some columns; decodes nothing."""
         row = StoredRow(self._raw)
+        _set(row, "fresh", self.fresh)
         for name, value in changes.items():
             _set(row, name, value)
         return row
@@ -308,4 +311,6 @@ def _unsaved(key: Sequence[Any], values: Mapping[str, Any]) -> StoredRow:
     held = CONTEXT_MESSAGES.storage.stored(values) if CONTEXT_MESSAGES.storage else values
     raw = [None if (value := held.get(name)) is None else write(value) for name, write in _WRITTEN]
     quoted = None if held is values else values["message"]["content"]
-    return StoredRow([*key, *raw, quoted])
+    row = StoredRow([*key, *raw, quoted])
+    _set(row, "fresh", True)
+    return row

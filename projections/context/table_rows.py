@@ -34,7 +34,7 @@ def tabled_rows(rows: tuple[ContextRow, ...]) -> tuple[ContextRow, ...]:
 
 
 def note_tables(rows: Iterable[ContextRow]) -> None:
-    """Note at each result its table, all of them counted in one query."""
+    """Note at each result its table; those that may have been counted are looked up at once."""
     made: list[tuple[ContextRow, dict[str, object]]] = []
     for row in rows:
         if row.kind == "tool" and row.table is None:
@@ -43,8 +43,10 @@ def note_tables(rows: Iterable[ContextRow]) -> None:
                 made.append((row, message))
     if not made:
         return
-    counted = counts.count_all([message for _, message in made], _TOKENIZER)
-    for (row, message), count in zip(made, counted, strict=True):
+    if len(made) > 1 and (stored := [message for row, message in made if not row.fresh]):
+        counts.recall(stored, _TOKENIZER)
+    for row, message in made:
+        count = counts.count(message, _TOKENIZER, new=row.fresh)
         if count.tokens < row.tokens:
             table = row.with_(
                 message=message,

@@ -7,7 +7,7 @@ message that holds the facts: what earlier messages named, a line for each.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -28,7 +28,18 @@ from projections.context.recalled import Block
 from projections.context.rows import ContextRow
 from projections.tokens import Count, Tokenizer
 
-__all__ = ["Account", "ContextView", "LedgerEntry", "digest_of", "digest_rows", "due_of"]
+__all__ = [
+    "Account",
+    "ContextView",
+    "LedgerEntry",
+    "digest_of",
+    "digest_rows",
+    "due_of",
+    "soon_asked",
+]
+
+_SOON = 8
+"""Groups whose levels a request makes ahead; most requests find one or two new ones."""
 
 
 def digest_rows(
@@ -56,7 +67,7 @@ def _digest_row(
     before = () if older is None else older.lines
     lines = (digest_line(each.item, each.facts) for each in told if each.item is not None)
     text = "\n".join((header, *before, *lines))
-    count = detail.composed(text, tokenizer)
+    count = detail.digest(text, tokenizer)
     version, part = (older.versions[0], 0) if older else told[0].group.key
     versions = set[int]().union(*[row.source_versions for each in told for row in each.group.rows])
     return ContextRow(
@@ -71,6 +82,17 @@ def _digest_row(
         encoding=tokenizer.name,
         source_versions=sorted(versions.union(() if older is None else older.versions)),
     )
+
+
+def soon_asked(view: ContextView) -> Iterator[ContextRow]:
+    """Yield the newest rows of a view that the next step will ask for at less detail.
+
+    None where the budget is far: before the first step that is up to half of it.
+    """
+    usage = view.usage
+    if usage is not None and (view.step is not None or 2 * usage.used > usage.budget):
+        for each in view.account.history.groups[-_SOON:]:
+            yield from each.group.rows
 
 
 def due_of(strategy: Strategy, chosen: Plan) -> SummaryRequest | None:

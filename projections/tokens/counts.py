@@ -173,9 +173,9 @@ class TokenCounts:
         finally:
             _ACTIVE.reset(token)
 
-    def count(self, message: Message, tokenizer: Tokenizer) -> Count:
-        """Return the tokens of one message within a request."""
-        return self._count(message, tokenizer, count_message)
+    def count(self, message: Message, tokenizer: Tokenizer, *, new: bool = False) -> Count:
+        """Return the tokens of one message within a request; one that is new is not looked up."""
+        return self._count(message, tokenizer, count_message, new=new)
 
     def count_text(self, text: str, tokenizer: Tokenizer) -> Count:
         """Return the tokens of a text alone."""
@@ -202,11 +202,16 @@ class TokenCounts:
         self._new = {}
 
     def _count(
-        self, content: Any, tokenizer: Tokenizer, counted: Callable[[Any, Tokenizer], Count]
+        self,
+        content: Any,
+        tokenizer: Tokenizer,
+        counted: Callable[[Any, Tokenizer], Count],
+        *,
+        new: bool = False,
     ) -> Count:
         digest = self._digest(content, tokenizer)
         found = self._find(digest)
-        if found is None and self._connection is not None:
+        if found is None and self._connection is not None and not new:
             self._look_for([digest])
             found = self._find(digest)
         if found is None:
@@ -329,10 +334,15 @@ def write_all(connection: AnyConnection, several: Sequence[TokenCounts]) -> None
     BoundCounts.of(backend_of(connection), several).write(connection)
 
 
-def count(message: Message, tokenizer: Tokenizer) -> Count:
-    """Return the tokens of a message; what is active remembers them."""
+def count(message: Message, tokenizer: Tokenizer, *, new: bool = False) -> Count:
+    """Return the tokens of a message; what is active remembers them.
+
+    With ``new`` nobody can have counted it before, so that it is not looked up.
+    """
     active = _ACTIVE.get()
-    return count_message(message, tokenizer) if active is None else active.count(message, tokenizer)
+    if active is None:
+        return count_message(message, tokenizer)
+    return active.count(message, tokenizer, new=new)
 
 
 def count_all(messages: Sequence[Message], tokenizer: Tokenizer) -> list[Count]:

@@ -13,10 +13,10 @@ from eventstore import events as e
 from eventstore.sql.backend import has_table
 from eventstore.sql.types import json_out
 from projections import Views
-from projections.context import CONTEXT, ContextSettings, ContextView, levels
+from projections.context import CONTEXT, ContextRow, ContextSettings, ContextView, levels
 from projections.context.source import SqlRowSource
 from projections.upkeep import rebuild
-from tests.projections.support import live_of
+from tests.projections.support import live_of, statements
 
 WHOLE = ContextSettings(steps=False)
 ORDERS = json.dumps([{"order_id": f"#W23781{n}", "status": "delivered"} for n in range(9)])
@@ -142,3 +142,28 @@ def test_what_is_erased_while_it_waits_is_not_kept(store: EventStore, cid: UUID)
     with store.reading() as connection:
         held = connection.exec_driver_sql("SELECT held FROM lower_levels").scalars()
         assert not any("SECRET" in json_out(each) for each in held)
+
+
+def test_a_step_finds_them_made(
+    store: EventStore, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads before it have made those of new rows; the step keeps them, and looks nothing up."""
+    views, shorter = Views(store), levels._shorter
+    turns(store, views, cid, range(40))
+    newest, before = store.get(cid).version, kept(store)
+
+    def only_the_newest(row: ContextRow) -> Any:
+        return shorter(row) if row.version == newest else refuse()
+
+    monkeypatch.setattr(levels, "_shorter", only_the_newest)
+    with statements(store) as seen:
+        while kept(store) == before:
+            seen.clear()
+            newest = store.append(cid, [e.UserMessage.text(f"{ORDERS} of {newest}?")]).version
+            view = views.context(cid, max_tokens=3_000)
+            asked = [*seen]
+    tables = ("to_regclass", "sqlite_master", "FROM lower_levels", "FROM token_counts")
+    assert not [sql for sql in asked if any(table in sql for table in tables)]
+    assert before + 1 < kept(store)
+    monkeypatch.setattr(levels, "_shorter", shorter)
+    assert view.messages == Views(store).context(cid, max_tokens=3_000).messages

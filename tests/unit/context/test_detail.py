@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from eventstore.events import (
     AssistantMessage,
     Invocation,
@@ -19,7 +23,7 @@ from eventstore.events import (
     VersionRange,
 )
 from projections.context import ContextSettings
-from projections.context.detail import GroupItem, plain, shortened, without_result
+from projections.context.detail import GroupItem, digest, plain, shortened, without_result
 from projections.context.levels import Lower, lower
 from projections.context.plans import Group
 from projections.tokens import count_message, tokenizer_for
@@ -173,3 +177,22 @@ class TestGroupItem:
         rows = log.rows()[1:3]
         short = sum(lower(row).tokens or row.tokens for row in rows)
         assert short + rows[0].native_tokens == entry.tokens_after
+
+
+@given(
+    lines=st.lists(st.text(max_size=40)), encoding=st.sampled_from(["o200k_base", "cl100k_base"])
+)
+def test_a_digest_has_as_many_tokens_as_its_text(lines: list[str], encoding: str) -> None:
+    """Each line is counted by itself, whatever stands in it, and once."""
+    text = "\n".join(f"{number} {line}\n{line}" for number, line in enumerate(lines))
+    message = {"role": "system", "content": text}
+    assert digest(text, tokenizer_for(encoding)) == count_message(message, tokenizer_for(encoding))
+
+
+@pytest.mark.parametrize("odd", ["\ud83d", "x" * 5_000, " " * 5_000, "\r\n7", "\n\n\n7 ", "/\n7"])
+def test_a_digest_of_odd_lines_has_as_many_tokens_as_its_text(odd: str) -> None:
+    """What is cut elsewhere too is counted as a whole, with the same margin."""
+    text = f"said\n1 user: {odd}\n2 {odd} user:\n{odd}"
+    message = {"role": "system", "content": text}
+    for tokenizer in map(tokenizer_for, ("o200k_base", "cl100k_base", "claude-sonnet-4")):
+        assert digest(text, tokenizer) == count_message(message, tokenizer)
