@@ -66,8 +66,7 @@ class WordIndex:
 
     def made(self, table: str, dialect: str) -> Sequence[str]:
         """Return the SQL that makes the index and the triggers."""
-        made, _ = _INDEXES[dialect]
-        return made(table)
+        return _INDEXES[dialect].made(table)
 
     def marked(self, table: str, dialect: str) -> Marked | None:
         """Return how SQLite indexes many new rows by one statement.
@@ -75,24 +74,14 @@ class WordIndex:
         FTS5 writes what it holds in memory before each statement that a trigger is part of: row by
         row it takes eight times as long.
         """
-        _, marked = _INDEXES[dialect]
-        return marked(table)
+        return _INDEXES[dialect].marked(table)
 
     def filling(self, table: str, dialect: str) -> Filling | None:
         """Return how PostgreSQL indexes many rows: in lists, which are sorted in from time to time.
 
         Word by word, while the index is filled for a rebuild, took thirteen times as long.
         """
-        if dialect == "sqlite":
-            return None
-        index = f"ix_{table}_tokens"
-        return Filling(
-            (f"ALTER INDEX {index} SET (fastupdate = on)",),
-            (
-                f"ALTER INDEX {index} SET (fastupdate = off)",
-                f"SELECT gin_clean_pending_list('{index}')",
-            ),
-        )
+        return _INDEXES[dialect].filling(table)
 
 
 def _sqlite(table: str) -> Sequence[str]:
@@ -173,13 +162,33 @@ def _postgresql(table: str) -> Sequence[str]:
     )
 
 
-def _alone(_: str) -> None:
-    """PostgreSQL indexes each row with it."""
+def _in_lists(table: str) -> Filling:
+    index = f"ix_{table}_tokens"
+    return Filling(
+        (f"ALTER INDEX {index} SET (fastupdate = on)",),
+        (
+            f"ALTER INDEX {index} SET (fastupdate = off)",
+            f"SELECT gin_clean_pending_list('{index}')",
+        ),
+    )
 
 
-_INDEXES: dict[str, tuple[Callable[[str], Sequence[str]], Callable[[str], Marked | None]]] = {
-    "sqlite": (_sqlite, _together),
-    "postgresql": (_postgresql, _alone),
+def _nothing(_: str) -> None:
+    """It needs none of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """How a database makes the index, writes many new rows, and fills it for a rebuild."""
+
+    made: Callable[[str], Sequence[str]]
+    marked: Callable[[str], Marked | None] = _nothing
+    filling: Callable[[str], Filling | None] = _nothing
+
+
+_INDEXES = {
+    "sqlite": _Index(_sqlite, marked=_together),
+    "postgresql": _Index(_postgresql, filling=_in_lists),
 }
 
 
