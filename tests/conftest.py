@@ -24,6 +24,7 @@ import pytest
 from hypothesis import settings
 from sqlalchemy import make_url
 
+from agent_eventstore.current import _current
 from eventstore import EventStore
 from projections import Views
 from tests.compiled import share_compiled_statements
@@ -117,6 +118,12 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Begin without a turn: one that an earlier test abandoned is current until it is collected."""
+    _current.set(None)
 
 
 @pytest.hookimpl(optionalhook=True)
