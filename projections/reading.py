@@ -29,7 +29,7 @@ from eventstore.sql.streams import get_stream
 from projections.engine import heads
 from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, catch_up, in_pieces
 from projections.engine.follower import catch_up_behind
-from projections.engine.generations import Generation, find_all_live, gone
+from projections.engine.generations import Generation, all_live, find_all_live, gone
 from projections.engine.heads import Head
 from projections.engine.projection import Projection
 from projections.engine.set_aside import noted
@@ -236,10 +236,7 @@ def _or_in_memory(
 
 @dataclass(frozen=True, slots=True)
 class _Begin(Begin[C]):
-    """How a read begins its transactions; its answer is of one snapshot.
-
-    ``besides`` is what it may write besides rows and counts.
-    """
+    """How a read, of one snapshot, begins its transactions; ``besides`` goes in with the rows."""
 
     snapshot: Callable[[], AbstractContextManager[C]]
     besides: Besides | None = None
@@ -254,7 +251,7 @@ def _read_one(
     # A snapshot, since what a view reads in several queries must be of one version.
     with begin.snapshot() as connection:
         standing = standing_of(connection, projections, conversation_id)
-        generations = _all_live(projections, [each.generation for each in standing])
+        generations = all_live(projections, [each.generation for each in standing])
         current = all(each.current for each in standing)
         if current:
             answer = _Answer.of(connection, generations, conversation_id, query)
@@ -380,11 +377,11 @@ def _read_across(
     store: EventStore, projections: Sequence[Projection], read: Reading[T], whose: Owner
 ) -> T:
     with store.reading() as connection:
-        found = _all_live(projections, find_all_live(connection, projections))
+        found = all_live(projections, find_all_live(connection, projections))
         before = [each.number for each in found]
     catch_up_behind(store, projections, patience_ms=PATIENCE_MS, whose=whose)
     with store.reading(snapshot=True) as connection:
-        generations = _all_live(projections, find_all_live(connection, projections))
+        generations = all_live(projections, find_all_live(connection, projections))
         if before != [each.number for each in generations]:
             # The new one may lack what was appended while it was built.
             raise GenerationGone(", ".join(each.projection.name for each in generations))
@@ -399,13 +396,3 @@ def _tell_of_set_aside(connection: Connection, generations: Sequence[Generation]
     if failed:
         count = len({each.conversation_id for each in failed})
         _log.warning("read without what is set aside", conversations=count)
-
-
-def _all_live(
-    projections: Sequence[Projection], found: Sequence[Generation | None]
-) -> list[Generation]:
-    live = [each for each in found if each is not None]
-    if len(live) < len(found):
-        lacking = [each.name for each, one in zip(projections, found, strict=True) if one is None]
-        raise GenerationGone(", ".join(lacking))
-    return live

@@ -19,14 +19,14 @@ from projections.context.compression.strategy import Strategy, options_of, strat
 from projections.context.counting import ENCODING
 from projections.context.detail import shortened, without_result
 from projections.context.formats import Wire, writer_of
-from projections.context.grouping import Grouping, tokens_of
+from projections.context.grouping import Grouping, groups_of, since_compaction, tokens_of
 from projections.context.limits import chars_of, within
 from projections.context.live import as_it_is, dimmer
 from projections.context.margins import OVERHEAD, beside_shorter, infeasible, within_margin
 from projections.context.output_paths import without_path
 from projections.context.plan_cache import PlanMemo
 from projections.context.planning import LookForLevels, Plan, Planned, plan
-from projections.context.plans import COMPACTED, ERROR, Budget, Group, groups_of, since_compaction
+from projections.context.plans import COMPACTED, ERROR, Budget, Group
 from projections.context.recall import recall_for
 from projections.context.recalled import Block, block_of, reserve
 from projections.context.rows import ContextRow

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 from operator import attrgetter
 
 from projections.context.compression.items import Item, Level, section_of
@@ -20,7 +19,6 @@ from projections.context.compression.monitor import Thresholds
 from projections.context.compression.strategy import interval
 from projections.context.older import Older
 from projections.context.rows import ContextRow
-from projections.context.table_rows import note_tables
 
 __all__ = [
     "COMPACTED",
@@ -31,9 +29,7 @@ __all__ = [
     "Plan",
     "Planned",
     "Step",
-    "groups_of",
     "holds",
-    "since_compaction",
     "whole",
 ]
 
@@ -237,41 +233,6 @@ class Group:
     def source_versions(self) -> tuple[int, ...]:
         """The events that it was made of, ascending."""
         return tuple(sorted(set().union(*[row.source_versions for row in self.rows])))
-
-
-def groups_of(rows: Iterable[ContextRow]) -> Iterator[tuple[ContextRow, ...]]:
-    """Yield whole groups, newest first, from rows in descending order of (version, part).
-
-    Rows are taken one at a time, and none beyond the first row of the group after the last that
-    the caller asks for. Results without their assistant message make no group.
-    """
-    results: list[ContextRow] = []
-    for row in rows:
-        if results and results[0].version != row.version:
-            results = []
-        if row.kind == "tool":
-            results.append(row)
-        else:
-            yield (row, *reversed(results)) if row.kind == "assistant" else (row,)
-            results = []
-
-
-def since_compaction(
-    rows: Iterator[ContextRow], compacts: Callable[[ContextRow], bool], page: int, *, tables: bool
-) -> Iterator[ContextRow]:
-    """Yield rows, newest first, down to the answer in which their maker compacted the rest.
-
-    Where results are sent as tables, those of a page of rows are counted at once.
-    """
-    for row in rows:
-        read = [row]
-        if tables and row.kind == "tool" and row.table is None:
-            read += islice(rows, page - 1)
-            note_tables(read)
-        for each in read:
-            yield each
-            if compacts(each):
-                return
 
 
 class Past:

@@ -36,7 +36,7 @@ from projections.context.compression.search import (
     VectorSearch,
     terms,
 )
-from projections.context.plans import groups_of
+from projections.context.grouping import groups_of
 from projections.context.rows import ContextRow
 from projections.engine import setup
 

@@ -32,6 +32,7 @@ __all__ = [
     "Generation",
     "LiveRow",
     "Status",
+    "all_live",
     "building",
     "cut_over",
     "drop_dead",
@@ -140,6 +141,21 @@ def find_all_live(
     rows = [tuple(row) for row in run.fetchall()]
     run.close()
     return [newest(rows, projection) for projection in projections]
+
+
+def all_live(
+    projections: Sequence[Projection], found: Sequence[Generation | None]
+) -> list[Generation]:
+    """Return the live generations that were found of projections.
+
+    Raises:
+        GenerationGone: Some of them have none.
+    """
+    live = [each for each in found if each is not None]
+    if len(live) < len(found):
+        lacking = [each.name for each, one in zip(projections, found, strict=True) if one is None]
+        raise GenerationGone(", ".join(lacking))
+    return live
 
 
 def newest(rows: Iterable[LiveRow], projection: Projection) -> Generation | None:
