@@ -19,7 +19,7 @@ from projections.context.compression.strategy import Strategy, options_of, strat
 from projections.context.counting import ENCODING
 from projections.context.detail import shortened, without_result
 from projections.context.formats import Wire, writer_of
-from projections.context.grouping import Grouping, groups_of, since_compaction, tokens_of
+from projections.context.grouping import Grouping, tokens_of
 from projections.context.limits import chars_of, within
 from projections.context.live import as_it_is, dimmer
 from projections.context.margins import OVERHEAD, beside_shorter, infeasible, within_margin
@@ -29,11 +29,12 @@ from projections.context.planning import LookForLevels, Plan, Planned, plan
 from projections.context.plans import COMPACTED, ERROR, Budget, Group
 from projections.context.recall import recall_for
 from projections.context.recalled import Block, block_of, reserve
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, groups_of
 from projections.context.section_budgets import require_front, section_budgets, uses
 from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import RowSource
 from projections.context.system_part import Injection
+from projections.context.table_rows import since_compaction
 from projections.context.view import Account, ContextView, digest_rows, due_of
 from projections.errors import BudgetInfeasible
 from projections.tokens import Count, Tokenizer, count_messages, count_tools, tokenizer_for
@@ -297,8 +298,7 @@ class _Builder:
         until: tuple[int, int] | None = None,
     ) -> tuple[Plan, list[str]]:
         """Return the plan within a budget, with ``until`` as if nothing stood after that place."""
-        error = self._error()
-        rows = self._source.newest(_PAGE)
+        error, rows = self._error(), self._source.newest(_PAGE)
         rows = since_compaction(rows, self._grouping.compacts, _PAGE, tables=self._grouping.tables)
         if until is not None:
             rows = (row for row in rows if row.key <= until)

@@ -6,10 +6,9 @@ around it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
 from operator import is_
 from typing import Any
 
@@ -22,10 +21,10 @@ from projections.context.plans import COMPACTED, Group, Plan
 from projections.context.rows import ContextRow
 from projections.context.source import ContextHead, RowSource
 from projections.context.system_part import Injection, declared_name
-from projections.context.table_rows import note_tables, tabled_rows
+from projections.context.table_rows import tabled_rows
 from projections.tokens import Tokenizer, counts, tokenizer_for
 
-__all__ = ["Grouping", "groups_of", "since_compaction", "tokens_of"]
+__all__ = ["Grouping", "tokens_of"]
 
 
 class Grouping:
@@ -191,38 +190,3 @@ class Grouping:
 def tokens_of(text: str, encoding: str) -> int:
     """Return the tokens of a text that stands in many requests."""
     return tokenizer_for(encoding).count(text).tokens if text else 0
-
-
-def groups_of(rows: Iterable[ContextRow]) -> Iterator[tuple[ContextRow, ...]]:
-    """Yield whole groups, newest first, from rows in descending order of (version, part).
-
-    Rows are taken one at a time, and none beyond the first row of the group after the last that
-    the caller asks for. Results without their assistant message make no group.
-    """
-    results: list[ContextRow] = []
-    for row in rows:
-        if results and results[0].version != row.version:
-            results = []
-        if row.kind == "tool":
-            results.append(row)
-        else:
-            yield (row, *reversed(results)) if row.kind == "assistant" else (row,)
-            results = []
-
-
-def since_compaction(
-    rows: Iterator[ContextRow], compacts: Callable[[ContextRow], bool], page: int, *, tables: bool
-) -> Iterator[ContextRow]:
-    """Yield rows, newest first, down to the answer in which their maker compacted the rest.
-
-    Where results are sent as tables, those of a page of rows are counted at once.
-    """
-    for row in rows:
-        read = [row]
-        if tables and row.kind == "tool" and row.table is None:
-            read += islice(rows, page - 1)
-            note_tables(read)
-        for each in read:
-            yield each
-            if compacts(each):
-                return

@@ -36,8 +36,7 @@ from projections.context.compression.search import (
     VectorSearch,
     terms,
 )
-from projections.context.grouping import groups_of
-from projections.context.rows import ContextRow
+from projections.context.rows import ContextRow, groups_of
 from projections.engine import setup
 
 __all__ = [
