@@ -40,11 +40,11 @@ from projections.context import (
 from projections.context.compression.search import Embedding, embedded, without_embedding
 from projections.context.compression.strategy import Strategy
 from projections.context.levels import KeptLevels
+from projections.context.past import groups_of
 from projections.context.planning import LookForLevels
 from projections.context.recall import embedding_of, retrieves
 from projections.context.requests import recorded_request
 from projections.context.row_cache import Memory
-from projections.context.rows import groups_of
 from projections.context.search import SearchableRows, SearchBehind, lacking, store_vectors
 from projections.context.search_tables import fingerprint, item_to_search
 from projections.context.source import SqlRowSource

@@ -24,17 +24,17 @@ from projections.context.limits import chars_of, within
 from projections.context.live import as_it_is, dimmer
 from projections.context.margins import OVERHEAD, beside_shorter, infeasible, within_margin
 from projections.context.output_paths import without_path
+from projections.context.past import groups_of, since_compaction
 from projections.context.plan_cache import PlanMemo
 from projections.context.planning import LookForLevels, Plan, Planned, plan
 from projections.context.plans import COMPACTED, ERROR, Budget, Group
 from projections.context.recall import recall_for
 from projections.context.recalled import Block, block_of, reserve
-from projections.context.rows import ContextRow, groups_of
+from projections.context.rows import ContextRow
 from projections.context.section_budgets import require_front, section_budgets, uses
 from projections.context.settings import DEFAULTS, ContextSettings
 from projections.context.source import RowSource
 from projections.context.system_part import Injection
-from projections.context.table_rows import since_compaction
 from projections.context.view import Account, ContextView, digest_rows, due_of
 from projections.errors import BudgetInfeasible
 from projections.tokens import Count, Tokenizer, count_messages, count_tools, tokenizer_for

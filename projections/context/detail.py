@@ -38,6 +38,7 @@ __all__ = [
     "detailed",
     "digest",
     "item_of",
+    "made_row",
     "of",
     "plain",
     "shortened",
@@ -86,7 +87,7 @@ def total(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> int:
 def composed(text: str, tokenizer: Tokenizer) -> Count:
     """Return the tokens of a system message that is made for requests; remembered, not stored.
 
-    The same text goes into request after request: the system part, the digest of a step.
+    The same text goes into request after request: the system part, what was recalled in a turn.
     """
     return tokenizer.widen(_composed(text, tokenizer.plain))
 
@@ -94,6 +95,25 @@ def composed(text: str, tokenizer: Tokenizer) -> Count:
 @lru_cache(maxsize=512)
 def _composed(text: str, tokenizer: Tokenizer) -> Count:
     return counts.count({"role": "system", "content": text}, tokenizer)
+
+
+def made_row(
+    text: str, count: Count, tokenizer: Tokenizer, place: tuple[int, int], versions: Iterable[int]
+) -> ContextRow:
+    """Return the row of a system message that a request makes of events, and where it stands."""
+    version, part = place
+    return ContextRow(
+        version=version,
+        part=part,
+        role="system",
+        kind="summary",
+        message={"role": "system", "content": text},
+        tokens=count.tokens,
+        tokens_exact=count.exact,
+        tokens_margin=count.margin,
+        encoding=tokenizer.name,
+        source_versions=sorted(set(versions)),
+    )
 
 
 def digest(text: str, tokenizer: Tokenizer) -> Count:

@@ -21,7 +21,8 @@ from projections.context.compression.reduction import Reduced, header_tokens, re
 from projections.context.compression.strategy import Reduction, Strategy
 from projections.context.detail import item_of
 from projections.context.older import Teller
-from projections.context.plans import Group, Past, Plan, Planned
+from projections.context.past import Past
+from projections.context.plans import Group, Plan, Planned
 from projections.context.prompts import DIGEST_HEADER
 from projections.context.recall import Recall
 from projections.context.rows import ContextRow

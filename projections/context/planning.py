@@ -23,8 +23,9 @@ from projections.context.compression.monitor import Thresholds, exactly
 from projections.context.compression.strategy import Strategy, interval
 from projections.context.fitting import HORIZON, Fitting, LookForLevels
 from projections.context.older import LookForLasting, Teller
+from projections.context.past import Past, whole
 from projections.context.plan_cache import PlanMemo
-from projections.context.plans import Budget, Group, Past, Plan, Planned, Step, holds, whole
+from projections.context.plans import Budget, Group, Plan, Planned, Step, holds
 from projections.context.recall import Recall
 from projections.context.section_budgets import Room, held, over
 from projections.tokens import Tokenizer

@@ -12,8 +12,9 @@ from typing import Protocol, runtime_checkable
 
 from projections.context.compression.search import Embedding
 from projections.context.compression.strategy import Strategy
+from projections.context.past import groups_of
 from projections.context.plans import Group
-from projections.context.rows import ContextRow, groups_of
+from projections.context.rows import ContextRow
 from projections.context.search_tables import item_to_search
 from projections.context.source import RowSource
 

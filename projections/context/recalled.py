@@ -114,19 +114,8 @@ def _row(groups: Sequence[Group], tokenizer: Tokenizer, *, paths: bool) -> Conte
         rows = [without_path(row, tokenizer) for row in rows]
     text = "\n".join((RECALLED, *(line for row in rows for line in _lines(row))))
     count = detail.composed(text, tokenizer)
-    version, part = groups[0].key
-    return ContextRow(
-        version=version,
-        part=part,
-        role="system",
-        kind="summary",
-        message={"role": "system", "content": text},
-        tokens=count.tokens,
-        tokens_exact=count.exact,
-        tokens_margin=count.margin,
-        encoding=tokenizer.name,
-        source_versions=sorted({v for group in groups for v in group.source_versions}),
-    )
+    versions = (version for group in groups for version in group.source_versions)
+    return detail.made_row(text, count, tokenizer, groups[0].key, versions)
 
 
 def _lines(row: ContextRow) -> Iterator[str]:

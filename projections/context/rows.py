@@ -12,7 +12,7 @@ hundred rows and sends the JSON of some; of the others it only needs to know how
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
@@ -33,7 +33,6 @@ __all__ = [
     "ContextRow",
     "Kind",
     "StoredRow",
-    "groups_of",
     "unsaved_rows",
 ]
 
@@ -315,20 +314,3 @@ def _unsaved(key: Sequence[Any], values: Mapping[str, Any]) -> StoredRow:
     row = StoredRow([*key, *raw, quoted])
     _set(row, "fresh", True)
     return row
-
-
-def groups_of(rows: Iterable[ContextRow]) -> Iterator[tuple[ContextRow, ...]]:
-    """Yield whole groups, newest first, from rows in descending order of (version, part).
-
-    Rows are taken one at a time, and none beyond the first row of the group after the last that
-    the caller asks for. Results without their assistant message make no group.
-    """
-    results: list[ContextRow] = []
-    for row in rows:
-        if results and results[0].version != row.version:
-            results = []
-        if row.kind == "tool":
-            results.append(row)
-        else:
-            yield (row, *reversed(results)) if row.kind == "assistant" else (row,)
-            results = []

@@ -36,7 +36,8 @@ from projections.context.compression.search import (
     VectorSearch,
     terms,
 )
-from projections.context.rows import ContextRow, groups_of
+from projections.context.past import groups_of
+from projections.context.rows import ContextRow
 from projections.engine import setup
 
 __all__ = [

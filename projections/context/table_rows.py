@@ -7,15 +7,14 @@ made when a request first looks at it, noted there, and counted once as every me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 
 from projections.context.compression.tables import table_text
 from projections.context.counting import ENCODING
 from projections.context.rows import ContextRow
 from projections.tokens import counts, tokenizer_for
 
-__all__ = ["note_tables", "since_compaction", "tabled_rows"]
+__all__ = ["note_tables", "tabled_rows"]
 
 _TOKENIZER = tokenizer_for(ENCODING)
 _PRODUCTS = frozenset({"tool_use", "function_call", "custom_tool_call"})
@@ -81,21 +80,3 @@ def _blocks(row: ContextRow) -> Sequence[dict[str, object]]:
     native: object = row.native
     blocks = native.get("content") if isinstance(native, dict) else None
     return blocks if isinstance(blocks, list) else ()
-
-
-def since_compaction(
-    rows: Iterator[ContextRow], compacts: Callable[[ContextRow], bool], page: int, *, tables: bool
-) -> Iterator[ContextRow]:
-    """Yield rows, newest first, down to the answer in which their maker compacted the rest.
-
-    Where results are sent as tables, those of a page of rows are counted at once.
-    """
-    for row in rows:
-        read = [row]
-        if tables and row.kind == "tool" and row.table is None:
-            read += islice(rows, page - 1)
-            note_tables(read)
-        for each in read:
-            yield each
-            if compacts(each):
-                return

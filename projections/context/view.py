@@ -68,20 +68,10 @@ def _digest_row(
     lines = (digest_line(each.item, each.facts) for each in told if each.item is not None)
     text = "\n".join((header, *before, *lines))
     count = detail.digest(text, tokenizer)
-    version, part = (older.versions[0], 0) if older else told[0].group.key
+    place = (older.versions[0], 0) if older else told[0].group.key
     versions = set[int]().union(*[row.source_versions for each in told for row in each.group.rows])
-    return ContextRow(
-        version=version,
-        part=part,
-        role="system",
-        kind="summary",
-        message={"role": "system", "content": text},
-        tokens=count.tokens,
-        tokens_exact=count.exact,
-        tokens_margin=count.margin,
-        encoding=tokenizer.name,
-        source_versions=sorted(versions.union(() if older is None else older.versions)),
-    )
+    versions.update(() if older is None else older.versions)
+    return detail.made_row(text, count, tokenizer, place, versions)
 
 
 def soon_asked(view: ContextView) -> Iterator[ContextRow]:

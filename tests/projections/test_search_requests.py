@@ -12,7 +12,7 @@ from eventstore import EventStore
 from projections import Views
 from projections.context import CONTEXT, ContextSettings, search_tables
 from projections.context.compression import Embedding, Hybrid, Retrieval, VectorSearch
-from projections.context.rows import groups_of
+from projections.context.past import groups_of
 from projections.context.search import SearchableRows, SearchBehind, StoredVectors
 from projections.context.search_tables import item_to_search
 from projections.context.source import SqlRowSource

@@ -28,7 +28,7 @@ from eventstore.events import (
 from projections.context import ContextRow, ContextSettings, ContextView
 from projections.context.compression import strategies
 from projections.context.levels import lower
-from projections.context.rows import groups_of
+from projections.context.past import groups_of
 from projections.errors import BudgetInfeasible
 from tests.unit.context.log import Log
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from eventstore.events import AssistantMessage, UserMessage
 from projections.context import ContextRow
 from projections.context.limits import within
-from projections.context.plans import Budget, Group, Past
+from projections.context.past import Past
+from projections.context.plans import Budget, Group
 from tests.unit.context.log import Log
 
 ROWS: list[ContextRow] = Log(
