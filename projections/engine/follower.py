@@ -60,14 +60,12 @@ def catch_up_behind(
     """
     way = _Way(store, pause, patience_ms)
     with store._on_driver() as connection:
-        found = find_all_live(connection, projections)
-    by_cursor: dict[str | None, list[Generation]] = {}
-    for generation in found:
-        if generation is not None:
-            by_cursor.setdefault(generation.cursor, []).append(generation)
+        found = [each for each in find_all_live(connection, projections) if each is not None]
+    # Whatever is found to be behind is caught up in all of them: its events are read once.
+    cursors = dict.fromkeys(each.cursor for each in found)
     if not whose.asks:
-        return sum(_follow(way, group, cursor) for cursor, group in by_cursor.items())
-    return sum(_follow_owner(way, group, cursor, whose) for cursor, group in by_cursor.items())
+        return sum(_follow(way, found, cursor) for cursor in cursors)
+    return sum(_follow_owner(way, found, cursor, whose) for cursor in cursors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,9 @@ def _behind_of(
 
 
 def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int:
+    """Catch up what has been gained since a cursor, and move it; return how many were behind."""
     looked_at, count = cursor, 0
+    moved = [each for each in generations if each.cursor == cursor]
     while True:
         with way.store._on_driver() as connection:
             page = feed.behind(connection, looked_at, _LOOK)
@@ -130,7 +130,7 @@ def _follow(way: _Way, generations: list[Generation], cursor: str | None) -> int
         count += _catch_up_each(way, sorted(behind.items(), key=itemgetter(0)))
         # Also past a conversation that was set aside: it must not hold up the others.
         if page.safe != cursor:
-            _advance(way, generations, cursor, page.safe)
+            _advance(way, moved, cursor, page.safe)
             cursor = page.safe
         looked_at = page.seen
         if not page.more:

@@ -136,9 +136,22 @@ def test_reading_what_does_not_exist_is_an_error(store: EventStore, views: Views
 
 
 def test_catching_up_all_leaves_nothing_behind(store: EventStore, views: Views) -> None:
-    """One call folds every conversation for every projection, and counts each group's once."""
+    """One call folds every conversation for every projection, and counts it once."""
     cids = [converse(store, 1) for _ in range(45)]
     assert 45 == catch_up_behind(store, PROJECTIONS)
     assert 0 == catch_up_behind(store, PROJECTIONS)
     for cid in cids[::15]:
+        assert expected(store.read(cid)) == stored(store, cid)
+
+
+def test_projections_at_different_places_catch_up_a_conversation_together(
+    store: EventStore, views: Views
+) -> None:
+    """What is behind in several of them is folded once for all, and counted once."""
+    views.timeline(converse(store, 1))
+    assert 1 == catch_up_behind(settled(store), list(PROJECTIONS)[:1])
+    cids = [converse(store, 1) for _ in range(3)]
+    assert 4 == catch_up_behind(settled(store), PROJECTIONS)
+    assert 0 == catch_up_behind(store, PROJECTIONS)
+    for cid in cids:
         assert expected(store.read(cid)) == stored(store, cid)
