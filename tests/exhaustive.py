@@ -1,7 +1,7 @@
 """What `make test` leaves to `make test-exhaustive`: sweeps, of which it has a representative part.
 
-Each test function keeps a part in `make test`, or that ends with an error: a test that is about
-nothing but a sweep is given its part by `partly`. Three ways lead to the marker ``exhaustive``:
+Each test function keeps a part in `make test`, which ends with an error otherwise. Three ways lead
+to the marker ``exhaustive``:
 
 - it stands at a value of ``parametrize``, as `partly` puts it;
 - ``exhaustive_when("postgresql")`` puts it on those of a test, or of a file, with that parameter:
@@ -20,7 +20,7 @@ import pytest
 __all__ = ["mark_exhaustive", "partly"]
 
 _LEFT = ({"sync", "postgresql"}, {"async", "sqlite"})
-"""Of the four ways to a store, those that the two others have a part of each of."""
+"""Of four ways to a store two are quick: each twin is tried, and so is each database."""
 
 
 def partly(values: Iterable[Any], quick: int = 1) -> list[Any]:
@@ -33,20 +33,16 @@ def partly(values: Iterable[Any], quick: int = 1) -> list[Any]:
 
 def mark_exhaustive(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by their parameters, before those with the marker are left out."""
-    left, kept = {}, set()
+    left: set[str] = set()
+    kept: set[str] = set()
     for item in items:
-        called = getattr(item, "callspec", None)
-        values = (
-            {each for each in called.params.values() if isinstance(each, str)} if called else ()
-        )
+        given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        values = {each for each in given if isinstance(each, str)}
         when = {value for mark in item.iter_markers("exhaustive_when") for value in mark.args}
-        if when & {*values} or any(pair <= {*values} for pair in _LEFT):
+        if when & values or any(pair <= values for pair in _LEFT):
             item.add_marker(pytest.mark.exhaustive)
-        function = item.nodeid.partition("[")[0]
-        if item.get_closest_marker("exhaustive"):
-            left[function] = True
-        else:
-            kept.add(function)
-    if config.option.markexpr == "not exhaustive" and (forgotten := left.keys() - kept):
+        found = left if item.get_closest_marker("exhaustive") else kept
+        found.add(item.nodeid.partition("[")[0])
+    if config.option.markexpr == "not exhaustive" and (forgotten := left - kept):
         names = "\n".join(sorted(forgotten))
         raise pytest.UsageError(f"nothing is left of these, run `make test-exhaustive`:\n{names}")
