@@ -348,6 +348,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
                         told = cast(Payload, event.data).model_dump()
                         thread.fold(version, event.data.type, told, event.meta)
                     thread.chain = appended.anchor.chain
+                    thread.remember(draft.told)
                     return
                 thread = self._thread(thread_id)
 
@@ -369,7 +370,7 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         codec, saved = self._codec_now(), thread.checkpoints[namespace][checkpoint_id]
         named = {"thread_id": thread_id, "checkpoint_ns": namespace}
         values = {
-            name: thread.value(place, codec)
+            name: thread.values.value(place, codec)
             for name, place in saved.channels.items()
             if place in thread.values
         }

@@ -13,7 +13,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 
 from agent_eventstore.integrations.langchain_messages import calls_of, message_payload
-from agent_eventstore.integrations.langgraph_codec import Codec
+from agent_eventstore.integrations.langgraph_codec import Codec, told_of
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
     GrownList,
@@ -24,7 +24,8 @@ from agent_eventstore.integrations.langgraph_events import (
     place_of,
     raw_of,
 )
-from agent_eventstore.integrations.langgraph_thread import DEEPEST, KeptList, Saved, Thread
+from agent_eventstore.integrations.langgraph_lists import DEEPEST, KeptList
+from agent_eventstore.integrations.langgraph_thread import Saved, Thread
 from eventstore import NewEvent
 from eventstore.events import (
     AssistantMessage,
@@ -51,6 +52,7 @@ class _Grown:
     earlier: Sequence[int]
     same: int
     added: Sequence[int | tuple[Any, Typed]]
+    told: bytes | None
 
 
 class Draft:
@@ -62,6 +64,7 @@ class Draft:
         self._turn, self._step = thread.turn, thread.step
         self._calls = dict[str, str]()
         self.events: list[NewEvent] = []
+        self.told = dict[int, bytes]()
         self._values: list[PackedValue | GrownList] = []
         self._new: dict[Typed, int] = {}
         self._said: dict[Typed, int] = {}
@@ -109,6 +112,8 @@ class Draft:
                 place = known[name]
             elif name in lists:
                 place = self._list(lists[name])
+                if (told := lists[name].told) is not None:
+                    self.told[place] = told
             else:
                 place = self._place(value, self._codec.dumps(value))
             channels.append((name, place))
@@ -152,26 +157,24 @@ class Draft:
     ) -> _Grown:
         """Return what a list of messages has gained; what are events among them is added."""
         before = self._before(namespace, name, parent)
-        earlier = [] if before is None else self._thread.elements(before)
-        same, dumps = self._same(before, earlier, messages), self._codec.dumps
+        earlier = [] if before is None else self._thread.values.elements(before)
+        told = told_of(messages)
+        same, dumps = self._same(before, told), self._codec.dumps
         rest: list[tuple[Any, Typed]] = [(each, dumps(each)) for each in messages[same:]]
         if name not in self._understood:
-            return _Grown(before, earlier, same, rest)
+            return _Grown(before, earlier, same, rest, told)
         added = self._speak(earlier, same, rest)
         if same < len(earlier) or before != self._thread.latest.get((namespace, name)):
             self._retract(namespace, name, [*earlier[:same], *added])
-        return _Grown(before, earlier, same, added)
+        return _Grown(before, earlier, same, added, told)
 
-    def _same(self, before: int | None, earlier: Sequence[int], messages: list[Any]) -> int:
+    def _same(self, before: int | None, told: bytes | None) -> int:
         """Return how many messages at the beginning are those of the earlier list."""
-        thread = self._thread
-        if before is None or not 0 < len(earlier) <= len(messages):
+        known = self._thread.told.get(before or 0)
+        if told is None or known is None or not told.startswith(known):
             return 0
-        if not thread.retracted.isdisjoint(earlier):
-            return 0
-        joined = thread.joined(before, self._codec)
-        same = joined is not None and self._codec.begins(messages, joined)
-        return len(earlier) if same else 0
+        earlier = self._thread.values.elements(before or 0)
+        return len(earlier) if self._thread.retracted.isdisjoint(earlier) else 0
 
     def _speak(
         self, earlier: Sequence[int], same: int, rest: Sequence[tuple[Any, Typed]]
@@ -210,7 +213,7 @@ class Draft:
         lost = (
             set()
             if now is None
-            else set(thread.elements(now)).difference(
+            else set(thread.values.elements(now)).difference(
                 each for each in kept if isinstance(each, int)
             )
         )
@@ -219,7 +222,7 @@ class Draft:
             return
         for (other, channel), place in thread.latest.items():
             if other != namespace and channel in self._understood:
-                lost.difference_update(thread.elements(place))
+                lost.difference_update(thread.values.elements(place))
         versions = sorted(place // SLOTS for place in lost)
         if versions:
             ranges = tuple(VersionRange(first=each, last=each) for each in versions)
@@ -235,7 +238,7 @@ class Draft:
             del added[0]
         if before is not None and not added and kept == len(earlier):
             return before
-        if not kept or before is None or self._thread.depth(before) >= DEEPEST:
+        if not kept or before is None or self._thread.values.depth(before) >= DEEPEST:
             return self._keep(GrownList(added=(*earlier[:kept], *added)))
         return self._keep(GrownList(base=before, kept=kept, added=tuple(added)))
 
@@ -255,6 +258,6 @@ class Draft:
 
 
 def _is_messages(value: Any) -> bool:
-    return (
-        type(value) is list and bool(value) and all(isinstance(each, BaseMessage) for each in value)
-    )
+    if type(value) is not list or not value:
+        return False
+    return all(issubclass(each, BaseMessage) for each in {*map(type, value)})

@@ -17,7 +17,8 @@ from agent_eventstore.integrations.langgraph_events import (
     Typed,
     kept_in,
 )
-from agent_eventstore.integrations.langgraph_thread import KeptList, Thread
+from agent_eventstore.integrations.langgraph_lists import KeptList
+from agent_eventstore.integrations.langgraph_thread import Thread
 from eventstore import EventStore, NewEvent, RecordedEvent
 from eventstore.events import (
     ConversationStart,
