@@ -6,7 +6,7 @@ together from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,37 +177,6 @@ class Thread:
             if told.get("replaces") or key not in held:
                 typed = typed_of(write["value"])
                 held[key] = Written(version, path, write["channel"], typed)
-
-    def pending(self, namespace: str, checkpoint_id: str) -> list[tuple[str, Written]]:
-        """Return what tasks have written since a checkpoint, in the order of its application."""
-        held = self.writes.get((namespace, checkpoint_id), {})
-        ordered = sorted(held.items(), key=lambda item: (item[1].task_path, *item[0]))
-        return [(task_id, write) for (task_id, _), write in ordered]
-
-    def history(
-        self, namespace: str, checkpoint_id: str, channels: Sequence[str], codec: Codec
-    ) -> dict[str, Any]:
-        """Return of what each channel of a checkpoint is rebuilt.
-
-        ``seed`` is its value at the nearest checkpoint before that has one, and ``writes`` is what
-        was written to it since, in order.
-        """
-        held, passed = self.checkpoints.get(namespace, {}), {checkpoint_id}
-        found: dict[str, dict[str, Any]] = {name: {"writes": []} for name in channels}
-        left = set(channels)
-        at = held[checkpoint_id].parent_id if checkpoint_id in held else None
-        while left and at in held and at not in passed:  # one may name another as its parent later
-            passed.add(at)
-            for task_id, write in reversed(self.pending(namespace, at)):
-                if write.channel in left:
-                    told = task_id, write.channel, codec.loads(write.typed)
-                    found[write.channel]["writes"].insert(0, told)
-            for name in [*left]:
-                if (place := held[at].channels.get(name)) in self.values:
-                    found[name]["seed"] = self.values.value(place, codec)
-                    left.discard(name)
-            at = held[at].parent_id
-        return found
 
     @property
     def has_content(self) -> bool:
