@@ -26,11 +26,16 @@ from agent_eventstore.integrations.conversation_head import Head, attempts, head
 from agent_eventstore.integrations.conversation_memory import Memory, Objects
 from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.pydantic_events import events_of, message_in
+from agent_eventstore.integrations.pydantic_events import (
+    KeptMessage,
+    events_of,
+    message_in,
+    messages_of,
+)
 from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
 from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
-from eventstore.errors import WrongExpectedVersion
+from eventstore.errors import InvalidEvent, WrongExpectedVersion
 from eventstore.events import (
     BranchSwitch,
     ConversationStart,
@@ -75,15 +80,15 @@ class _Read(NamedTuple):
 
     def up_to(self, head_id: str, head: Head, page: Iterable[EventText]) -> _Read | None:
         """Return the messages up to one that is among these or on a page of newer events."""
-        new = [entry for entry, _ in _back(reversed([*page]), head_id)]
-        wanted = new[-1].parent_id if new else head_id
+        new = _entries(lambda cut: _back(reversed([*page]), head_id, cut=cut))
+        wanted = new[0].parent_id if new else head_id
         if not new and wanted == self.ids[-1]:
             return self._replace(head=head)
         if self.ids[-1] != wanted and wanted not in self.ids:
             return None
         count = len(self.ids) if self.ids[-1] == wanted else self.ids.index(wanted) + 1
-        entries = self.entries.first(count).followed_by(new[::-1])
-        ids = [*self.ids[:count], *(each.id for each in reversed(new))]
+        entries = self.entries.first(count).followed_by(new)
+        ids = [*self.ids[:count], *(each.id for each in new)]
         return _Read(head, ids, entries, self.complete)
 
 
@@ -165,8 +170,8 @@ class EventStoreConversations(ConversationStore):
             entries = read.entries.newest(limit)
         else:
             before = head.version + 1
-            found = [entry for entry, _ in self._chain(head_id, limit, (stream, before))]
-            entries, read = found[::-1], None
+            entries = _entries(lambda cut: self._chain(head_id, limit, (stream, before), cut=cut))
+            read = None
             if not head.is_fork and self._memory.asked_again(stream):
                 ids, complete = [each.id for each in entries], entries[0].parent_id is None
                 read = _Read(head, ids, Objects().followed_by(entries), complete)
@@ -181,8 +186,13 @@ class EventStoreConversations(ConversationStore):
         return place
 
     def _chain(
-        self, head_id: str, limit: int | None = None, begin: tuple[UUID, int] | None = None
-    ) -> Iterator[tuple[ConversationEntry, tuple[int, int]]]:
+        self,
+        head_id: str,
+        limit: int | None = None,
+        begin: tuple[UUID, int] | None = None,
+        *,
+        cut: bool = True,
+    ) -> Iterator[tuple[KeptMessage, tuple[int, int]]]:
         """Yield messages from one back to the first, and the versions of each one's events.
 
         ``begin`` is a conversation that has it, and a version behind it.
@@ -192,9 +202,9 @@ class EventStoreConversations(ConversationStore):
             begin = stream, version + 1
         missing: str | None = head_id
         events = events_before(self.store, *begin, first=limit and 2 * limit)
-        for entry, versions in islice(_back(events, head_id), limit):
-            yield entry, versions
-            missing, limit = entry.parent_id, limit and limit - 1
+        for kept, versions in islice(_back(events, head_id, cut=cut), limit):
+            yield kept, versions
+            missing, limit = kept.parent, limit and limit - 1
         if missing is not None and limit != 0:
             raise LookupError(f"the message {missing} was erased")
 
@@ -337,19 +347,34 @@ def _record_in(events: Iterable[EventText], conversation_id: str) -> Any:
 
 
 def _back(
-    events: Iterable[EventText], wanted: str | None
-) -> Iterator[tuple[ConversationEntry, tuple[int, int]]]:
+    events: Iterable[EventText], wanted: str | None, *, cut: bool = True
+) -> Iterator[tuple[KeptMessage, tuple[int, int]]]:
     """Yield messages from one back, and each one's versions, of events that are newest first."""
     for event in events:
         if wanted is None:
             return
-        if event.text is None or wanted not in event.text:
-            continue
-        kept = message_in(event.text)
-        if kept is not None and kept["id"] == wanted:
-            wanted = kept["parent"]
-            entry = ConversationEntry(id=kept["id"], parent_id=wanted, message=kept["message"])
-            yield entry, (event.version - kept["span"] + 1, event.version)
+        kept = None if event.text is None else message_in(event.text, cut=cut)
+        if kept is not None and kept.id == wanted:
+            wanted = kept.parent
+            yield kept, (event.version - kept.span + 1, event.version)
+
+
+def _entries(
+    found: Callable[[bool], Iterable[tuple[KeptMessage, tuple[int, int]]]],
+) -> list[ConversationEntry]:
+    """Return messages that are found newest first, in order; cut out of their events if possible."""
+
+    def read(cut: bool) -> list[ConversationEntry]:
+        kept = [each for each, _ in found(cut)][::-1]
+        return [
+            ConversationEntry(id=each.id, parent_id=each.parent, message=message)
+            for each, message in zip(kept, messages_of(kept), strict=True)
+        ]
+
+    try:
+        return read(True)
+    except (ValueError, InvalidEvent):  # an event has the same keys deeper down, too
+        return read(False)
 
 
 def _ranges(versions: set[tuple[int, int]]) -> tuple[VersionRange, ...]:
