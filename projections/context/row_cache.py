@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from threading import Lock
 from uuid import UUID
 
@@ -284,12 +285,17 @@ def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> 
 
 def _as_many_as_fit(rows: Sequence[ContextRow]) -> int:
     """Return how many of the newest rows of a conversation are kept."""
+    if len(rows) <= _MOST_KEPT // 2 and sum(map(_tokens, rows)) <= _MOST_TOKENS:
+        return len(rows)
     tokens = 0
     for place, row in enumerate(rows[: _MOST_KEPT // 2]):
         tokens += row.tokens
         if tokens > _MOST_TOKENS and place >= _LEAST_KEPT:
             return place
     return min(len(rows), _MOST_KEPT // 2)
+
+
+_tokens = attrgetter("tokens")
 
 
 def _up_to(version: int, row: ContextRow | None) -> ContextRow | None:
