@@ -72,7 +72,9 @@ def messages_of(kept: Sequence[KeptMessage]) -> list[ModelMessage]:
 
 
 def _read(texts: Sequence[str]) -> list[ModelMessage]:
+    found: list[ModelMessage]
     try:
-        return ModelMessagesTypeAdapter.validate_json(f"[{','.join(texts)}]")
+        found = ModelMessagesTypeAdapter.validate_json(f"[{','.join(texts)}]")
     except ValueError:  # a lone surrogate, which this parser refuses, or a message cut wrongly
-        return ModelMessagesTypeAdapter.validate_python([loads_json(each) for each in texts])
+        found = ModelMessagesTypeAdapter.validate_python([loads_json(each) for each in texts])
+    return found

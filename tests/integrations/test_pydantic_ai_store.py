@@ -81,7 +81,7 @@ async def test_a_message_may_hold_what_messages_are_kept_by(
     conversations: EventStoreConversations, store: EventStore, place: str
 ) -> None:
     """The keys under which a message is kept may stand within it, as where an agent reads logs."""
-    inner = {"id": "1", "parent": None, "span": 1, "message": {"parts": []}}
+    inner: dict[str, Any] = {"id": "1", "parent": None, "span": 1, "message": {"parts": []}}
     held = {"raw": {"pydantic_ai": inner}}
     call = ToolCallPart("read", held if place != "a result" else {}, tool_call_id="1")
     result = ToolReturnPart("read", held if place != "a call" else "", tool_call_id="1")
