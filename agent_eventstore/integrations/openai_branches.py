@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -28,6 +30,7 @@ from agent_eventstore.integrations.openai_turns import (
 from agent_eventstore.integrations.openai_usage import told_later
 from eventstore import EventStore
 from eventstore.bill import bills, kept
+from eventstore.errors import WrongExpectedVersion
 from eventstore.events import AssistantMessage, UserMessage
 from eventstore.events.codec import loads_json
 
@@ -79,7 +82,7 @@ class BranchingSession(EventStoreSession):
         """
         found = await self.find_turns_by_content(search_term)
         if not found:
-            raise ValueError(f"no message of the user's holds {search_term!r}")
+            raise ValueError(f"No user turns found containing {search_term!r}")
         return await self.create_branch_from_turn(found[0]["turn"], branch_name)
 
     async def switch_to_branch(self, branch_id: str) -> None:
@@ -98,6 +101,10 @@ class BranchingSession(EventStoreSession):
                 ``force`` does not have it left for ``main``.
         """
         await self._run(partial(self._delete, branch_id, force))
+
+    async def clear_session(self, *, wrapper: Any = None) -> None:
+        """Delete all branches, go to ``main``, and withdraw its items; names stay used."""
+        await self._run(self._clear)
 
     async def list_branches(self) -> list[dict[str, Any]]:
         """Return each branch: its name, number of items and of turns, beginning, and if current."""
@@ -166,7 +173,7 @@ class BranchingSession(EventStoreSession):
 
     def _known(self, branch: str) -> str:
         if branch not in self._branches():
-            raise ValueError(f"session {self.session_id} has no branch {branch!r}")
+            raise ValueError(f"Branch {branch!r} does not exist")
         return branch
 
     def _branches(self, *, used: bool = False) -> list[str]:
@@ -181,24 +188,24 @@ class BranchingSession(EventStoreSession):
 
     def _create(self, turn: int, name: str | None) -> str:
         if name is not None and not name.strip():
-            raise ValueError("the name of a branch cannot be blank")
+            raise ValueError("Branch name cannot be empty")
         turns, used = self._of(turns_of, None), self._branches(used=True)
         if not 1 <= turn <= len(turns):
-            raise ValueError(f"branch {self.branch!r} has no turn {turn}: it has {len(turns)}")
-        chosen = name or next(
-            each
-            for n in range(1, len(used) + 2)
-            if (each := f"branch_{n}_from_turn_{turn}") not in used
-        )
-        if chosen in used:
-            raise ValueError(f"the name {chosen!r} was used before")
+            raise ValueError(
+                f"Turn {turn} does not contain a user message in branch {self.branch!r}"
+            )
         source = self._stream(None)
-        self.store.fork(
-            source,
-            before=fork_point(self.store, source, turns[turn - 1]["version"]).before,
-            conversation_id=self._key_of(chosen),
-            **self.owner,
-        )
+        before = fork_point(self.store, source, turns[turn - 1]["version"]).before
+        names = (f"branch_{n}_from_turn_{turn}" for n in count(1)) if name is None else [name]
+        for chosen in names:
+            # The conversation of an erased branch, or of one begun just now, is no event here.
+            with suppress(WrongExpectedVersion):
+                if chosen not in used:
+                    key = self._key_of(chosen)
+                    self.store.fork(source, before=before, conversation_id=key, **self.owner)
+                    break
+        else:
+            raise ValueError(f"Branch ID {name!r} has already been used")
         told = OpenAIBranch(name=chosen, parent=self.branch, turn=turn)
         self.store.append(self.session_id, told, **self.owner)
         self._go(chosen)
@@ -213,15 +220,24 @@ class BranchingSession(EventStoreSession):
 
     def _delete(self, branch: str, force: bool) -> None:
         if branch == MAIN:
-            raise ValueError("the branch 'main' cannot be deleted")
+            raise ValueError("Cannot delete the 'main' branch")
         stream = self._stream(branch)
         if branch == self.branch:
             if not force:
-                raise ValueError(f"{branch!r} is the current branch: switch, or use force=True")
+                raise ValueError(
+                    f"Cannot delete current branch {branch!r}: switch, or use force=True"
+                )
             self._go(MAIN)
         self.store.append(self.session_id, OpenAIBranch(name=branch, deleted=True), **self.owner)
         if self.erase:
             self.store.erase(stream, reason="delete_branch", **self.owner)
+
+    def _clear(self) -> None:
+        for branch in self._branches():
+            if branch != MAIN:
+                self._delete(branch, True)
+        self._go(MAIN)
+        self._replace_all(())
 
     def _described(self, branch: str) -> dict[str, Any]:
         stream = self._stream(branch)

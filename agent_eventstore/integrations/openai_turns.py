@@ -31,13 +31,21 @@ def by_turn(items: Iterable[Any]) -> dict[int, list[dict[str, str | None]]]:
 
 
 def tool_usage(items: Iterable[Any]) -> list[tuple[str, int, int]]:
-    """Return how often each tool was called in each turn: name, count, turn."""
+    """Return how often each tool was called in each turn: name, count, turn.
+
+    A search for tools counts by its outputs where the turn has no call of it.
+    """
     counts: Counter[tuple[int, str]] = Counter()
+    searches: Counter[int] = Counter()
     for turn, item in _numbered(items):
         kind = _type(item)
         if kind.endswith("_call") or kind == "mcp_approval_request":
             counts[turn, _tool(item) or kind] += 1
-    return [(name, count, turn) for (turn, name), count in counts.items()]
+        searches[turn] += kind == "tool_search_output"
+    for turn, outputs in searches.items():
+        if outputs and not counts[turn, "tool_search"]:
+            counts[turn, "tool_search"] = outputs
+    return [(name, count, turn) for (turn, name), count in counts.items() if count]
 
 
 def _numbered(items: Iterable[Any]) -> Iterator[tuple[int, Any]]:
