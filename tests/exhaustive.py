@@ -23,10 +23,18 @@ _LEFT = ({"sync", "postgresql"}, {"async", "sqlite"})
 """Of four ways to a store two are quick: each twin is tried, and so is each database."""
 
 
-def partly(values: Iterable[Any], quick: int = 1) -> list[Any]:
-    """Return values for ``parametrize``, all but the first ``quick`` ones marked exhaustive."""
+def partly(values: Iterable[Any], quick: int = 1, every: int = 0) -> list[Any]:
+    """Return values for ``parametrize``, all but some of them marked exhaustive.
+
+    Args:
+        values: The values.
+        quick: How many of the first ones `make test` has.
+        every: It has each third value, if this is 3, in place of the first ones.
+    """
     return [
-        value if number < quick else pytest.param(value, marks=pytest.mark.exhaustive)
+        value
+        if (number % every == 0 if every else number < quick)
+        else pytest.param(value, marks=pytest.mark.exhaustive)
         for number, value in enumerate(values)
     ]
 

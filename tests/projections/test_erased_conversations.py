@@ -15,6 +15,8 @@ from projections.upkeep import compare, rebuild
 from tests.projections.support import converse, read_all_views
 from tests.settling import settled
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 
 def bill(views: Views) -> list[Any]:
     """Return usage by every grouping that a bill needs."""

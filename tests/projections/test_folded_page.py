@@ -21,6 +21,8 @@ from projections.engine.generations import Generation
 from tests.projections.support import converse, expected, live_of, stored
 from tests.projections.toys import Notes
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 AWKWARD = "NUL \x00, half a pair \ud800, a tab \t, a line\n, \\N and \\."
 
 

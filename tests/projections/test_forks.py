@@ -22,6 +22,8 @@ from tests.few import few
 from tests.projections.support import converse, expected, read_all_views, stored, turn
 from tests.properties.histories import metas, payloads
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 SHARED = [each for each in PROJECTIONS if each.name != "usage"]
 HISTORY = st.lists(st.tuples(payloads(), metas()), min_size=1, max_size=12)

@@ -29,6 +29,8 @@ from tests.projections.searching import (
 )
 from tests.projections.support import live_of
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 
 def test_nothing_is_made_without_retrieval(store: EventStore, views: Views, cid: UUID) -> None:
     """A product that never retrieves has none of the tables; one whose history fits neither."""
