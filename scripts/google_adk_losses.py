@@ -23,7 +23,7 @@ from google.adk.runners import Runner  # noqa: E402
 from google.adk.sessions.sqlite_session_service import SqliteSessionService  # noqa: E402
 from google.adk.tools import FunctionTool  # noqa: E402
 from google.genai import types  # noqa: E402
-from killed import die, until_killed, where  # noqa: E402
+from killed import chosen, die, until_killed, where  # noqa: E402
 
 from agent_eventstore import EventStore, Views  # noqa: E402
 from agent_eventstore.integrations.conversation_streams import seal_streams  # noqa: E402
@@ -137,7 +137,11 @@ def main() -> None:
     print(f"| {' | '.join(columns)} | tool calls in the audit | tokens known | found by search |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
-        runs = [(place, name, f"{folder}/{place}-{name}") for place in PLACES for name in SERVICES]
+        runs = [
+            (place, name, f"{folder}/{place}-{name}")
+            for place in chosen(PLACES)
+            for name in SERVICES
+        ]
         for place, *run in runs:
             Path(run[-1]).mkdir()
             until_killed(place, _run, *run)

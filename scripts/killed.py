@@ -8,14 +8,20 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from multiprocessing import get_context
 from typing import Any
 
-__all__ = ["die", "until_killed", "where"]
+__all__ = ["chosen", "die", "until_killed", "where"]
 
 Run = Callable[..., Coroutine[Any, Any, None]]
 _place = ""
+
+
+def chosen(places: dict[str, str]) -> dict[str, str]:
+    """Return the places that the command line names, or all."""
+    return {place: words for place, words in places.items() if place in (sys.argv[1:] or places)}
 
 
 def where() -> str:

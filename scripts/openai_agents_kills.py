@@ -17,7 +17,7 @@ from typing import Any
 
 from agents import Agent, Runner, SQLiteSession, function_tool, set_tracing_disabled
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
-from killed import die, until_killed, where
+from killed import chosen, die, until_killed, where
 from openai.types.responses import ResponseTextDeltaEvent
 
 from agent_eventstore import EventStore
@@ -116,13 +116,13 @@ def table() -> str:
     with tempfile.TemporaryDirectory() as folder:
         places = {
             (place, store): f"{folder}/{place}-{number}"
-            for place in PLACES
+            for place in chosen(PLACES)
             for number, store in enumerate(STORES)
         }
         for (place, store), found in places.items():
             Path(found).mkdir()
             until_killed(place, run, store, found)
-        for place, words in PLACES.items():
+        for place, words in chosen(PLACES).items():
             kept = [asyncio.run(left(store, places[place, store])) for store in STORES]
             cells = ["; ".join(each) or "nothing" for each in kept]
             lines.append(f"| {words} | " + " | ".join(cells) + " |")

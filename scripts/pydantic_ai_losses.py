@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from killed import die, until_killed, where
+from killed import chosen, die, until_killed, where
 from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
@@ -121,7 +121,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         runs = [
             (place, way, f"sqlite:///{Path(folder) / f'{place}-{way}.db'}")
-            for place in PLACES
+            for place in chosen(PLACES)
             for way in WAYS
         ]
         for place, *run in runs:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.docs.document import ROOT, blocks
+from tests.exhaustive import partly
 from tests.warm import Programs
 
 USED = ["pydantic_ai", "agent_eventstore.integrations.pydantic_saving"]
 
 
-def test_kills(framework_programs: Programs) -> None:
+@pytest.mark.parametrize("places", partly([("stream",), ()]))
+def test_kills(framework_programs: Programs, places: tuple[str, ...]) -> None:
     """What a killed run had is loaded by the next process, which goes on to the answer."""
-    done = framework_programs.run(str(ROOT / "scripts" / "pydantic_ai_losses.py"))
+    done = framework_programs.run(str(ROOT / "scripts" / "pydantic_ai_losses.py"), *places)
     done.check_returncode()
 
     page = (ROOT / "docs" / "integrations.md").read_text("utf-8")
-    assert done.stdout
-    assert done.stdout in page
+    rows = done.stdout.splitlines()
+    assert len(rows) > 3
+    assert all(row in page for row in rows) if places else done.stdout in page
 
 
 def test_the_example(framework_programs: Programs, tmp_path: Path) -> None:

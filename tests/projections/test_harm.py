@@ -79,6 +79,7 @@ def _noted(store: EventStore) -> list[Failure]:
     return [failure for each in upkeep.status(store) for failure in each.set_aside]
 
 
+@pytest.mark.exhaustive_when("postgresql")
 @pytest.mark.parametrize("number", range(len(PLANTED)), ids=list(PLANTED))
 def test_what_is_stored_already_is_folded(store: EventStore, views: Views, number: int) -> None:
     """A turn of 2**63, or a tool's name of 3 KB, stopped every read, worker and rebuild for all."""
