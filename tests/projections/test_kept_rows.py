@@ -28,6 +28,8 @@ from tests.few import few
 from tests.projections.support import converse
 from tests.properties.dense import dense_histories
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 ANSWER = e.AssistantMessage.of("It is done. " * 5)
 
 
