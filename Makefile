@@ -25,7 +25,7 @@ FUZZ_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest lint format bench bench-quick bench-context peers clean
+.PHONY: help demo test test-exhaustive fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest lint format bench bench-quick bench-context peers clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,8 +72,13 @@ $(LOWEST)-%/.ready: lowest-%.txt $(READY)
 demo: $(READY) ## Hold a scripted conversation on SQLite and show what can be read from it
 	@$(BIN)/eventstore demo
 
-test: $(READY) ## Run all tests, on SQLite and on PostgreSQL
-	$(BIN)/python -m pytest -p tests.forked --workers $(TEST_WORKERS) $(PYTEST_ARGS)
+test: $(READY) ## Run every test, of sweeps a part, on SQLite and on PostgreSQL: five minutes
+	$(BIN)/python -m pytest -p tests.forked --workers $(TEST_WORKERS) \
+	  -m "not exhaustive" --hypothesis-profile quick $(PYTEST_ARGS)
+
+test-exhaustive: $(READY) ## Run what `make test` leaves out: sweeps in full, all examples of properties
+	$(BIN)/python -m pytest -p tests.forked --workers $(TEST_WORKERS) \
+	  -m "exhaustive or hypothesis" $(PYTEST_ARGS)
 
 test-lowest: $(LOWEST)/.ready ## Run the tests that dependencies could fail, with the least versions allowed
 	$(LOWEST)/bin/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS) $(LOWEST_TESTS)

@@ -20,7 +20,7 @@ from eventstore.ids import StreamId
 from eventstore.owners import ANYBODY, Owned, Owner
 from projections import queries
 from projections.catalogue import PROJECTIONS, ProjectionSet
-from projections.context.row_cache import Memory
+from projections.context.row_cache import MEMORY_BYTES, Memory
 from projections.engine.generations import Generation
 from projections.engine.projection import Projection
 from projections.engine.setup import install_all
@@ -46,10 +46,17 @@ T = TypeVar("T")
 class ViewsAcross:
     """The views that are not of one conversation; `Views` has those too."""
 
-    def __init__(self, store: EventStore, projections: ProjectionSet = PROJECTIONS) -> None:
+    def __init__(
+        self,
+        store: EventStore,
+        projections: ProjectionSet = PROJECTIONS,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> None:
+        """See `Views`."""
         self.store = store
         self.projections = projections
-        self._memory = Memory()
+        self._memory = Memory(memory_bytes)
         install_all(store, projections)
 
     def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:

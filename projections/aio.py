@@ -17,6 +17,7 @@ from eventstore import AsyncEventStore
 from eventstore.ids import StreamId
 from eventstore.owners import Owned
 from projections.catalogue import PROJECTIONS, ProjectionSet
+from projections.context.row_cache import MEMORY_BYTES
 from projections.follow import Follower, Waits
 from projections.models.timeline_changes import TimelineUpdate
 from projections.pulse import pulse_of
@@ -46,14 +47,23 @@ class AsyncViews:
     Args:
         store: The asynchronous store.
         projections: With the product's own, if it has any.
+        memory_bytes: As `Views` takes it.
     """
 
-    def __init__(self, store: AsyncEventStore, projections: ProjectionSet = PROJECTIONS) -> None:
+    def __init__(
+        self,
+        store: AsyncEventStore,
+        projections: ProjectionSet = PROJECTIONS,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> None:
         self.store = store
         self.projections = projections
         self._views: Views | None = None
         self._making = threading.RLock()
-        self._make: Callable[[], Views] = lambda: Views(store.store, projections)
+        self._make: Callable[[], Views] = lambda: Views(
+            store.store, projections, memory_bytes=memory_bytes
+        )
 
     def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:
         """Return the views of one owner's conversations; see `EventStore.for_owner`.

@@ -54,6 +54,16 @@ class Views(ViewsAcross):
     Making one gives every projection its tables, if the store can be written to. Safe to share
     between threads. Every method may raise `ProjectionFailed`, naming conversation and version,
     `RowDamaged` where a table was altered, `StoreUnavailable` or `StatementRefused`.
+
+    Args:
+        store: The store.
+        projections: With the product's own, if it has any.
+        memory_bytes: About how much is kept of what `context` has read last, so that a request
+            reads only what is new; 2 KB a message, and nothing with 0. Of one conversation half
+            of it at most. What is not kept is read again: no answer depends on it.
+
+    Raises:
+        ValueError: ``memory_bytes`` is negative.
     """
 
     def timeline(

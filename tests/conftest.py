@@ -30,6 +30,7 @@ from projections import Views
 from tests.compiled import share_compiled_statements
 from tests.connected import close_left, share_connections
 from tests.emptied import EmptiedDatabase
+from tests.exhaustive import mark_exhaustive
 from tests.postgres import (
     OTHERWISE,
     URL_VARIABLE,
@@ -45,11 +46,12 @@ from tests.warm import programs as serving
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
-# The same examples in every run: a failure is about the change at hand. Few of them, so that the
-# whole suite stays under five minutes on two cores; for a search use `--hypothesis-profile search`.
+# The same examples in every run: a failure is about the change at hand. `make test` takes a third
+# of them (quick), `make test-exhaustive` all; for a search use `--hypothesis-profile search`.
 settings.register_profile(
     "default", derandomize=True, deadline=None, database=None, max_examples=30
 )
+settings.register_profile("quick", settings.get_profile("default"), max_examples=10)
 settings.register_profile("search", deadline=None, max_examples=2_000, print_blob=True)
 settings.load_profile("default")
 
@@ -111,6 +113,12 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by their parameters, before those with the marker are left out."""
+    mark_exhaustive(config, items)
 
 
 def pytest_collection_finish() -> None:

@@ -10,7 +10,12 @@ __all__ = ["few"]
 
 
 def few(examples: int, **given: Any) -> settings:
-    """Return settings with so many examples; in a search, as many times more as others get."""
-    times = settings().max_examples // settings.get_profile("default").max_examples
+    """Return settings with so many examples; in a search, as many times more as others get.
+
+    In `make test` it is as many times fewer.
+    """
+    most, usual = settings().max_examples, settings.get_profile("default").max_examples
     shared = [HealthCheck.function_scoped_fixture]
-    return settings(max_examples=examples * times, suppress_health_check=shared, **given)
+    return settings(
+        max_examples=max(1, examples * most // usual), suppress_health_check=shared, **given
+    )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from google.adk.sessions import Session, State
 
-from agent_eventstore.integrations.conversation_head import Head
-from agent_eventstore.integrations.conversation_memory import Objects
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.google_adk_events import GoogleADKState, event_in
 from eventstore.events import JsonObject
@@ -19,7 +17,6 @@ from eventstore.sql.read import EventText
 
 __all__ = [
     "KnownSession",
-    "ReadSession",
     "deltas_of",
     "is_current",
     "key_of",
@@ -56,22 +53,6 @@ class KnownSession:
         """Whether the state is to be written as a whole, so that nobody reads far back for it."""
         many = self.changed > _LEAST_BYTES and self.changed > len(dumps(self.state))
         return many or self.events >= _MOST_EVENTS
-
-
-class ReadSession(NamedTuple):
-    """The newest events of a session, as they were read last.
-
-    Attributes:
-        complete: Whether there are none before them.
-    """
-
-    head: Head
-    events: Objects
-    complete: bool
-
-    def has(self, limit: int | None) -> bool:
-        """Whether so many of the newest are known."""
-        return self.complete or (limit is not None and limit <= self.events.count)
 
 
 def key_of(*names: str) -> str:

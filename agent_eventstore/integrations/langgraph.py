@@ -7,24 +7,18 @@ thread.
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections import OrderedDict
 from collections.abc import (
-    AsyncIterator,
     Callable,
     Collection,
-    Coroutine,
     Iterator,
     Sequence,
 )
 from contextlib import contextmanager
-from threading import Lock, RLock
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
-    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
@@ -34,47 +28,16 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from agent_eventstore.integrations.conversation_head import attempts
+from agent_eventstore.integrations.langgraph_async import in_thread, iterated
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft
-from agent_eventstore.integrations.langgraph_events import (
-    LanggraphWrites,
-    PackedValue,
-    TaskWrite,
-    at_path,
-)
-from agent_eventstore.integrations.langgraph_keeping import (
-    copied,
-    latest_of,
-    needless,
-    read_thread,
-    stored_threads,
-)
+from agent_eventstore.integrations.langgraph_keeping import copied, latest_of, needless, of_runs
+from agent_eventstore.integrations.langgraph_reading import history_of, matches, tuple_of
 from agent_eventstore.integrations.langgraph_thread import Saved, Thread
+from agent_eventstore.integrations.langgraph_threads import Threads
 from eventstore import NO_STREAM, AsyncEventStore, EventStore
-from eventstore.events import Payload
 
 __all__ = ["EventStoreSaver"]
-
-_THREADS = 64
-_LOCKS = 64
-
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def _in_thread(
-    method: Callable[Concatenate[Any, _P], _T],
-) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]]:
-    """Return a method that does in a thread what one of the same name without ``a`` does."""
-
-    async def done(self: Any, /, *args: _P.args, **named: _P.kwargs) -> _T:
-        found: _T = await asyncio.to_thread(getattr(self, method.__name__), *args, **named)
-        return found
-
-    done.__name__, done.__doc__ = f"a{method.__name__}", f"Do what `{method.__name__}` does."
-    return done
 
 
 class EventStoreSaver(BaseCheckpointSaver[str]):
@@ -110,23 +73,19 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
             )
         self._codec = Codec(self.serde)
         self._messages = messages
-        self._threads: OrderedDict[str, Thread] = OrderedDict()
-        self._lock = Lock()
-        # A thread's own, shared with few others, so that threads do not wait for each other.
-        self._locks = [RLock() for _ in range(_LOCKS)]
+        self._threads = Threads(self.store)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that a config names, or the newest of its thread and namespace."""
         with self._asked(config) as (thread, thread_id, namespace, wanted):
-            there = wanted in thread.checkpoints.get(namespace, ())
-            return self._tuple(thread, thread_id, namespace, wanted) if there else None
+            return tuple_of(thread, thread_id, namespace, wanted, self._codec_now())
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> dict[str, Any]:
         """Return of what each channel of a checkpoint is rebuilt: a value before it, and writes."""
         with self._asked(config) as (thread, _, namespace, wanted):
-            return thread.history(namespace, wanted, channels, self._codec_now())
+            return history_of(thread, namespace, wanted, channels, self._codec_now())
 
     def list(
         self,
@@ -138,28 +97,28 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
     ) -> Iterator[CheckpointTuple]:
         """Iterate over checkpoints, newest id first; without a config over those of all threads.
 
-        All threads are read for that, so that it takes as long as they are many.
+        All threads are read for that, in one query, which takes as long as they are many.
         """
-        asked = {} if config is None else config["configurable"]
-        ids = [str(asked["thread_id"])] if asked else [*stored_threads(self.store)]
+        asked, codec = {} if config is None else config["configurable"], self._codec_now()
         wanted, namespace = asked.get("checkpoint_id"), asked.get("checkpoint_ns")
         until = None if before is None else get_checkpoint_id(before)
         found = [
             (checkpoint_id, thread_id, ns)
-            for thread_id in ids
-            for ns, held in self._checkpoints(thread_id).items()
+            for thread_id, checkpoints in self._checkpoints(asked)
+            for ns, held in checkpoints.items()
             for checkpoint_id, saved in held.items()
             if namespace in (None, ns)
             and wanted in (None, "", checkpoint_id)
             and (until is None or checkpoint_id < until)
-            and (not filter or self._matches(saved, filter))
+            and (not filter or matches(saved, filter, codec))
         ]
         found.sort(key=lambda each: each[0], reverse=True)
+        fresh = {str(asked["thread_id"])} if asked else set[str]()
         for checkpoint_id, thread_id, ns in found if limit is None else found[: max(limit, 0)]:
-            with self._holding(thread_id):
-                thread = self._known(thread_id)
-                held = checkpoint_id in thread.checkpoints.get(ns, {})
-                one = self._tuple(thread, thread_id, ns, checkpoint_id) if held else None
+            with self._threads.holding(thread_id):
+                look = self._threads.known if thread_id in fresh else self._threads.now
+                one = tuple_of(look(thread_id), thread_id, ns, checkpoint_id, codec)
+                fresh.add(thread_id)
             if one is not None:
                 yield one
 
@@ -190,60 +149,43 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """Store what a task has written, until the next checkpoint shows it."""
-        asked, dumps = config["configurable"], self._codec_now().dumps
-        if not writes:
-            return
-        event = LanggraphWrites(
-            namespace=asked.get("checkpoint_ns", ""),
-            checkpoint_id=asked["checkpoint_id"],
-            task_id=task_id,
-            task_path=task_path,
-            replaces=all(channel in WRITES_IDX_MAP for channel, _ in writes),
-            writes=tuple(
-                TaskWrite(
-                    index=WRITES_IDX_MAP.get(channel, index),
-                    channel=channel,
-                    value=PackedValue.of(dumps(value)),
-                )
-                for index, (channel, value) in enumerate(writes)
-            ),
-        )
-        self._append(str(asked["thread_id"]), lambda draft: draft.add(event))
+        asked = config["configurable"]
+        if writes:
+            named = asked.get("checkpoint_ns", ""), asked["checkpoint_id"]
+            self._append(
+                str(asked["thread_id"]),
+                lambda draft: draft.writes(*named, writes, task_id, task_path),
+            )
 
     def delete_thread(self, thread_id: str) -> None:
         """Erase a thread's conversation for good; what its model calls have cost stays known."""
         thread_id = str(thread_id)
-        with self._holding(thread_id):
-            if self._thread(thread_id).has_content:
+        with self._threads.holding(thread_id):
+            if self._threads.now(thread_id).has_content:
                 self.store.erase(thread_id, reason="the thread was deleted")
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Erase the checkpoints of runs, with their writes and the messages that only they have.
 
-        All threads are read for that.
+        All threads are looked through for that.
         """
-        wanted = set(run_ids)
-        for thread_id in stored_threads(self.store) if wanted else ():
-            with self._holding(thread_id):
-                thread = self._thread(thread_id)
-                loads = self._codec_now().loads
-                gone = {
-                    (ns, checkpoint_id)
-                    for ns, held in thread.checkpoints.items()
-                    for checkpoint_id, saved in held.items()
-                    if loads(saved.metadata).get("run_id") in wanted
-                }
-                self._erase(thread_id, needless(thread, gone), "its run was deleted")
+        wanted, loads = set(run_ids), self._codec_now().loads
+        every = self._threads.every() if wanted else ()
+        for thread_id in [each for each, thread in every if of_runs(thread, wanted, loads)]:
+            with self._threads.holding(thread_id):
+                thread = self._threads.now(thread_id)
+                gone = needless(thread, of_runs(thread, wanted, loads))
+                self._threads.erase(thread_id, gone, "its run was deleted")
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread with all its checkpoints, writes and messages behind another one's."""
         asked, target = str(source_thread_id), str(target_thread_id)
         if self.store.stream(asked) == self.store.stream(target):
             return
-        with self._holding(target):
+        with self._threads.holding(target):
             source = self.store.read(asked)
-            for batch in copied(source, self._thread(target).version):
-                version = self._thread(target).version
+            for batch in copied(source, self._threads.now(target).version):
+                version = self._threads.now(target).version
                 self.store.append(target, batch, expected_version=version or NO_STREAM)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -260,33 +202,23 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
-            with self._holding(thread_id):
-                thread = self._thread(thread_id)
+            with self._threads.holding(thread_id):
+                thread = self._threads.now(thread_id)
                 kept = latest_of(thread, self._codec_now().loads)
                 gone = {(ns, i) for ns, held in thread.checkpoints.items() for i in held} - kept
-                self._erase(thread_id, needless(thread, gone) - thread.messages, "it was pruned")
+                self._threads.erase(
+                    thread_id, needless(thread, gone) - thread.messages, "it was pruned"
+                )
 
-    aget_tuple = _in_thread(get_tuple)
-    aput = _in_thread(put)
-    aput_writes = _in_thread(put_writes)
-    adelete_thread = _in_thread(delete_thread)
-    adelete_for_runs = _in_thread(delete_for_runs)
-    acopy_thread = _in_thread(copy_thread)
-    aprune = _in_thread(prune)
-    aget_delta_channel_history = _in_thread(get_delta_channel_history)
-
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """Do what `list` does."""
-        found = self.list(config, filter=filter, before=before, limit=limit)
-        while (one := await asyncio.to_thread(next, found, None)) is not None:
-            yield one
+    aget_tuple = in_thread(get_tuple)
+    alist = iterated(list)
+    aput = in_thread(put)
+    aput_writes = in_thread(put_writes)
+    adelete_thread = in_thread(delete_thread)
+    adelete_for_runs = in_thread(delete_for_runs)
+    acopy_thread = in_thread(copy_thread)
+    aprune = in_thread(prune)
+    aget_delta_channel_history = in_thread(get_delta_channel_history)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         """Return a version of a channel after another; no two are the same, forks included."""
@@ -305,82 +237,27 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
             self._codec = Codec(self.serde)
         return self._codec
 
-    def _thread(self, thread_id: str) -> Thread:
-        """Return a thread as it stands now; what is known of it is read no second time."""
-        known = self._threads.get(thread_id) or Thread()
-        thread = read_thread(self.store, thread_id, known)
-        with self._lock:
-            self._threads[thread_id] = thread
-            self._threads.move_to_end(thread_id)
-            if len(self._threads) > _THREADS:
-                self._threads.popitem(last=False)
-        return thread
-
-    def _known(self, thread_id: str) -> Thread:
-        """Return a thread as it was when it was last looked at."""
-        return self._threads.get(thread_id) or self._thread(thread_id)
-
     @contextmanager
     def _asked(self, config: RunnableConfig) -> Iterator[tuple[Thread, str, str, str]]:
         """Hold a thread as it is now; with its id, the namespace and the checkpoint asked for."""
         asked = config["configurable"]
         thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
-        with self._holding(thread_id):
-            thread = self._thread(thread_id)
+        with self._threads.holding(thread_id):
+            thread = self._threads.now(thread_id)
             held = thread.checkpoints.get(namespace, {})
             yield thread, thread_id, namespace, get_checkpoint_id(config) or max(held, default="")
 
-    def _holding(self, thread_id: str) -> RLock:
-        return self._locks[hash(thread_id) % _LOCKS]
-
     def _append(self, thread_id: str, add: Callable[[Draft], None]) -> None:
-        """Append what a draft of the thread holds; again if another process was faster."""
-        with self._holding(thread_id):
-            thread = self._known(thread_id)
-            for attempt in attempts():
-                draft = Draft(thread, self._codec_now(), self._understood)
-                add(draft)
-                events = draft.events
-                expected = thread.version or NO_STREAM
-                with attempt:
-                    appended = self.store.append(thread_id, events, expected_version=expected)
-                    for version, event in enumerate(events, start=thread.version + 1):
-                        told = cast(Payload, event.data).model_dump()
-                        thread.fold(version, event.data.type, told, event.meta)
-                    thread.chain = appended.anchor.chain
-                    return
-                thread = self._thread(thread_id)
+        self._threads.append(thread_id, add, self._codec_now(), self._understood)
 
-    def _erase(self, thread_id: str, versions: set[int], reason: str) -> None:
-        if versions:
-            self.store.erase(thread_id, reason=reason, versions=versions, derived=False)
-
-    def _checkpoints(self, thread_id: str) -> dict[str, dict[str, Saved]]:
-        with self._holding(thread_id):
-            return {ns: {**held} for ns, held in self._thread(thread_id).checkpoints.items()}
-
-    def _matches(self, saved: Saved, filter: dict[str, Any]) -> bool:
-        metadata = self._codec_now().loads(saved.metadata)
-        return all(at_path(metadata, key) == value for key, value in filter.items())
-
-    def _tuple(
-        self, thread: Thread, thread_id: str, namespace: str, checkpoint_id: str
-    ) -> CheckpointTuple:
-        codec, saved = self._codec_now(), thread.checkpoints[namespace][checkpoint_id]
-        named = {"thread_id": thread_id, "checkpoint_ns": namespace}
-        values = {
-            name: thread.value(place, codec)
-            for name, place in saved.channels.items()
-            if place in thread.values
-        }
-        parent = saved.parent_id
-        return CheckpointTuple(
-            config={"configurable": {**named, "checkpoint_id": checkpoint_id}},
-            checkpoint={**codec.loads(saved.state), "channel_values": values},
-            metadata=codec.loads(saved.metadata),
-            parent_config={"configurable": {**named, "checkpoint_id": parent}} if parent else None,
-            pending_writes=[
-                (task_id, write.channel, codec.loads(write.typed))
-                for task_id, write in thread.pending(namespace, checkpoint_id)
-            ],
-        )
+    def _checkpoints(
+        self, asked: dict[str, Any]
+    ) -> Iterator[tuple[str, dict[str, dict[str, Saved]]]]:
+        """Yield the checkpoints of the thread asked for, or of all of them."""
+        if not asked:
+            yield from ((each, thread.checkpoints) for each, thread in self._threads.every())
+            return
+        thread_id = str(asked["thread_id"])
+        with self._threads.holding(thread_id):
+            held = self._threads.now(thread_id).checkpoints
+            yield thread_id, {ns: {**each} for ns, each in held.items()}

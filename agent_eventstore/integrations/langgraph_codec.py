@@ -6,7 +6,8 @@ own serialiser would write tell it, which are kept in memory alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import marshal
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
@@ -14,9 +15,11 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from agent_eventstore.integrations.langgraph_events import Typed
 
-__all__ = ["Codec"]
+__all__ = ["Codec", "are_plain", "told_of"]
 
-_MSGPACK = "msgpack"
+_MESSAGES = "langchain_core.messages."
+_BY_VALUE = 2  # the newest format of marshal's that does not tell the same object from an equal one
+_HEAD = 5  # bytes by which marshal begins a list
 
 
 class Codec:
@@ -25,11 +28,7 @@ class Codec:
     def __init__(self, serde: Any) -> None:
         self.serde = serde
         self.dumps, self.loads = serde.dumps_typed, serde.loads_typed
-        once = self.dumps(["a"])
-        self._same_bytes = once == self.dumps(["a"])
-        kind, element = self.dumps("a")
-        # Then a list is its elements behind a head, so that all are read at once.
-        self._joins = kind == _MSGPACK and once == (_MSGPACK, b"\x91" + element)
+        self._same_bytes = self.dumps(["a"]) == self.dumps(["a"])
         self._plain = JsonPlusSerializer()
 
     @property
@@ -50,29 +49,22 @@ class Codec:
         """Return what tells a value that was written before."""
         return typed if self._same_bytes else self.mark(self.loads(typed), typed)
 
-    def joined(self, elements: Sequence[Any]) -> bytes | None:
-        """Return what a list of written values holds behind its head; None if it is not so."""
-        if not self._joins:
-            return None
-        known = [each[1] for each in elements if isinstance(each, tuple) and each[0] == _MSGPACK]
-        return b"".join(known) if len(known) == len(elements) else None
 
-    def begins(self, values: Sequence[Any], joined: bytes) -> bool:
-        """Whether a list begins with these elements.
-
-        All is written once more for that, since whoever has a value may have changed it.
-        """
-        return bool(self.dumps(list(values))[1].startswith(joined, len(_head(len(values)))))
-
-    def load_joined(self, count: int, joined: bytes) -> list[Any]:
-        """Return a list by what it holds behind its head."""
-        return list(self.loads((_MSGPACK, _head(count) + joined)))
+def are_plain(values: Iterable[Any]) -> bool:
+    """Whether all of these are messages of LangChain's own classes."""
+    return all(each.__module__.startswith(_MESSAGES) for each in {*map(type, values)})
 
 
-def _head(count: int) -> bytes:
-    """Return how msgpack begins a list."""
-    if count < 16:
-        return bytes((0x90 | count,))
-    if count < 1 << 16:
-        return b"\xdc" + count.to_bytes(2)
-    return b"\xdd" + count.to_bytes(4)
+def told_of(messages: Sequence[Any]) -> bytes | None:
+    """Return what all that messages hold is told by, one behind the other; None if it is not so.
+
+    It costs a fifth of writing them, and finds what was changed in place: that of a list begins
+    with that of its beginning.
+    """
+    if not are_plain(messages):
+        return None
+    held = [(type(each).__name__, each.__dict__, each.__pydantic_extra__) for each in messages]
+    try:
+        return marshal.dumps(held, _BY_VALUE)[_HEAD:]
+    except ValueError:
+        return None

@@ -6,36 +6,27 @@ it has lost are retracted, so that views show what the graph's next model call w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.base import WRITES_IDX_MAP
 
-from agent_eventstore.integrations.langchain_messages import calls_of, message_payload
-from agent_eventstore.integrations.langgraph_codec import Codec
+from agent_eventstore.integrations.langgraph_codec import Codec, told_of
 from agent_eventstore.integrations.langgraph_events import (
-    SLOTS,
     GrownList,
     LanggraphCheckpoint,
     LanggraphValues,
+    LanggraphWrites,
     PackedValue,
+    TaskWrite,
     Typed,
     place_of,
-    raw_of,
 )
-from agent_eventstore.integrations.langgraph_thread import DEEPEST, KeptList, Saved, Thread
-from eventstore import NewEvent
-from eventstore.events import (
-    AssistantMessage,
-    ConversationStart,
-    Meta,
-    Payload,
-    Retraction,
-    ToolResult,
-    UserMessage,
-    VersionRange,
-)
+from agent_eventstore.integrations.langgraph_lists import DEEPEST, KeptList
+from agent_eventstore.integrations.langgraph_speech import Speech
+from agent_eventstore.integrations.langgraph_thread import Saved, Thread
 
 __all__ = ["Draft"]
 
@@ -51,37 +42,17 @@ class _Grown:
     earlier: Sequence[int]
     same: int
     added: Sequence[int | tuple[Any, Typed]]
+    told: bytes | None
 
 
-class Draft:
+class Draft(Speech):
     """Events that go behind a thread, in the making."""
 
     def __init__(self, thread: Thread, codec: Codec, understood: frozenset[str]) -> None:
-        thread.mark(codec)
-        self._thread, self._codec, self._understood = thread, codec, understood
-        self._turn, self._step = thread.turn, thread.step
-        self._calls = dict[str, str]()
-        self.events: list[NewEvent] = []
+        super().__init__(thread, codec, understood)
+        self.told = dict[int, bytes]()
         self._values: list[PackedValue | GrownList] = []
         self._new: dict[Typed, int] = {}
-        self._said: dict[Typed, int] = {}
-        if not thread.version:
-            self.add(ConversationStart())
-
-    @property
-    def _next(self) -> int:
-        return self._thread.version + len(self.events) + 1
-
-    def add(self, data: Payload) -> None:
-        """Add an event, in the thread's turn and step."""
-        if isinstance(data, UserMessage):
-            self._turn, self._step = self._turn + 1, -1
-        elif isinstance(data, AssistantMessage):
-            self._step += 1
-            self._calls |= calls_of(self._next, data)
-        in_step = isinstance(data, AssistantMessage | ToolResult) and self._step >= 0
-        step = self._step if in_step else None
-        self.events.append(NewEvent(data, meta=Meta(turn=self._turn or None, step=step)))
 
     def checkpoint(
         self,
@@ -102,13 +73,15 @@ class Draft:
         }
         for name in self._understood.intersection(values):
             if values[name] == []:
-                self._retract(namespace, name, ())
+                self.retract(namespace, name, ())
         channels = []
         for name, value in values.items():
             if name in known:
                 place = known[name]
             elif name in lists:
                 place = self._list(lists[name])
+                if (told := lists[name].told) is not None:
+                    self.told[place] = told
             else:
                 place = self._place(value, self._codec.dumps(value))
             channels.append((name, place))
@@ -123,6 +96,34 @@ class Draft:
                 state=PackedValue.of(dumps({**checkpoint, "channel_values": {}})),
                 metadata=PackedValue.of(dumps(metadata)),
                 channels=tuple(channels),
+            )
+        )
+
+    def writes(
+        self,
+        namespace: str,
+        checkpoint_id: str,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str,
+    ) -> None:
+        """Add what a task has written; errors, interrupts and the like replace earlier ones."""
+        written = (
+            TaskWrite(
+                index=WRITES_IDX_MAP.get(channel, index),
+                channel=channel,
+                value=PackedValue.of(self._codec.dumps(value)),
+            )
+            for index, (channel, value) in enumerate(writes)
+        )
+        self.add(
+            LanggraphWrites(
+                namespace=namespace,
+                checkpoint_id=checkpoint_id,
+                task_id=task_id,
+                task_path=task_path,
+                replaces=all(channel in WRITES_IDX_MAP for channel, _ in writes),
+                writes=tuple(written),
             )
         )
 
@@ -152,78 +153,24 @@ class Draft:
     ) -> _Grown:
         """Return what a list of messages has gained; what are events among them is added."""
         before = self._before(namespace, name, parent)
-        earlier = [] if before is None else self._thread.elements(before)
-        same, dumps = self._same(before, earlier, messages), self._codec.dumps
+        earlier = [] if before is None else self._thread.values.elements(before)
+        told = told_of(messages)
+        same, dumps = self._same(before, told), self._codec.dumps
         rest: list[tuple[Any, Typed]] = [(each, dumps(each)) for each in messages[same:]]
         if name not in self._understood:
-            return _Grown(before, earlier, same, rest)
-        added = self._speak(earlier, same, rest)
+            return _Grown(before, earlier, same, rest, told)
+        added = self.speak(earlier, same, rest)
         if same < len(earlier) or before != self._thread.latest.get((namespace, name)):
-            self._retract(namespace, name, [*earlier[:same], *added])
-        return _Grown(before, earlier, same, added)
+            self.retract(namespace, name, [*earlier[:same], *added])
+        return _Grown(before, earlier, same, added, told)
 
-    def _same(self, before: int | None, earlier: Sequence[int], messages: list[Any]) -> int:
+    def _same(self, before: int | None, told: bytes | None) -> int:
         """Return how many messages at the beginning are those of the earlier list."""
-        thread = self._thread
-        if before is None or not 0 < len(earlier) <= len(messages):
+        known = self._thread.told.get(before or 0)
+        if told is None or known is None or not told.startswith(known):
             return 0
-        if not thread.retracted.isdisjoint(earlier):
-            return 0
-        joined = thread.joined(before, self._codec)
-        same = joined is not None and self._codec.begins(messages, joined)
-        return len(earlier) if same else 0
-
-    def _speak(
-        self, earlier: Sequence[int], same: int, rest: Sequence[tuple[Any, Typed]]
-    ) -> list[int | tuple[Any, Typed]]:
-        """Add the messages that are new as events; return places, or what is no event."""
-        thread = self._thread
-        found: list[int | tuple[Any, Typed]] = []
-        taken = set(earlier[:same])
-        for index, (message, typed) in enumerate(rest, start=same):
-            mark = self._codec.mark(message, typed)
-            place = earlier[index] if index < len(earlier) else None
-            if place is None or mark is None or thread.marks.get(place) != mark:
-                place = None if mark is None else self._said.get(mark, thread.said.get(mark))
-            if place is None or place in taken or place in thread.retracted:
-                place = self._say(message, typed, mark)
-            if place is not None:
-                taken.add(place)
-            found.append((message, typed) if place is None else place)
-        return found
-
-    def _say(self, message: Any, typed: Typed, mark: Typed | None) -> int | None:
-        version = self._next
-        calls = {**self._thread.calls, **self._calls} if message.type == "tool" else {}
-        data = message_payload(message, raw_of(typed), version, calls)
-        if data is None:
-            return None
-        self.add(data)
-        if mark is not None:
-            self._said[mark] = place_of(version)
-        return place_of(version)
-
-    def _retract(self, namespace: str, name: str, kept: Iterable[Any]) -> None:
-        """Retract the messages that the channel has lost, unless another graph's still has them."""
-        thread = self._thread
-        now = thread.latest.get((namespace, name))
-        lost = (
-            set()
-            if now is None
-            else set(thread.elements(now)).difference(
-                each for each in kept if isinstance(each, int)
-            )
-        )
-        lost = {place for place in lost if place in thread.spoken} - thread.retracted
-        if not lost:
-            return
-        for (other, channel), place in thread.latest.items():
-            if other != namespace and channel in self._understood:
-                lost.difference_update(thread.elements(place))
-        versions = sorted(place // SLOTS for place in lost)
-        if versions:
-            ranges = tuple(VersionRange(first=each, last=each) for each in versions)
-            self.add(Retraction(versions=ranges, reason=f"no longer in channel {name}"))
+        earlier = self._thread.values.elements(before or 0)
+        return len(earlier) if self._thread.retracted.isdisjoint(earlier) else 0
 
     def _list(self, grown: _Grown) -> int:
         """Return the place of a list of messages, which may stand on an earlier one."""
@@ -235,7 +182,7 @@ class Draft:
             del added[0]
         if before is not None and not added and kept == len(earlier):
             return before
-        if not kept or before is None or self._thread.depth(before) >= DEEPEST:
+        if not kept or before is None or self._thread.values.depth(before) >= DEEPEST:
             return self._keep(GrownList(added=(*earlier[:kept], *added)))
         return self._keep(GrownList(base=before, kept=kept, added=tuple(added)))
 
@@ -255,6 +202,6 @@ class Draft:
 
 
 def _is_messages(value: Any) -> bool:
-    return (
-        type(value) is list and bool(value) and all(isinstance(each, BaseMessage) for each in value)
-    )
+    if type(value) is not list or not value:
+        return False
+    return all(issubclass(each, BaseMessage) for each in {*map(type, value)})

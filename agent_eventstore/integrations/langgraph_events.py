@@ -25,7 +25,6 @@ __all__ = [
     "PackedValue",
     "TaskWrite",
     "Typed",
-    "at_path",
     "kept_at_end",
     "kept_in",
     "place_of",
@@ -76,14 +75,6 @@ def kept_at_end(text: str) -> Typed | None:
         return None
     form, _, data = text[begin + len(_BEFORE) : -len(_BEHIND)].partition(_BETWEEN)
     return None if '"' in form or '"' in data or "\\" in form else (form, a2b_base64(data))
-
-
-def at_path(value: Any, path: str) -> Any:
-    """Return a value of an object by its name; ``a.b`` is also that of ``b`` in ``a``."""
-    if isinstance(value, dict) and path not in value and "." in path:
-        first, _, rest = path.partition(".")
-        return at_path(value.get(first), rest)
-    return value.get(path) if isinstance(value, dict) else None
 
 
 class PackedValue(Value):

@@ -1,13 +1,10 @@
-"""Threads of LangGraph's as a whole: which there are, what they no longer need, and copies."""
+"""What threads no longer need once checkpoints are gone, and copies of threads: pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from agent_eventstore.integrations.conversation_finding import keys_with
-from agent_eventstore.integrations.conversation_head import Head, news_of
-from agent_eventstore.integrations.conversation_pages import events_after
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
     GrownList,
@@ -17,8 +14,9 @@ from agent_eventstore.integrations.langgraph_events import (
     Typed,
     kept_in,
 )
-from agent_eventstore.integrations.langgraph_thread import KeptList, Thread
-from eventstore import EventStore, NewEvent, RecordedEvent
+from agent_eventstore.integrations.langgraph_lists import KeptList
+from agent_eventstore.integrations.langgraph_thread import Thread
+from eventstore import NewEvent, RecordedEvent
 from eventstore.events import (
     ConversationStart,
     Payload,
@@ -28,28 +26,11 @@ from eventstore.events import (
 )
 from eventstore.ids import call_id
 
-__all__ = ["copied", "latest_of", "needless", "read_thread", "stored_threads"]
+__all__ = ["copied", "latest_of", "needless", "of_runs"]
 
 _BATCH = 500
 Named = tuple[str, str]
 """A namespace, and the id of a checkpoint in it."""
-
-
-def read_thread(store: EventStore, thread_id: str, thread: Thread) -> Thread:
-    """Return a thread as it stands now; what is known of it already is read no second time."""
-    stream = store.stream(thread_id)
-    with store._on_driver() as connection:
-        head, news = news_of(connection, stream, Head(thread.version, thread.chain))
-    if news is None:
-        thread = Thread()
-    thread.take(events_after(store, stream, 0, before=head.version + 1) if news is None else news)
-    thread.version, thread.chain, _ = head
-    return thread
-
-
-def stored_threads(store: EventStore) -> Iterator[str]:
-    """Iterate over the ids of all threads that the store keeps checkpoints of."""
-    return keys_with(store, LanggraphCheckpoint.type)
 
 
 def latest_of(thread: Thread, loads: Callable[[Typed], Any]) -> set[Named]:
@@ -63,6 +44,16 @@ def latest_of(thread: Thread, loads: Callable[[Typed], Any]) -> set[Named]:
             wanted -= held[at].channels.keys()
             at = held[at].parent_id if wanted else None
     return kept
+
+
+def of_runs(thread: Thread, run_ids: Collection[str], loads: Callable[[Typed], Any]) -> set[Named]:
+    """Return the checkpoints of runs."""
+    return {
+        (namespace, checkpoint_id)
+        for namespace, held in thread.checkpoints.items()
+        for checkpoint_id, saved in held.items()
+        if loads(saved.metadata).get("run_id") in run_ids
+    }
 
 
 def needless(thread: Thread, gone: set[Named]) -> set[int]:

@@ -7,7 +7,7 @@ only what has come in since is read again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from threading import RLock
 from typing import Any, NamedTuple
@@ -18,7 +18,6 @@ from langgraph.store.base import (
     InvalidNamespaceError,
     Item,
     ListNamespacesOp,
-    MatchCondition,
     Op,
     PutOp,
     SearchItem,
@@ -27,7 +26,8 @@ from langgraph.store.base import (
 
 from agent_eventstore.integrations.conversation_finding import keys_with
 from agent_eventstore.integrations.conversation_head import attempts, followed
-from agent_eventstore.integrations.langgraph_events import LanggraphItem, at_path
+from agent_eventstore.integrations.langgraph_events import LanggraphItem
+from agent_eventstore.integrations.langgraph_filters import at_path, fits, fulfils
 from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, RecordedEvent
 from eventstore.events import ConversationStart
@@ -127,7 +127,7 @@ class EventStoreStore(BaseStore):
                 conditions = op.match_conditions or ()
                 for each in conditions:
                     _valid(each.path, or_none=True)
-                names = [ns for ns in self._namespaces() if all(_fits(c, ns) for c in conditions)]
+                names = [ns for ns in self._namespaces() if all(fits(c, ns) for c in conditions)]
                 depths = sorted({ns[: op.max_depth] for ns in names if self._items(ns).held})
                 return depths[op.offset : op.offset + op.limit]
             case PutOp():
@@ -148,7 +148,7 @@ class EventStoreStore(BaseStore):
             for namespace in self._namespaces(prefix)
             for key, held in self._items(namespace).held.items()
             if (fields := _fields(namespace, key, held))
-            and all(_matches(at_path(fields["value"], name), each) for name, each in wanted.items())
+            and all(fulfils(at_path(fields["value"], name), each) for name, each in wanted.items())
         ]
         found.sort(key=lambda item: item.updated_at, reverse=True)
         return found[op.offset : op.offset + op.limit]
@@ -215,43 +215,3 @@ def _fields(namespace: Namespace, key: str, held: _Held) -> dict[str, Any]:
         "created_at": held.created_at,
         "updated_at": held.updated_at,
     }
-
-
-def _fits(condition: MatchCondition, namespace: Namespace) -> bool:
-    """Whether a namespace begins or ends with a path, of which ``*`` is any label."""
-    size = len(condition.path)
-    part = namespace[:size] if condition.match_type == "prefix" else namespace[-size:]
-    return len(part) == size and all(
-        wanted in ("*", label) for wanted, label in zip(condition.path, part, strict=True)
-    )
-
-
-_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "$eq": lambda value, wanted: bool(value == wanted),
-    "$ne": lambda value, wanted: bool(value != wanted),
-    "$gt": lambda value, wanted: bool(value > wanted),
-    "$gte": lambda value, wanted: bool(value >= wanted),
-    "$lt": lambda value, wanted: bool(value < wanted),
-    "$lte": lambda value, wanted: bool(value <= wanted),
-}
-
-
-def _matches(value: Any, wanted: Any) -> bool:
-    """Whether a value is what a filter wants: the same, or by operators; an object in parts."""
-    if isinstance(wanted, dict) and any(name.startswith("$") for name in wanted):
-        for name in wanted:
-            if name not in _OPERATORS:
-                raise ValueError(f"{name} is no operator of a filter: there are {[*_OPERATORS]}")
-        try:
-            return all(_OPERATORS[name](value, each) for name, each in wanted.items())
-        except TypeError:  # values of different kinds have no order
-            return False
-    if isinstance(wanted, dict):
-        return isinstance(value, dict) and all(_matches(value.get(k), v) for k, v in wanted.items())
-    if isinstance(wanted, list | tuple):
-        return (
-            isinstance(value, list)
-            and len(value) == len(wanted)
-            and all(map(_matches, value, wanted))
-        )
-    return bool(value == wanted)

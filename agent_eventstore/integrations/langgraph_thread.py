@@ -6,7 +6,7 @@ together from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,16 +22,15 @@ from agent_eventstore.integrations.langgraph_events import (
     place_of,
     typed_of,
 )
+from agent_eventstore.integrations.langgraph_lists import KeptList, Values
 from eventstore.events import AssistantMessage, Meta, Retraction
 from eventstore.events.codec import loads_json
 from eventstore.ids import call_id
 from eventstore.sql.read import EventText, decode_meta
 
-__all__ = ["DEEPEST", "KeptList", "Saved", "Thread", "Written"]
+__all__ = ["Saved", "Thread", "Written"]
 
-DEEPEST = 100
-"""How many lists may each stand on the one before."""
-_UNROLLED = 8
+_TOLD = 4
 _VALUES, _CHECKPOINT = LanggraphValues.type, LanggraphCheckpoint.type
 
 
@@ -55,15 +54,6 @@ class Saved:
         return typed_of(self.packed["metadata"])
 
 
-@dataclass(slots=True)
-class KeptList:
-    """What a `GrownList` says: an earlier list, how much of it is kept, and what follows."""
-
-    base: int | None
-    kept: int
-    added: tuple[int, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
     """What a task wrote to a channel, at the version of its event."""
@@ -82,7 +72,7 @@ class Thread:
     chain: bytes = b""
     turn: int = 0
     step: int = -1
-    values: dict[int, Typed | KeptList] = field(default_factory=dict)
+    values: Values = field(default_factory=Values)
     checkpoints: dict[str, dict[str, Saved]] = field(default_factory=dict)
     writes: dict[tuple[str, str], dict[tuple[str, int], Written]] = field(default_factory=dict)
     retracted: set[int] = field(default_factory=set)
@@ -96,12 +86,11 @@ class Thread:
     """The places of messages that are events by their marks."""
     latest: dict[tuple[str, str], int] = field(default_factory=dict)
     """By namespace and channel, the place of the list that was saved last."""
+    told: dict[int, bytes] = field(default_factory=dict)
+    """What the messages of few lists are told by, by place: of those put here last."""
     _unmarked: list[int] = field(default_factory=list)
     _calls: dict[str, str] = field(default_factory=dict)
     _answers: list[tuple[int, str]] = field(default_factory=list)
-    _depths: dict[int, int] = field(default_factory=dict)
-    _unrolled: dict[int, list[int]] = field(default_factory=dict)
-    _joined: tuple[int, bytes] | None = None
 
     def take(self, events: Iterable[EventText]) -> None:
         """Fold what comes next."""
@@ -136,7 +125,10 @@ class Thread:
             return
         if kind == _VALUES:
             for index, value in enumerate(told["values"]):
-                self._keep(place_of(version, index), value)
+                place = place_of(version, index)
+                self.values.keep(place, value)
+                if value["kind"] != "list":
+                    self._unmarked.append(place)
         elif kind == _CHECKPOINT:
             self._save(version, told)
         elif kind == LanggraphWrites.type:
@@ -168,15 +160,6 @@ class Thread:
         self._answers.clear()
         return self._calls
 
-    def _keep(self, place: int, told: dict[str, Any]) -> None:
-        if told["kind"] == "list":
-            node = KeptList(told.get("base"), told.get("kept", 0), tuple(told.get("added", ())))
-            self.values[place] = node
-            self._depths[place] = 0 if node.base is None else self.depth(node.base) + 1
-        else:
-            self.values[place] = typed_of(told)
-            self._unmarked.append(place)
-
     def _save(self, version: int, told: dict[str, Any]) -> None:
         namespace, channels = told["namespace"], dict(told.get("channels") or ())
         self.checkpoints.setdefault(namespace, {})[told["checkpoint_id"]] = Saved(
@@ -195,88 +178,6 @@ class Thread:
                 typed = typed_of(write["value"])
                 held[key] = Written(version, path, write["channel"], typed)
 
-    def depth(self, place: int) -> int:
-        """Return how many lists a list stands on."""
-        return self._depths.get(place, 0)
-
-    def elements(self, place: int) -> list[int]:
-        """Return the places of a list's elements; not to be changed."""
-        if (known := self._unrolled.get(place)) is not None:
-            return known
-        nodes, at, found = list[KeptList](), place, list[int]()
-        while isinstance(node := self.values.get(at), KeptList):
-            nodes.append(node)
-            at = -1 if node.base is None else node.base
-            if at in self._unrolled:
-                found = list(self._unrolled[at])
-                break
-        for node in reversed(nodes):
-            del found[node.kept :]
-            found.extend(node.added)
-        if len(self._unrolled) >= _UNROLLED:
-            self._unrolled.pop(next(iter(self._unrolled)))
-        self._unrolled[place] = found
-        return found
-
-    def value(self, place: int, codec: Codec) -> Any:
-        """Return the value of a place; elements of a list that were erased are left out."""
-        held = self.values[place]
-        if isinstance(held, tuple):
-            return codec.loads(held)
-        elements = self.elements(place)
-        if (joined := self.joined(place, codec)) is not None:
-            return codec.load_joined(len(elements), joined)
-        found = (self.values.get(each) for each in elements)
-        return [codec.loads(each) for each in found if isinstance(each, tuple)]
-
-    def joined(self, place: int, codec: Codec) -> bytes | None:
-        """Return a list's elements as they were written; None if they cannot be read at once."""
-        if self._joined is not None and self._joined[0] == place:
-            return self._joined[1]
-        node = self.values[place]
-        if not isinstance(node, KeptList):
-            return None
-        before, new = b"", self.elements(place)
-        if self._joined is not None and self._joined[0] == node.base:
-            if node.kept == len(self.elements(node.base)):
-                before, new = self._joined[1], list(node.added)
-        found = codec.joined([self.values.get(each) for each in new])
-        if found is not None:
-            found = before + found
-            self._joined = place, found
-        return found
-
-    def pending(self, namespace: str, checkpoint_id: str) -> list[tuple[str, Written]]:
-        """Return what tasks have written since a checkpoint, in the order of its application."""
-        held = self.writes.get((namespace, checkpoint_id), {})
-        ordered = sorted(held.items(), key=lambda item: (item[1].task_path, *item[0]))
-        return [(task_id, write) for (task_id, _), write in ordered]
-
-    def history(
-        self, namespace: str, checkpoint_id: str, channels: Sequence[str], codec: Codec
-    ) -> dict[str, Any]:
-        """Return of what each channel of a checkpoint is rebuilt.
-
-        ``seed`` is its value at the nearest checkpoint before that has one, and ``writes`` is what
-        was written to it since, in order.
-        """
-        held, passed = self.checkpoints.get(namespace, {}), {checkpoint_id}
-        found: dict[str, dict[str, Any]] = {name: {"writes": []} for name in channels}
-        left = set(channels)
-        at = held[checkpoint_id].parent_id if checkpoint_id in held else None
-        while left and at in held and at not in passed:  # one may name another as its parent later
-            passed.add(at)
-            for task_id, write in reversed(self.pending(namespace, at)):
-                if write.channel in left:
-                    told = task_id, write.channel, codec.loads(write.typed)
-                    found[write.channel]["writes"].insert(0, told)
-            for name in [*left]:
-                if (place := held[at].channels.get(name)) in self.values:
-                    found[name]["seed"] = self.value(place, codec)
-                    left.discard(name)
-            at = held[at].parent_id
-        return found
-
     @property
     def has_content(self) -> bool:
         """Whether there is anything left of what was stored."""
@@ -286,6 +187,12 @@ class Thread:
     def messages(self) -> set[int]:
         """The versions of the messages that are events."""
         return {place // SLOTS for place in self.spoken}
+
+    def remember(self, told: dict[int, bytes]) -> None:
+        """Keep by what the lists that were put now are told, and of those before a few."""
+        self.told |= told
+        while len(self.told) > _TOLD:
+            self.told.pop(next(iter(self.told)))
 
     def mark(self, codec: Codec) -> None:
         """Bring what tells values from others up to date."""

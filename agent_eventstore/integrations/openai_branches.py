@@ -7,8 +7,11 @@ no item is copied, and usage is counted where it was spent.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from itertools import count
+from typing import Any, TypeVar
 from uuid import UUID
 
 from agent_eventstore.branching import fork_point
@@ -17,16 +20,24 @@ from agent_eventstore.integrations.openai_agents import EventStoreSession
 from agent_eventstore.integrations.openai_cache import newest_items
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
 from agent_eventstore.integrations.openai_history import live_events, live_items
-from agent_eventstore.integrations.openai_items import items_in
+from agent_eventstore.integrations.openai_turns import (
+    by_turn,
+    said_in,
+    tool_usage,
+    turn_usage,
+    turns_of,
+)
 from agent_eventstore.integrations.openai_usage import told_later
+from eventstore import EventStore
 from eventstore.bill import bills, kept
+from eventstore.errors import WrongExpectedVersion
 from eventstore.events import AssistantMessage, UserMessage
 from eventstore.events.codec import loads_json
-from projections import Views
 
 __all__ = ["BranchingSession"]
 
-_SHOWN = 100
+T = TypeVar("T")
+
 _FEW = 20  # items of a turn, of which most have no more
 
 
@@ -71,7 +82,7 @@ class BranchingSession(EventStoreSession):
         """
         found = await self.find_turns_by_content(search_term)
         if not found:
-            raise ValueError(f"no message of the user's holds {search_term!r}")
+            raise ValueError(f"No user turns found containing {search_term!r}")
         return await self.create_branch_from_turn(found[0]["turn"], branch_name)
 
     async def switch_to_branch(self, branch_id: str) -> None:
@@ -91,50 +102,42 @@ class BranchingSession(EventStoreSession):
         """
         await self._run(partial(self._delete, branch_id, force))
 
+    async def clear_session(self, *, wrapper: Any = None) -> None:
+        """Delete all branches, go to ``main``, and withdraw its items; names stay used."""
+        await self._run(self._clear)
+
     async def list_branches(self) -> list[dict[str, Any]]:
         """Return each branch: its name, number of items and of turns, beginning, and if current."""
         return await self._run(lambda: [self._described(each) for each in self._branches()])
 
     async def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
         """Return the turns of a branch: number, what the user said, and when."""
-        return await self._run(partial(self._turns, branch_id))
+        return await self._run(partial(self._of, turns_of, branch_id))
 
     async def find_turns_by_content(
         self, search_term: str, branch_id: str | None = None
     ) -> list[dict[str, Any]]:
         """Return the turns of a branch whose message holds a text, in small or capital letters."""
         wanted = search_term.casefold()
-        turns = await self._run(partial(self._turns, branch_id))
-        return [each for each in turns if wanted in _said(each["full_content"]).casefold()]
+        turns = await self._run(partial(self._of, turns_of, branch_id))
+        return [each for each in turns if wanted in said_in(each["full_content"]).casefold()]
 
     async def get_conversation_by_turns(
         self, branch_id: str | None = None
     ) -> dict[int, list[dict[str, str | None]]]:
         """Return of each item of a branch its type and its tool, by turn."""
-        found: dict[int, list[dict[str, str | None]]] = {}
-        turn = 0
-        for item in await self._items(branch_id):
-            turn += item.get("role") == "user"
-            found.setdefault(turn, []).append({"type": _type(item), "tool_name": _tool(item)})
-        return found
+        return by_turn(await self._items(branch_id))
 
     async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
         """Return how often each tool was called in each turn of a branch: name, count, turn."""
-        counts: Counter[tuple[int, str]] = Counter()
-        turn = 0
-        for item in await self._items(branch_id):
-            turn += item.get("role") == "user"
-            kind = _type(item)
-            if kind.endswith("_call") or kind == "mcp_approval_request":
-                counts[turn, _tool(item) or kind] += 1
-        return [(name, count, turn) for (turn, name), count in counts.items()]
+        return tool_usage(await self._items(branch_id))
 
     async def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
         """Return the tokens of a branch's own calls, or of all branches; None without any call."""
         names = [branch_id] if branch_id else await self._run(self._branches)
         totals: Counter[str] = Counter()
         for name in names:
-            for usage in (await self._run(partial(self._turn_usage, name))).values():
+            for usage in (await self._run(partial(self._of, turn_usage, name))).values():
                 totals.update({key: usage[key] for key in _COUNTS} | {"total_turns": 1})
         return dict(totals) if totals else None
 
@@ -142,7 +145,7 @@ class BranchingSession(EventStoreSession):
         self, user_turn_number: int | None = None, branch_id: str | None = None
     ) -> list[dict[str, Any]] | dict[str, Any]:
         """Return the tokens of a turn of a branch, or of each; ``{}`` of one without a call."""
-        found = await self._run(partial(self._turn_usage, branch_id))
+        found = await self._run(partial(self._of, turn_usage, branch_id))
         if user_turn_number is not None:
             return found.get(user_turn_number, {})
         return [{"user_turn_number": turn, **usage} for turn, usage in sorted(found.items())]
@@ -156,6 +159,10 @@ class BranchingSession(EventStoreSession):
             lambda: [each.item for each in live_items(self.store, self._stream(branch))]
         )
 
+    def _of(self, told: Callable[[EventStore, UUID], T], branch: str | None) -> T:
+        """Return what is told of a branch."""
+        return told(self.store, self._stream(branch))
+
     def _stream(self, branch: str | None) -> UUID:
         """Return the conversation of a branch."""
         name = self.branch if branch is None else self._known(branch)
@@ -166,7 +173,7 @@ class BranchingSession(EventStoreSession):
 
     def _known(self, branch: str) -> str:
         if branch not in self._branches():
-            raise ValueError(f"session {self.session_id} has no branch {branch!r}")
+            raise ValueError(f"Branch {branch!r} does not exist")
         return branch
 
     def _branches(self, *, used: bool = False) -> list[str]:
@@ -181,24 +188,24 @@ class BranchingSession(EventStoreSession):
 
     def _create(self, turn: int, name: str | None) -> str:
         if name is not None and not name.strip():
-            raise ValueError("the name of a branch cannot be blank")
-        turns, used = self._turns(None), self._branches(used=True)
+            raise ValueError("Branch name cannot be empty")
+        turns, used = self._of(turns_of, None), self._branches(used=True)
         if not 1 <= turn <= len(turns):
-            raise ValueError(f"branch {self.branch!r} has no turn {turn}: it has {len(turns)}")
-        chosen = name or next(
-            each
-            for n in range(1, len(used) + 2)
-            if (each := f"branch_{n}_from_turn_{turn}") not in used
-        )
-        if chosen in used:
-            raise ValueError(f"the name {chosen!r} was used before")
+            raise ValueError(
+                f"Turn {turn} does not contain a user message in branch {self.branch!r}"
+            )
         source = self._stream(None)
-        self.store.fork(
-            source,
-            before=fork_point(self.store, source, turns[turn - 1]["version"]).before,
-            conversation_id=self._key_of(chosen),
-            **self.owner,
-        )
+        before = fork_point(self.store, source, turns[turn - 1]["version"]).before
+        names = (f"branch_{n}_from_turn_{turn}" for n in count(1)) if name is None else [name]
+        for chosen in names:
+            # The conversation of an erased branch, or of one begun just now, is no event here.
+            with suppress(WrongExpectedVersion):
+                if chosen not in used:
+                    key = self._key_of(chosen)
+                    self.store.fork(source, before=before, conversation_id=key, **self.owner)
+                    break
+        else:
+            raise ValueError(f"Branch ID {name!r} has already been used")
         told = OpenAIBranch(name=chosen, parent=self.branch, turn=turn)
         self.store.append(self.session_id, told, **self.owner)
         self._go(chosen)
@@ -213,15 +220,24 @@ class BranchingSession(EventStoreSession):
 
     def _delete(self, branch: str, force: bool) -> None:
         if branch == MAIN:
-            raise ValueError("the branch 'main' cannot be deleted")
+            raise ValueError("Cannot delete the 'main' branch")
         stream = self._stream(branch)
         if branch == self.branch:
             if not force:
-                raise ValueError(f"{branch!r} is the current branch: switch, or use force=True")
+                raise ValueError(
+                    f"Cannot delete current branch {branch!r}: switch, or use force=True"
+                )
             self._go(MAIN)
         self.store.append(self.session_id, OpenAIBranch(name=branch, deleted=True), **self.owner)
         if self.erase:
             self.store.erase(stream, reason="delete_branch", **self.owner)
+
+    def _clear(self) -> None:
+        for branch in self._branches():
+            if branch != MAIN:
+                self._delete(branch, True)
+        self._go(MAIN)
+        self._replace_all(())
 
     def _described(self, branch: str) -> dict[str, Any]:
         stream = self._stream(branch)
@@ -235,27 +251,6 @@ class BranchingSession(EventStoreSession):
             "created_at": info and info.created_at.isoformat(),
         }
 
-    def _turns(self, branch: str | None) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        stream = self._stream(branch)
-        times = {each.version: each.recorded_at for each in self.store.read(stream)}
-        for event in reversed(list(live_events(self.store, stream))):
-            for item in items_in(event):
-                if isinstance(item, dict) and item.get("role") == "user":
-                    content = item.get("content")
-                    said = _said(content)
-                    found.append(
-                        {
-                            "turn": len(found) + 1,
-                            "content": said if len(said) <= _SHOWN else f"{said[:_SHOWN]}...",
-                            "full_content": content,
-                            "timestamp": times[event.version].isoformat(),
-                            "can_branch": True,
-                            "version": event.version,
-                        }
-                    )
-        return found
-
     def _store_usage(self, usage: Any) -> None:
         answers = set[int]()
         for event in live_events(self.store, stream := self._stream(None), _FEW):
@@ -267,49 +262,5 @@ class BranchingSession(EventStoreSession):
         if calls:
             self._append(lambda writer: [writer.place(each) for each in kept(calls)])
 
-    def _turn_usage(self, branch: str | None) -> dict[int, dict[str, Any]]:
-        """Return the tokens of the calls of a branch, by turn."""
-        stream, turns = self._stream(branch), dict[str, int]()
-        events = list(live_events(self.store, stream))
-        for event in reversed(events):
-            if event.type == UserMessage.type:
-                turns.setdefault(str(loads_json(event.meta).get("turn")), len(turns) + 1)
-        found: dict[int, dict[str, Any]] = {}
-        views = Views(self.store)
-        for row in views.usage(by="turn", conversation_id=stream) if events else ():
-            turn = turns.get((row.key or "").rpartition("/")[2])
-            if turn is not None and row.total_tokens is not None:
-                found[turn] = {
-                    "requests": row.calls,
-                    "input_tokens": row.prompt_tokens or 0,
-                    "output_tokens": row.completion_tokens or 0,
-                    "total_tokens": row.total_tokens or 0,
-                    "input_tokens_details": {"cached_tokens": row.cached_prompt_tokens},
-                    "output_tokens_details": {"reasoning_tokens": row.reasoning_tokens},
-                }
-        return found
-
 
 _COUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
-
-
-def _said(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "\n".join(str(each.get("text", "")) for each in parts if isinstance(each, dict))
-
-
-def _type(item: Any) -> str:
-    return str(item.get("role") or item.get("type") or "other")
-
-
-def _tool(item: Any) -> str | None:
-    kind, name, space = str(item.get("type")), item.get("name"), item.get("namespace")
-    if name and space and space != name:  # the SDK names what it defers after itself
-        return f"{space}.{name}"
-    if kind.startswith("mcp_") and item.get("server_label"):
-        return f"{item['server_label']}.{name}" if name else str(item["server_label"])
-    if name is None and kind.startswith("tool_search"):
-        return "tool_search"
-    return name or (kind if kind.endswith("_call") else None)

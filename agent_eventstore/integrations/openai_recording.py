@@ -8,19 +8,22 @@ tools had begun; opening the session again ends it truthfully, and the next run 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Self
 
-from agents import Model, ModelProvider, MultiProvider, RunConfig, RunHooks
+from agents import Model, MultiProvider, RunConfig, RunHooks
 
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.integrations.openai_agents import EventStoreSession
 from agent_eventstore.integrations.openai_events import OpenAIHandoff
-from agent_eventstore.integrations.openai_usage import counts_of
+from agent_eventstore.integrations.openai_models import (
+    CURRENT,
+    RecordedModel,
+    RecordedProvider,
+    current_run,
+)
 from agent_eventstore.llm_call import AsyncLlmCall
 from agent_eventstore.machines import RequestedCall
 from agent_eventstore.providers.base import plain
@@ -68,7 +71,7 @@ class RecordedRun(RunHooks[Any]):
         made = RunConfig() if given is None else replace(given)
         if isinstance(made.model, Model):
             made.model = RecordedModel(made.model)
-        made.model_provider = _RecordedProvider(made.model_provider or MultiProvider())
+        made.model_provider = RecordedProvider(made.model_provider or MultiProvider())
         return made
 
     async def __aenter__(self) -> Self:
@@ -95,7 +98,7 @@ class RecordedRun(RunHooks[Any]):
         self._loop = asyncio.get_running_loop()
         self._stack.push_async_callback(self._settle)
         self.session.attach(Meta(session_id=self.conversation.session_id, turn=self.turn.number))
-        _current.set(self)
+        CURRENT.set(self)
         return self
 
     async def __aexit__(
@@ -103,7 +106,7 @@ class RecordedRun(RunHooks[Any]):
     ) -> bool | None:
         """End what is left open, the turn, and the conversation's session."""
         self.session.attach(None)
-        _current.set(None)
+        CURRENT.set(None)
         for tool in [*self._running.values()]:
             await tool.__aexit__(kind, error, trace)
         self._running.clear()
@@ -167,83 +170,6 @@ class RecordedRun(RunHooks[Any]):
         await self.conversation.append(told)
 
 
-_current: ContextVar[RecordedRun | None] = ContextVar("recorded run", default=None)
-
-
-def current_run() -> RecordedRun | None:
-    """Return the run that this task or thread is a part of, if it is recorded."""
-    return _current.get()
-
-
-class RecordedModel(Model):
-    """A model of the SDK's whose calls are recorded in the run around them, if there is one.
-
-    Args:
-        inner: The model.
-        name: What it is called, if it does not say so itself.
-    """
-
-    def __init__(self, inner: Model, name: str | None = None) -> None:
-        self._inner, self._name = inner, name or getattr(inner, "model", None)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def get_response(
-        self, system_instructions: Any, input: Any, *args: Any, **rest: Any
-    ) -> Any:
-        """Ask the model, and record the answer."""
-        if (run := _current.get()) is None:
-            return await self._inner.get_response(system_instructions, input, *args, **rest)
-        async with run.call(self._name, input, _named(args, rest)) as call:
-            response = await self._inner.get_response(system_instructions, input, *args, **rest)
-            await call.response(
-                {
-                    "object": "response",
-                    "id": response.response_id,
-                    "status": "completed",
-                    "output": [plain(item) for item in response.output],
-                    "usage": counts_of(response.usage),
-                }
-            )
-        run.answered(call)
-        return response
-
-    async def stream_response(
-        self, system_instructions: Any, input: Any, *args: Any, **rest: Any
-    ) -> AsyncIterator[Any]:
-        """Ask the model, and record the answer while it streams."""
-        stream = self._inner.stream_response(system_instructions, input, *args, **rest)
-        if (run := _current.get()) is None:
-            async for event in stream:
-                yield event
-            return
-        async with run.call(self._name, input, _named(args, rest)) as call:
-            async for event in stream:
-                await call.feed(event)
-                yield event
-        run.answered(call)
-
-
-class _RecordedProvider(ModelProvider):
-    """A provider of models that are recorded in a run."""
-
-    def __init__(self, inner: ModelProvider) -> None:
-        self._inner = inner
-
-    def get_model(self, model_name: str | None) -> Model:
-        """Return the model of a name."""
-        return RecordedModel(self._inner.get_model(model_name), model_name)
-
-
 def _call_of(context: Any, tool: Any) -> str:
     """Return by what a call is known: its id, or else the tool's name."""
     return str(getattr(context, "tool_call_id", None) or getattr(tool, "name", ""))
-
-
-_ARGUMENTS = ("model_settings", "tools", "output_schema", "handoffs", "tracing")
-
-
-def _named(args: Any, rest: dict[str, Any]) -> dict[str, Any]:
-    """Return the further arguments of a call of a model by their names."""
-    return {**dict(zip(_ARGUMENTS, args, strict=False)), **rest}

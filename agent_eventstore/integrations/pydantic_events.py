@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_ai import messages as said
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
-from typing_extensions import TypedDict
+from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from agent_eventstore.formats.openai_wire import request_of
 from agent_eventstore.inputs import content_of
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.pydantic_messages import KEY, PydanticAIMessage
+from agent_eventstore.integrations.pydantic_kept import raw_of
+from agent_eventstore.integrations.pydantic_messages import PydanticAIMessage
 from eventstore.events import (
     AssistantMessage,
     ContentPart,
@@ -37,56 +36,11 @@ from eventstore.events import (
     UserMessage,
 )
 from eventstore.events.bounds import fitted
-from eventstore.events.codec import loads_json
 
-__all__ = ["KeptMessage", "events_of", "message_in", "raw_of"]
-
-_CONFIG = ConfigDict(val_json_bytes="base64")  # as of `ModelMessagesTypeAdapter`
+__all__ = ["events_of"]
 
 
-class KeptMessage(TypedDict):
-    """A message as it is kept, and of how many events it is the last."""
-
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
-    id: str
-    parent: str | None
-    span: int
-    message: ModelMessage
-
-
-class _Raw(TypedDict):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
-    pydantic_ai: KeptMessage
-
-
-class _Ending(TypedDict):
-    __pydantic_config__ = _CONFIG  # type: ignore[misc]
-
-    raw: _Raw
-
-
-_ENDING: TypeAdapter[_Ending] = TypeAdapter(_Ending)
 _STATUS = {"success": "success", "denied": "denied", "interrupted": "outcome_unknown"}
-
-
-def raw_of(message: ModelMessage, entry_id: str, parent_id: str | None, span: int) -> Any:
-    """Return the ``raw`` of the last of ``span`` events, which is that of the message."""
-    [made] = ModelMessagesTypeAdapter.dump_python([message], mode="json")
-    return {KEY: {"id": entry_id, "parent": parent_id, "span": span, "message": made}}
-
-
-def message_in(text: str) -> KeptMessage | None:
-    """Return what the JSON text of a payload keeps of the message that it ends, if it ends one."""
-    try:
-        return _ENDING.validate_json(text)["raw"]["pydantic_ai"]
-    except ValidationError:  # it ends none, or has lone surrogates, which this parser refuses
-        payload = loads_json(text)
-        raw = payload.get("raw")
-        if not isinstance(raw, dict) or KEY not in raw:
-            return None
-        return _ENDING.validate_python(payload)["raw"]["pydantic_ai"]
 
 
 def events_of(

@@ -129,7 +129,7 @@ class StreamedRun(SavedRun):
                 if isinstance(event, PartStartEvent | PartDeltaEvent):
                     if streamed is None:
                         streamed = Streamed(self.conversations.store, key)
-                        self.conversations._answering[key] = streamed.call_id
+                        self.conversations._records.answering[key] = streamed.call_id
                     await streamed.feed(_piece(event))
                 yield event
         finally:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from eventstore.errors import CannotConnect, StatementRefused, StoreUnavailable
+from eventstore.errors import CannotConnect, NotWritable, StatementRefused, StoreUnavailable
 from eventstore.store import EventStore
 
 __all__ = ["Check", "Checker", "Status", "run"]
@@ -47,4 +47,6 @@ def run(checks: Iterable[tuple[str, Checker]], store: EventStore) -> Iterator[Ch
             cause = error.__cause__ if isinstance(error, StatementRefused) else error
             reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
             advice = "look into the server's log, or restore a backup if the files are damaged"
+            if isinstance(error, NotWritable):
+                advice = "ask as the owner, or look into the server's log if its disk fails"
             yield Check(name, "problem", f"cannot be checked: {reason}", advice)

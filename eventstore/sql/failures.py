@@ -79,7 +79,10 @@ _POSTGRESQL: dict[str, tuple[type[StoreUnavailable], str]] = {
     "28": (CannotConnect, "{}"),
     "3D": (CannotConnect, "{}"),
     "40": (DatabaseBusy, "the transaction was given up for another one: try again"),
-    "42501": (NotWritable, "{}"),
+    "42501": (
+        NotWritable,
+        "{}: `eventstore db grant` gives rights on rows, all others are the owner's",
+    ),
     "53100": (NotWritable, "the server's disk is full: nothing was written"),
     "53300": (CannotConnect, "{}"),
     "55006": (DatabaseBusy, "another session uses it: try again"),

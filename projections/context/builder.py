@@ -340,7 +340,7 @@ class _Builder:
             )
         except BudgetInfeasible as error:
             if any(label.startswith(COMPACTED) for label in error.mandatory):
-                self._grouping.holds_compaction = False  # sooner without it than not at all
+                self._grouping.let_compaction_go()  # sooner without it than not at all
                 return self._plan(front, mandatory, summaries, overhead, budget, until)
             sizes = {f"{group.label} (version {group.key[0]})": group.tokens for group in front}
             held = {name: size for name, size in error.mandatory.items() if name != "fixed part"}

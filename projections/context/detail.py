@@ -65,13 +65,24 @@ def of(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> list[Count]:
 def added(rows: Sequence[ContextRow], tokenizer: Tokenizer, start: Count) -> Count:
     """Return ``start`` and the tokens of the rows' messages together."""
     name = tokenizer.name if tokenizer.exact else None
-    others, exact = [], 0
+    others, exact, counted = [], 0, True
     for row in rows:
-        if row.encoding == name and row.tokens_exact:
+        if row.encoding != name:
+            counted = False
+            others.append(row)
+        elif row.tokens_exact:
             exact += row.tokens
         else:
             others.append(row)
-    return sum(of(others, tokenizer), start + Count(exact))
+    known = start + Count(exact)
+    if not (counted and others):
+        return sum(of(others, tokenizer), known)
+    tokens, margin = known.tokens, known.margin
+    for row in others:  # As counts are added up, without one for each of a thousand rows.
+        whole = tokens + row.tokens
+        margin = (tokens * margin + row.tokens * row.tokens_margin) / whole
+        tokens = whole
+    return Count(tokens, exact=False, margin=margin)
 
 
 def total(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from operator import is_
 from typing import Any
 
 from projections.context import detail
@@ -52,9 +51,16 @@ class Grouping:
         self._tokenizer, self.tables = tokenizer, tables
         self._format, self._provider = format, provider
         self._noted, self._note = noted, tokens_of(note, tokenizer.name)
-        self._how = (tokenizer, format, provider, frozenset(noted), self._note, tables)
-        self.holds_compaction = True
+        self._how = (tokenizer, format, provider, frozenset(noted), self._note, tables, True)
+
+    @property
+    def holds_compaction(self) -> bool:
         """Whether an answer in which its maker compacted the rest must be sent."""
+        return self._how[-1]
+
+    def let_compaction_go(self) -> None:
+        """Make groups from now on that need not hold such an answer."""
+        self._how = (*self._how[:-1], False)
 
     def group(self, rows: tuple[ContextRow, ...], label: str = "") -> Group:
         """Return the group of these rows, with results as tables where these are asked for.
@@ -63,10 +69,9 @@ class Grouping:
         """
         if label:
             return self._made(rows, label)
-        how = (*self._how, self.holds_compaction, len(rows))
         noted = rows[0].grouped
-        if noted is None or noted[0] != how or not all(map(is_, noted[1], rows)):
-            noted = how, rows, self._made(rows)
+        if noted is None or noted[0] != self._how or noted[1] != rows:
+            noted = self._how, rows, self._made(rows)
             rows[0].note_group(noted)
         group: Group = noted[2]
         return group

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from math import inf
 from typing import Any
 
 from projections.context.plans import Budget, Group
@@ -141,6 +142,8 @@ class _Walk:
         # What a group may come to if nothing else is sent that need not be.
         self._alone = alone
         self._summaries: dict[tuple[int, int], Group] = {}
+        # No section takes more of a group than its tokens.
+        self._small = -1 if limits else min((limit.left for limit in alone), default=inf)
 
     def newest_summaries(self, summaries: Sequence[Group], budget: Budget) -> Sequence[Group]:
         """Return summaries in the form in which they can be sent within their section."""
@@ -157,6 +160,8 @@ class _Walk:
 
     def alone(self, group: Group) -> Group:
         """Return a group in the form in which it can be sent, if only by itself."""
+        if group.tokens <= self._small and not self._summaries:
+            return group  # As nearly every one that is looked at.
         if group.key in self._summaries:
             return self._summaries[group.key]
         return group if group.key in self._paid else self._form(group, self._alone, "alone over")

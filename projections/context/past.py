@@ -46,7 +46,7 @@ def since_compaction(
             note_tables(read)
         for each in read:
             yield each
-            if compacts(each):
+            if each.native_tokens and compacts(each):
                 return
 
 

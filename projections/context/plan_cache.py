@@ -52,11 +52,14 @@ class Recent(Generic[V]):
     Args:
         most: The most that is remembered, as ``weigh`` measures it.
         weigh: Says how much a value is; each is 1 by default.
+
+    Attributes:
+        most: The most that is remembered.
     """
 
     def __init__(self, most: int = _MOST, weigh: Callable[[V], int] = lambda _: 1) -> None:
         self._values: OrderedDict[Hashable, V] = OrderedDict()
-        self._most = most
+        self.most = most
         self._weigh = weigh
         self._weight = 0
         self._unlock()
@@ -79,7 +82,7 @@ class Recent(Generic[V]):
             before = self._values.pop(key, None)
             self._values[key] = value
             self._weight += self._weigh(value) - (0 if before is None else self._weigh(before))
-            while self._weight > self._most:
+            while self._weight > self.most:
                 self._weight -= self._weigh(self._values.popitem(last=False)[1])
 
 

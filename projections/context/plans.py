@@ -68,7 +68,11 @@ class Planned:
         """Return a group that is sent as it is, if it can be sent at all."""
         if group.left_out:
             return cls.dropped(group, group.why)
-        return cls(group, "full", group.tokens)
+        if group.sent is None:
+            group.note_sent(cls(group, "full", group.tokens))
+        sent: Planned | None = group.sent
+        assert sent is not None  # noqa: S101 - noted
+        return sent
 
     @classmethod
     def dropped(cls, group: Group, why: str) -> Planned:
@@ -97,7 +101,7 @@ class Plan:
     older: Older | None = None
     stages: tuple[tuple[int, int], ...] = ()
 
-    @property
+    @cached_property
     def trimmed(self) -> bool:
         """Whether the budget made anything lose detail."""
         return not self.all_read or any(
@@ -194,6 +198,7 @@ class Group:
         key: The place of its first row.
         section: The section that it belongs to; see `projections.context.section_budgets`.
         item: The group as a strategy sees it, once it was asked for.
+        sent: The group as it is sent whole, once it was.
     """
 
     rows: tuple[ContextRow, ...]
@@ -207,16 +212,22 @@ class Group:
     key: tuple[int, int] = field(init=False, compare=False, repr=False)
     section: str = field(init=False, compare=False, repr=False)
     item: Item | None = field(init=False, compare=False, repr=False)
+    sent: Planned | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Note what is looked at again and again."""
         object.__setattr__(self, "item", None)
+        object.__setattr__(self, "sent", None)
         object.__setattr__(self, "key", self.rows[0].key)
         object.__setattr__(self, "section", section_of(self.rows[0].kind, len(self.rows)))
 
     def note(self, item: Item) -> None:
         """Hold the group as a strategy sees it; it is not part of its value."""
         object.__setattr__(self, "item", item)
+
+    def note_sent(self, sent: Planned) -> None:
+        """Hold the group as it is sent whole; it is not part of its value."""
+        object.__setattr__(self, "sent", sent)
 
     @property
     def kind(self) -> str:

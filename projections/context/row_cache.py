@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from threading import Lock
 from uuid import UUID
 
@@ -22,14 +23,18 @@ from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource
 from projections.engine import heads
 from projections.engine.generations import Generation
 
-__all__ = ["KeptRows", "Memory", "RecentRows"]
+__all__ = ["MEMORY_BYTES", "KeptRows", "Memory", "RecentRows"]
 
 _MOST_NEW = 256  # rows that are read at once to bring kept ones up
 _FEW = 16  # rows that leave something behind, read at once to bring kept ones up
 _LEAST_KEPT = 256  # rows of a conversation, however large
 _MOST_TOKENS = 400_000  # of one conversation's rows beyond these: what the largest windows hold
-_MOST_KEPT = 16_384  # rows of all conversations; and groups of the plans of all
-_MOST_SEEN = 1_024  # conversations
+_PLANNED = 1 << 11  # bytes for which a group of a plan is remembered
+_CONVERSATION = 1 << 12  # bytes of one, beside its rows
+_SEEN = 1 << 15  # bytes for which a conversation is remembered
+
+MEMORY_BYTES = 64 << 20
+"""What a process remembers of conversations by default: the newest rows of some 35,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class KeptRows:
         newest: The visible rows, newest first, without a gap.
         all_read: Whether these are all visible rows.
         lasting: What was last read of rows that leave something behind.
+        weight: How much of the memory it takes, in bytes.
     """
 
     version: int
@@ -64,11 +70,7 @@ class KeptRows:
     newest: tuple[ContextRow, ...] = ()
     all_read: bool = False
     lasting: _Lasting | None = None
-
-    @property
-    def weight(self) -> int:
-        """How much of the memory it takes, in rows."""
-        return 1 + len(self.newest) + (0 if self.lasting is None else len(self.lasting.rows))
+    weight: int = 0
 
 
 class RecentRows:
@@ -160,12 +162,15 @@ class RecentRows:
 
     def keep(self) -> None:
         """Remember what was read."""
-        start = self._start
-        newest = tuple(self._newest[: _as_many_as_fit(self._newest)])
-        all_read = self._all_read and len(newest) == len(self._newest)
+        start, lasting = self._start, self._lasting
+        kept, weight = _as_many_as_fit(self._newest, self._memory.most // 2)
+        newest = tuple(self._newest[:kept])
+        all_read = self._all_read and kept == len(self._newest)
+        besides = (*start.apart, *(() if lasting is None else lasting.rows))
+        weight += sum(map(_bytes, besides), _CONVERSATION)
         self._memory.put(
             self._owner,
-            replace(start, newest=newest, all_read=all_read, lasting=self._lasting),
+            replace(start, newest=newest, all_read=all_read, lasting=lasting, weight=weight),
         )
 
 
@@ -189,10 +194,13 @@ class Memory:
 
     has_levels = False
 
-    def __init__(self) -> None:
-        self._plans: Recent[KeptPlan] = Recent(_MOST_KEPT, lambda kept: kept.weight)
-        self._rows: Recent[KeptRows] = Recent(_MOST_KEPT, lambda kept: kept.weight)
-        self._seen: Recent[_Seen] = Recent(_MOST_SEEN)
+    def __init__(self, most: int = MEMORY_BYTES) -> None:
+        """Remember rows of about so many bytes, and plans of them; nothing with 0."""
+        if most < 0:
+            raise ValueError(f"memory_bytes is {most}: give a number of bytes, or 0 for none")
+        self._plans: Recent[KeptPlan] = Recent(most // _PLANNED, lambda kept: kept.weight)
+        self._rows: Recent[KeptRows] = Recent(most, lambda kept: kept.weight)
+        self._seen: Recent[_Seen] = Recent(most // _SEEN)
         self._lock = Lock()
 
     def head(self, stream: UUID) -> heads.Head | None:
@@ -282,14 +290,25 @@ def _brought_up(kept: KeptRows | None, source: SqlRowSource, folded: Folded) -> 
     )
 
 
-def _as_many_as_fit(rows: Sequence[ContextRow]) -> int:
-    """Return how many of the newest rows of a conversation are kept."""
-    tokens = 0
-    for place, row in enumerate(rows[: _MOST_KEPT // 2]):
+def _as_many_as_fit(rows: Sequence[ContextRow], most: int) -> tuple[int, int]:
+    """Return how many of the newest rows of a conversation are kept, and how many bytes those are.
+
+    No more than ``most``.
+    """
+    held = sum(map(_bytes, rows))
+    if held <= most and sum(map(_tokens, rows)) <= _MOST_TOKENS:
+        return len(rows), held
+    tokens = held = 0
+    for place, row in enumerate(rows):
         tokens += row.tokens
-        if tokens > _MOST_TOKENS and place >= _LEAST_KEPT:
-            return place
-    return min(len(rows), _MOST_KEPT // 2)
+        size = _bytes(row)
+        if held + size > most or (tokens > _MOST_TOKENS and place >= _LEAST_KEPT):
+            return place, held
+        held += size
+    return len(rows), held
+
+
+_bytes, _tokens = attrgetter("bytes"), attrgetter("tokens")
 
 
 def _up_to(version: int, row: ContextRow | None) -> ContextRow | None:

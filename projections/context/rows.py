@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from sys import getsizeof
 from typing import Any, Literal, Self
 
 from eventstore.errors import RowDamaged
@@ -219,14 +220,21 @@ COLUMNS = tuple(field.name for field in fields(ContextRow))
 """The columns of a stored row, in their order."""
 
 _QUOTED = len(COLUMNS)
+_MESSAGE, _NATIVE = COLUMNS.index("message"), COLUMNS.index("native")
+_BYTES = 1_400  # of a row beside its text, with its group: measured
 
 _set = object.__setattr__
 
 
 class StoredRow(ContextRow):
-    """A row of the table, which decodes what it is asked for; otherwise a `ContextRow`."""
+    """A row of the table, which decodes what it is asked for; otherwise a `ContextRow`.
 
-    __slots__ = ("_raw",)
+    Attributes:
+        bytes: Of memory, about: most of what is made of a row is as large with any text.
+    """
+
+    __slots__ = ("_raw", "bytes")
+    bytes: int
 
     def __init__(self, raw: Sequence[Any]) -> None:
         """Take the columns as the driver gives them, in the order of ``COLUMNS``.
@@ -236,6 +244,10 @@ class StoredRow(ContextRow):
         _set(self, "_raw", raw)
         for name, index in _PLAIN:
             _set(self, name, raw[index])
+        text, native = raw[_MESSAGE] or raw[_QUOTED], raw[_NATIVE]
+        # As it came, and as it is read.
+        said = getsizeof(text) if native is None else getsizeof(text) + getsizeof(native)
+        _set(self, "bytes", _BYTES + 2 * said)
 
     def with_(self, **changes: Any) -> StoredRow:
         """Return the row with other values in some columns; decodes nothing."""

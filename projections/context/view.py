@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from eventstore.events.codec import dumps
@@ -56,7 +57,7 @@ def digest_rows(
         places = [each.group.key for each in told[:1]]
         if older is not None:
             newer = (each.group.key for each in plan.groups)
-            places += [key for key in newer if key > (older.versions[-1],)][:1]
+            places += islice((key for key in newer if key > (older.versions[-1],)), 1)
         rows[min(places)] = row
     return rows
 

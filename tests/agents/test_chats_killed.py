@@ -22,6 +22,7 @@ def live() -> Iterator[Callable[..., int]]:
         yield run
 
 
+@pytest.mark.exhaustive_when("postgresql")
 @pytest.mark.parametrize("mode", ["free_chat", "workflow"])
 def test_everybody_answers_once(
     store: EventStore, database_url: str, tmp_path: Path, live: Callable[..., int], mode: str

@@ -193,6 +193,7 @@ def live() -> Iterator[Callable[..., int]]:
         yield run
 
 
+@pytest.mark.exhaustive_when("postgresql")
 def test_a_session_that_is_killed_at_any_event_completes(
     store: EventStore, database_url: str, tmp_path: Path, live: Callable[..., int]
 ) -> None:

@@ -16,6 +16,8 @@ from projections.context.formats import FORMATS
 from tests.cli.program import Run, run
 from tests.cli.samples import WEATHER, conversation_with
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 find = cache(conversation_with)
 
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]

@@ -18,6 +18,8 @@ from tests.checkers import check_openai_messages
 from tests.cli.program import run
 from tests.cli.samples import CHINESE, HOSTILE, WEATHER, conversation_with
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 COMMANDS = (
     ("list",),
     ("events", "CID"),

@@ -14,6 +14,8 @@ from tests.cli.program import run
 from tests.cli.samples import MEETING, WEATHER, conversation_with
 from tests.integration import claude_sessions, codex_sessions
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 
 def test_import_counts(database_url: str, transcripts: Path) -> None:
     """An import tells what it added; a second one adds nothing."""

@@ -22,17 +22,18 @@ from tests.checkers import check_openai_messages
 from tests.crash.agent import IDEMPOTENT, carry_on
 from tests.crash.places import Place
 from tests.crash.world import Kill, World
+from tests.exhaustive import partly
 from tests.mortals import KILLED
 from tests.unit.projections.history import apply, fold
 
 LARGEST_BATCH = 512 + 11
 """Characters: a batch is written once it has 512, and a piece has eleven."""
 SHARES = 7
-"""The appends are dealt out to so many tests, which can run side by side."""
+"""The appends are dealt out to so many tests, which can run side by side; `make test` runs one."""
 RANDOM_KILLS = 12
 
 
-@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("share", partly(range(SHARES)))
 def test_killed_after_every_append(place: Place, share: int) -> None:
     """At every boundary between events the log is whole, and the conversation goes on."""
     appends = len(place.whole.acknowledged_appends)
@@ -49,7 +50,7 @@ def test_killed_between_effect_and_result(place: Place) -> None:
         assert {"outcome_unknown"} == {result.status for result in outcome.sealed}
 
 
-@pytest.mark.parametrize("share", range(2))
+@pytest.mark.parametrize("share", partly(range(2)))
 def test_killed_inside_of_streams(place: Place, share: int) -> None:
     """Wherever a stream is cut off, all of its text but the last batch is there."""
     for kill in kills_inside_of_streams(place.whole.chunks)[share::2]:

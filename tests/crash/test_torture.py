@@ -67,6 +67,7 @@ def doctor_a_view(plan: Plan, store: EventStore) -> None:
         assert 1 == changed.rowcount
 
 
+@pytest.mark.exhaustive_when("sqlite")
 def test_nothing_is_lost_and_tampering_is_told(
     programs: Programs, shared_url: str, open_store: Callable[[str], EventStore], tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_nothing_is_lost_and_tampering_is_told(
     assert f"{len(told)} of {len(told)} checked" == " ".join(told[-1].split()[:4])
 
 
+@pytest.mark.exhaustive_when("postgresql")
 def test_every_scenario_ends_with_zeros(
     programs: Programs, shared_url: str, open_store: Callable[[str], EventStore]
 ) -> None:

@@ -19,6 +19,7 @@ from eventstore import events as e
 from eventstore.sql.backend import cursor
 from eventstore.sql.requests import Append
 from tests.contract.facade import say
+from tests.exhaustive import partly
 from tests.failures.injected import ERRORS, Faults
 from tests.failures.struck import public, strike
 
@@ -175,9 +176,10 @@ def test_no_method_is_forgotten() -> None:
     assert public(AsyncEventStore) <= CALLS.keys() | BORROWING
 
 
+@pytest.mark.parametrize("most", partly([5, 25]))
 @pytest.mark.parametrize("name", sorted(CALLS))
-def test_of_a_store(name: str, world: World) -> None:
-    """Each kind of error, at each statement of the call."""
+def test_of_a_store(name: str, most: int, world: World) -> None:
+    """Each kind of error, at each statement of the call; at first and last ones in `make test`."""
     after = world.require_once if name in APPENDS else lambda: None
     call = CALLS[name]
     strike(
@@ -186,7 +188,8 @@ def test_of_a_store(name: str, world: World) -> None:
         lambda: call(world),
         before=world.renew,
         after=after,
-        most=60 if name in APPENDS else 25,
+        first=sorted(CALLS).index(name) * 5,
+        most=most if name not in APPENDS else 60 if most > 5 else len(ERRORS[world.database]),
     )
 
 

@@ -17,6 +17,7 @@ from projections.context.compression.search import Embedding
 from projections.context_reading import bring_up
 from projections.upkeep import rebuild
 from tests.contract.plain import PlainClient
+from tests.exhaustive import partly
 from tests.integration.recording import ask_for_tool
 from tests.projections.support import everything, read_all_views
 from tests.projections.test_erasure_postgresql import FILES
@@ -130,7 +131,7 @@ def test_a_conversation(database_url: str, tmp_path: Path) -> None:
         assert store.verify().ok
 
 
-@pytest.mark.parametrize("place", [45, 46])
+@pytest.mark.parametrize("place", partly([45, 46]))
 def test_one_message(database_url: str, tmp_path: Path, place: int) -> None:
     """What one message said is gone with its copies; what others said is not."""
     with EventStore.open(database_url) as store:

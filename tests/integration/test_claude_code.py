@@ -17,6 +17,8 @@ from eventstore import events as e
 from projections import Views
 from tests.integration.claude_sessions import Session, example, text, thinking, tool_use
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 
 @pytest.fixture
 def store(alone: EventStore) -> EventStore:

@@ -15,6 +15,8 @@ from eventstore import events as e
 from projections import Views
 from tests.integration.codex_sessions import SESSION, Rollout, rollout
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 
 @pytest.fixture
 def store(alone: EventStore) -> EventStore:

@@ -27,6 +27,8 @@ from eventstore.events import own
 from projections import Views
 from tests.contract.test_own_events import TicketOpened
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 TAU_BENCH = (
     Path(__file__).parents[2].parent / "shared" / "data" / "tau-bench" / "airline-even-tasks.json"
 )

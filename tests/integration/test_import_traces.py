@@ -20,6 +20,8 @@ from agent_eventstore.formats import (
 from eventstore import EventStore
 from eventstore.sql.schema import metadata_for
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 SECRET = {"role": "user", "content": "my PIN is 4711"}
 ANSWER = {"role": "assistant", "content": "noted"}
 FORMS: dict[str, Any] = {

@@ -29,6 +29,8 @@ from eventstore.errors import ConversationNotFound
 from projections import Views
 from tests.integration.test_import import TAU_BENCH, _recorded
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 ORACLE = LeftOut(uninterpreted=Counter({"message of role oracle": 1}))
 
 AT = "2024-05-10T12:00:00Z"

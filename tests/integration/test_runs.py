@@ -12,7 +12,10 @@ from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.conversation import Conversation
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore import events as e
+from tests.exhaustive import partly
 from tests.run_story import STORY, story, truth
+
+pytestmark = pytest.mark.exhaustive_when("postgresql")
 
 NODES = (e.RunNode(node_id="plan", brief="Plan it."), e.RunNode(node_id="write"))
 
@@ -193,7 +196,7 @@ class TestInjections:
 class TestResuming:
     """What a process is told that opens a conversation after a crash."""
 
-    @pytest.mark.parametrize("share", range(3))
+    @pytest.mark.parametrize("share", partly(range(3)))
     def test_at_every_event(self, common: EventStore, share: int) -> None:
         """The run, its node and its calls are those that a plain look at the events finds."""
         for length in range(1 + share, len(STORY) + 1, 3):
@@ -220,7 +223,7 @@ class TestResuming:
                 length
             )
 
-    @pytest.mark.parametrize("first", [4, 7])
+    @pytest.mark.parametrize("first", partly([4, 7]))
     def test_every_crash_can_be_gone_on_from(self, common: EventStore, first: int) -> None:
         """Doing what is said next, again and again, completes each run whose nodes can be done."""
         for length in range(first, len(STORY) + 1, 6):

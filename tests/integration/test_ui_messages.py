@@ -15,6 +15,8 @@ from eventstore import EventStore
 from projections import Views
 from tests.integration.claude_sessions import example
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 CHAT: list[dict[str, Any]] = [
     {"id": "m0", "role": "system", "parts": [{"type": "text", "text": "Be brief."}]},
     {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from agent_eventstore import AsyncEventStore, EventStore, Views, events
 from agent_eventstore.integrations.langgraph import EventStoreSaver
 from agent_eventstore.integrations.langgraph_events import LanggraphValues
+from eventstore import DirectoryKeys
 from tests.integrations.ciphers import Sealing
 
 
@@ -233,6 +235,67 @@ def test_list(store: EventStore) -> None:
     assert of(first) == ids(named("t"), before=second)
     assert of(second) == ids(named("t"), limit=1)
     assert [] == ids(named("t"), limit=0)
+
+
+def test_list_of_all_threads(store: EventStore) -> None:
+    """All threads are listed as each by itself is: forks too, and those that nobody has read."""
+    saver = EventStoreSaver(store)
+    for thread_id in ("t", "u"):
+        put(saver, put(saver, named(thread_id), {"messages": SAID[:1]}), {"messages": SAID})
+    store.fork("t", conversation_id="fork")
+    put(saver, named("fork"), {"messages": [*SAID, HumanMessage("Paris?", id="h2")]})
+
+    alone = [one for each in ("t", "u", "fork") for one in saver.list(named(each))]
+
+    assert 7 == len(alone)
+    listed = [*EventStoreSaver(store).list(None)]
+    ids = [one.checkpoint["id"] for one in listed]
+    assert sorted(ids, reverse=True) == ids
+    assert {str(one): one for one in alone} == {str(one): one for one in listed}
+
+
+def test_list_of_sealed_threads(database_url: str, tmp_path: Path) -> None:
+    """What is sealed is opened for it."""
+    with EventStore.open(database_url, keys=DirectoryKeys(tmp_path / "keys")) as store:
+        put(EventStoreSaver(store), named("t"), {"messages": SAID})
+        [one] = EventStoreSaver(store).list(None)
+    assert SAID == one.checkpoint["channel_values"]["messages"]
+
+
+def test_readers_have_objects_of_their_own(store: EventStore) -> None:
+    """What one does to what it got, no other sees, however often a list was read before."""
+    saver = EventStoreSaver(store)
+    config = put(saver, named("t"), {"messages": SAID[:2]})
+    for _ in range(4):
+        read = found(saver, named("t")).checkpoint["channel_values"]["messages"]
+        assert SAID[:2] == read
+        read[0].content = "Paris?"
+        read.pop()
+
+    put(saver, config, {"messages": SAID})
+
+    for _ in range(2):
+        assert SAID == found(saver, named("t")).checkpoint["channel_values"]["messages"]
+        assert SAID[:2] == found(saver, config).checkpoint["channel_values"]["messages"]
+
+
+@pytest.mark.parametrize("change", [{"content": "Paris?"}, {"additional_kwargs": {"n": 1}}])
+def test_a_message_that_is_changed_in_place(store: EventStore, change: dict[str, Any]) -> None:
+    """The next checkpoint has it as it is then, and the one before as it was."""
+    saver = EventStoreSaver(store)
+    messages = [HumanMessage("Rome?", id="h1", additional_kwargs={"n": True}), *SAID[1:]]
+    first = put(saver, named("t"), {"messages": messages})
+    for name, value in change.items():
+        setattr(messages[0], name, value)
+
+    second = put(saver, first, {"messages": messages})
+
+    assert messages == found(saver, second).checkpoint["channel_values"]["messages"]
+    before, after = (
+        found(EventStoreSaver(store), each).checkpoint["channel_values"]["messages"][0]
+        for each in (first, second)
+    )
+    assert repr(before) != repr(after) == repr(messages[0])
 
 
 def test_list_by_a_path(store: EventStore) -> None:

@@ -15,7 +15,15 @@ from pydantic_ai.conversation_store import (
     InMemoryConversationStore,
 )
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessagesTypeAdapter
+from pydantic_ai.messages import (
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import UsageLimits
 
@@ -66,6 +74,29 @@ async def talk(kept: Any, conversation: Any = None, said: str = "How warm is it?
 def json_of(messages: Any) -> bytes:
     """Return messages as the framework writes them."""
     return bytes(ModelMessagesTypeAdapter.dump_json(messages))
+
+
+@pytest.mark.parametrize("place", ["a call", "a result", "both"])
+async def test_a_message_may_hold_what_messages_are_kept_by(
+    conversations: EventStoreConversations, store: EventStore, place: str
+) -> None:
+    """The keys under which a message is kept may stand within it, as where an agent reads logs."""
+    inner: dict[str, Any] = {"id": "1", "parent": None, "span": 1, "message": {"parts": []}}
+    held = {"raw": {"pydantic_ai": inner}}
+    call = ToolCallPart("read", held if place != "a result" else {}, tool_call_id="1")
+    result = ToolReturnPart("read", held if place != "a call" else "", tool_call_id="1")
+    messages = [
+        ModelRequest([UserPromptPart("Read it.")]),
+        ModelResponse([call]),
+        ModelRequest([result]),
+        ModelResponse([TextPart("It has \\ud800 no end: }}}")]),
+    ]
+    await conversations.save(Conversation(conversation_id="logs", messages=messages))
+
+    loaded = await EventStoreConversations(store).load("logs")
+
+    assert loaded is not None
+    assert json_of(loaded.messages) == json_of(messages)
 
 
 async def test_a_saved_result_is_loaded_as_it_was(conversations: EventStoreConversations) -> None:

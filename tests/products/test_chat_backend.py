@@ -1,4 +1,4 @@
-"""The example's backend over HTTP: eight users, two workers, and one of them killed at work."""
+"""The example's backend over HTTP: many users, two workers, and one of them killed at work."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ import pytest
 from eventstore import EventStore
 from projections import Views
 from projections.upkeep import compare
+from tests.exhaustive import partly
 from tests.warm import Programs, programs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-USERS = 20
+USERS, FEW_USERS = 20, 5
 _PATIENCE_S = 5
 LONG = " ".join(f"word{number}" for number in range(25))
 
@@ -229,10 +230,10 @@ def paying(log: Path) -> None:
         time.sleep(0.001)
 
 
-async def day(workers: list[Worker], log: Path) -> list[Browser]:
+async def day(workers: list[Worker], users: int, log: Path) -> list[Browser]:
     """Have all users at work, and a worker killed in mid-stream and in a tool."""
     async with httpx2.AsyncClient(timeout=60) as client:
-        browsers = [Browser(client, workers, number) for number in range(USERS)]
+        browsers = [Browser(client, workers, number) for number in range(users)]
         await asyncio.gather(*map(begin, browsers))
         workers[0].kill()
         await asyncio.gather(
@@ -254,9 +255,10 @@ def servers() -> Iterator[Programs]:
         yield found
 
 
+@pytest.mark.parametrize("users", partly([FEW_USERS, USERS]))
 @pytest.mark.parametrize("count", [1, 2])
 def test_nothing_is_lost_nothing_twice_nothing_of_others(
-    count: int, servers: Programs, tmp_path: Path, request: pytest.FixtureRequest
+    count: int, users: int, servers: Programs, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """One worker on SQLite, two on PostgreSQL; each user with a conversation."""
     url = str(request.getfixturevalue("sqlite_url" if count == 1 else "postgres_url"))
@@ -266,7 +268,7 @@ def test_nothing_is_lost_nothing_twice_nothing_of_others(
         workers = [Worker(servers, url, log) for _ in range(count)]
         for worker in workers:
             stack.callback(worker.close)
-        browsers = asyncio.run(day(workers, log))
+        browsers = asyncio.run(day(workers, users, log))
     paid = [line for line in log.read_text().splitlines() if line.startswith("paid ")]
     assert len({*paid}) == len(paid)
     with EventStore.open(url) as store:

@@ -86,6 +86,7 @@ def test_without_the_option_a_rebuild_stops(store: EventStore, broken: UUID) -> 
     assert [] == noted(store)
 
 
+@pytest.mark.exhaustive_when("postgresql")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_damaged_row_is_set_aside(store: EventStore, views: Views, workers: int) -> None:
     """A blob that cannot be unpacked is named for every projection, also by other processes."""

@@ -20,6 +20,8 @@ from tests.projections.support import converse, turn
 from tests.run_story import story
 from tests.unit.context.log import Log
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 TOOL = {
     "type": "function",
     "function": {"name": "search", "parameters": {"type": "object", "properties": {}}},

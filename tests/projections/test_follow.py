@@ -30,6 +30,8 @@ from tests.projections.support import everything, in_thread, turn
 from tests.properties.histories import payloads
 from tests.warm import Programs
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 QUIET_S = 0.2
 STREAMED: list[e.Payload] = [
     e.UserMessage.text("hi"),

@@ -41,6 +41,7 @@ print(*ways)
 """
 
 
+@pytest.mark.exhaustive_when("a connection", "a thread")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="known on Linux alone")
 @pytest.mark.parametrize(
     ("case", "on_sqlite", "on_postgresql"),

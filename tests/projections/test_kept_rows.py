@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 from uuid import UUID
@@ -10,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore import EventStore, new_id
+from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore import events as e
 from eventstore.events import NewEvent
 from eventstore.events.values import VersionRange
-from projections import Views
+from projections import AsyncViews, Views
 from projections.context import CONTEXT, row_cache
 from projections.context.formats import FORMATS
 from projections.context.plan_cache import Recent
@@ -26,6 +27,8 @@ from projections.upkeep import rebuild
 from tests.few import few
 from tests.projections.support import converse
 from tests.properties.dense import dense_histories
+
+pytestmark = pytest.mark.exhaustive_when("postgresql")
 
 ANSWER = e.AssistantMessage.of("It is done. " * 5)
 
@@ -168,6 +171,47 @@ def test_what_is_remembered_is_bounded_by_its_weight() -> None:
     assert ["aaaaa", None, "ccccc"] == [remembered.get(key) for key in "abc"]
     remembered.put("d", "d" * 11)
     assert [None] * 4 == [remembered.get(key) for key in "abcd"]
+
+
+@pytest.mark.parametrize("memory_bytes", [0, 20_000, 150_000])
+def test_little_memory_changes_no_answer(store: EventStore, memory_bytes: int) -> None:
+    """What does not fit is read again; more than was given is never kept."""
+    views = Views(store, memory_bytes=memory_bytes)
+    streams = [converse(store, 30) for _ in range(3)]
+    for number in range(3):
+        for cid in streams:
+            store.append(cid, [e.UserMessage.text(f"question {number}")])
+            expected = told(Views(store), cid, max_tokens=500)
+            assert expected == told(views, cid, max_tokens=500)
+            kept = views._memory._rows._values.values()
+            assert sum(each.weight for each in kept) <= memory_bytes
+            assert bool(kept) == (memory_bytes > 0)
+
+
+def test_texts_weigh_what_they_take(store: EventStore, views: Views, cid: UUID) -> None:
+    """Few large messages fill the memory as many small ones do."""
+    views = Views(store, memory_bytes=2_000_000)
+    store.append(cid, [e.UserMessage.text("x" * 150_000) for _ in range(9)])
+    assert 9 == len(views.context(cid).messages)
+    [kept] = views._memory._rows._values.values()
+    assert 3 == len(kept.newest)  # each once as it came and once as it is read, in half of it
+
+
+def test_a_memory_below_nothing(store: EventStore) -> None:
+    """A negative number of bytes is refused with the option's name."""
+    with pytest.raises(ValueError, match="memory_bytes is -1"):
+        Views(store, memory_bytes=-1)
+
+
+def test_the_memory_of_asynchronous_views(database_url: str) -> None:
+    """The asynchronous views hand the option on to those that they are made of."""
+
+    async def main() -> int:
+        async with await AsyncEventStore.open(database_url) as store:
+            views = AsyncViews(store, memory_bytes=70_000)
+            return await views.run(lambda each: each._memory._rows.most)
+
+    assert 70_000 == asyncio.run(main())
 
 
 def test_an_erasure_forgets(store: EventStore, views: Views, cid: UUID) -> None:

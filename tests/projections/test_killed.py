@@ -19,6 +19,7 @@ from projections.engine import generations
 from projections.engine import rebuild as rebuilding
 from projections.engine.catch_up import is_current
 from projections.upkeep import compare, rebuild, status
+from tests.exhaustive import partly
 from tests.projections.children import PAGE_EVENTS, rebuild_and_die
 from tests.projections.processes import kill, start
 from tests.projections.support import converse, everything, expected, stored
@@ -71,7 +72,7 @@ def check(store: EventStore, cids: list[UUID]) -> None:
     assert [None] * len(PROJECTIONS) == [each.building for each in status(store)]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", partly([2, 1]))
 def test_a_killed_rebuild_goes_on_where_it_stopped(
     store: EventStore, database_url: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,8 @@ from projections.context.source import SqlRowSource
 from projections.upkeep import rebuild
 from tests.projections.support import live_of, statements
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 WHOLE = ContextSettings(steps=False)
 ORDERS = json.dumps([{"order_id": f"#W23781{n}", "status": "delivered"} for n in range(9)])
 

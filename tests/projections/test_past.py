@@ -15,6 +15,8 @@ from tests.projections.support import everything
 from tests.run_story import STORY, story
 from tests.unit.projections.history import apply, fold
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 
 def ask(views: Views, cid: UUID, at: int | None = None) -> dict[str, Any]:
     """Return what every view of one conversation answers."""

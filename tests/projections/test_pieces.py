@@ -24,6 +24,8 @@ from projections.tokens.counts import TokenCounts
 from tests.projections.support import converse, expected, statements, stored
 from tests.projections.toys import Marked
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 Catching = Callable[[EventStore, UUID], object]
 
 

@@ -26,6 +26,8 @@ from tests.few import few
 from tests.projections.support import converse, expected, live_of, turn
 from tests.properties.histories import histories, metas, payloads
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 

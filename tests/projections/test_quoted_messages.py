@@ -21,6 +21,8 @@ from projections.upkeep import compare
 from tests.few import few
 from tests.projections.support import everything, expected, live_of, stored
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 LONG = "It was a dark and stormy night; the rain fell in torrents. " * 20
 ODD = {
     "lines": f"\n\n{LONG}\n",

@@ -15,6 +15,8 @@ from projections.context.prompts import RECALLED
 from projections.context.settings import ContextSettings
 from tests.projections.searching import FACT, QUESTION, small_talk, talk
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 BUDGET = 2_000
 
 

@@ -22,6 +22,8 @@ from tests.few import few
 from tests.projections.support import expected, live_of, stored
 from tests.unit.projections.history import apply, fold
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 LONG = "It was a dark and stormy night; the rain fell in torrents. " * 20
 ODD = {
     "lines": f"\n\n{LONG}\n",

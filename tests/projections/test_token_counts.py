@@ -23,6 +23,8 @@ from projections.tokens.counts import TABLE, TokenCounts
 from projections.upkeep import compare, rebuild
 from tests.projections.support import converse, everything, read_all_views, statements, stored
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 O200K = Tokenizer("o200k_base")
 MESSAGE = {"role": "user", "content": "counted once"}
 

@@ -20,6 +20,8 @@ from projections.engine.catch_up import CatchUp
 from projections.upkeep import rebuild
 from tests.projections.support import converse, expected, live_of, stored
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:

@@ -221,6 +221,7 @@ class Branches(RuleBasedStateMachine):
         return [str(each["content"]) for each in view.messages]
 
 
+@pytest.mark.exhaustive_when("postgresql")
 def test_any_interleaving_is_the_tree(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On both databases; ``LONG_MACHINES=100`` tries a hundred times as many ways."""
     explore(Branches, examples=4, steps=20, url=database_url)

@@ -29,6 +29,7 @@ from projections.context import ContextRow, ContextView
 from projections.context.compression.strategy import interval
 from projections.context.levels import lower
 from projections.context.prompts import RECALLED
+from tests.exhaustive import partly
 from tests.properties.dense import dense_histories
 from tests.properties.promises import FORMATS, STRATEGIES, Request, ask, tokens_of
 from tests.properties.test_context import as_events, transcripts
@@ -208,7 +209,7 @@ def is_over_at_an_anchor(groups: Sequence[Sequence[ContextRow]], budget: int) ->
     return (groups[-1][0].ordinal or 0) % interval(budget) == 0 and whole > budget
 
 
-@pytest.mark.parametrize("budget", [1_500, 6_000, 9_000])
+@pytest.mark.parametrize("budget", partly([1_500, 6_000, 9_000]))
 class TestALongConversation:
     """Of 600 groups, at budgets that have a step at every 64, 128 and 256 messages at least."""
 

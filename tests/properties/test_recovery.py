@@ -33,6 +33,7 @@ from projections.context import ContextView
 from projections.models.open_items import OpenWork
 from projections.models.open_work import OPEN_WORK
 from tests.checkers import check_openai_messages
+from tests.exhaustive import partly
 from tests.properties.histories import histories
 from tests.properties.test_context import as_events, told_by_prefixes
 from tests.unit.context.log import Log
@@ -201,7 +202,7 @@ def _stream(message: AssistantMessage, write: Any) -> None:
     write(message)
 
 
-@pytest.mark.parametrize("share", range(5))
+@pytest.mark.parametrize("share", partly(range(5)))
 def test_every_prefix_of_real_transcripts_taken_as_a_crash(share: int) -> None:
     """As they were imported: only calls can be open, and each is sealed as never started."""
     for messages in told_by_prefixes()[share::5]:
@@ -217,7 +218,7 @@ def test_every_prefix_of_real_transcripts_taken_as_a_crash(share: int) -> None:
             assert len(sealed) == len(results)
 
 
-@pytest.mark.parametrize("share", range(5))
+@pytest.mark.parametrize("share", partly(range(5)))
 def test_every_prefix_of_real_transcripts_as_they_were_recorded(share: int) -> None:
     """Streamed and executed: the text that had arrived comes back, and each call has a result."""
     for messages in told_by_prefixes()[share::5]:

@@ -6,10 +6,14 @@ import json
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from agent_eventstore import EventStore, ModelRequest, Scheduler, TaskPlan
 from agent_eventstore.demo.model import Reply
 from eventstore.events import TaskEnd, TaskStart, ToolCall, ToolResult, TurnEnd
 from tests.agents.scripted import Scripted, Wanted, reply
+
+pytestmark = pytest.mark.exhaustive_when("postgresql")
 
 BLANK = {"role": "assistant", "content": ""}
 ITEMS = [{"type": "text", "text": "What is there?"}]

@@ -14,11 +14,12 @@ from eventstore.events import TaskEnd, TaskEnqueue, TaskStart, ToolCall, ToolRes
 from projections import Views
 from projections.engine.folding import SEALS
 from tests.crash.world import MortalStore, World
+from tests.exhaustive import partly
 from tests.mortals import KILLED, mortals
 from tests.scheduling.mortal import FIRST, live
 
-PARTS = 4
-"""Tests of the matrix, so that several processes may share it."""
+PARTS = 8
+"""Tests of the matrix, so that several processes may share it; `make test` runs one."""
 
 Life = Callable[..., int]
 
@@ -30,7 +31,7 @@ def life() -> Iterator[Life]:
         yield run
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", partly(range(PARTS)))
 def test_every_task_ends_once_wherever_the_process_is_killed(
     life: Life, database_url: str, tmp_path: Path, part: int
 ) -> None:
@@ -48,7 +49,7 @@ def test_every_task_ends_once_wherever_the_process_is_killed(
     assert after > 50
 
 
-@pytest.mark.parametrize("every", [14, 23])
+@pytest.mark.parametrize("every", partly([14, 23]))
 def test_every_task_ends_once_though_each_process_dies(
     life: Life, database_url: str, tmp_path: Path, every: int
 ) -> None:

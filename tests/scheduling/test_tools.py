@@ -24,6 +24,8 @@ from eventstore.events import (
 from projections import Views
 from tests.agents.scripted import Scripted, Wanted, reply
 
+pytestmark = pytest.mark.exhaustive_when("postgresql")
+
 URL = "data:image/png;base64,iVBORw0KGgo="
 
 

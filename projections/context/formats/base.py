@@ -88,13 +88,9 @@ _SELLERS_OF_CLAUDE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class IdRule:
-    """Which ids a provider takes."""
+    """Which ids a provider takes: those that match the pattern as a whole."""
 
     pattern: re.Pattern[str]
-
-    def accepts(self, wire_id: str) -> bool:
-        """Whether the provider takes the id."""
-        return self.pattern.fullmatch(wire_id) is not None
 
 
 # OpenAI's chat endpoint answers "string_above_max_length" beyond 40 (observed, 2024 and 2025).
@@ -114,6 +110,7 @@ def call_ids(rows: Sequence[ContextRow], rule: IdRule) -> list[tuple[str, ...]]:
     used: set[str] = set()
     open_ids: tuple[str, ...] = ()
     found: list[tuple[str, ...]] = []
+    accepted = rule.pattern.fullmatch
     for row in rows:
         if row.kind == "tool":
             if not 0 < row.part <= len(open_ids):
@@ -123,7 +120,7 @@ def call_ids(rows: Sequence[ContextRow], rule: IdRule) -> list[tuple[str, ...]]:
             version, taken = row.version, list[str]()
             for index, call in enumerate(calls):
                 wire_id = call["id"]
-                if wire_id in used or not rule.accepts(wire_id):
+                if wire_id in used or accepted(wire_id) is None:
                     wire_id = _unused(version, index, used)
                 used.add(wire_id)
                 taken.append(wire_id)

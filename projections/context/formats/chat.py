@@ -185,15 +185,14 @@ def message_of(row: ContextRow, ids: tuple[str, ...], provider: str | None) -> J
     if row.kind == "tool":
         return {"role": "tool", "tool_call_id": ids[0], **row.message}
     # The row may be used again: what the caller does to the message must not reach it.
-    message = dict(row.message)
+    message = row.message.copy()
     content = message["content"]
     if content is not None and not isinstance(content, str):
         message["content"] = deepcopy(content)
     if "tool_calls" in message:
-        calls = message["tool_calls"]
         message["tool_calls"] = [
-            {**call, "id": wire_id, "function": dict(call["function"])}
-            for call, wire_id in zip(calls, ids, strict=True)
+            {**call, "id": wire_id, "function": call["function"].copy()}
+            for call, wire_id in zip(message["tool_calls"], ids, strict=True)
         ]
     if provider in WANT_REASONING_BACK and (native := native_for(row, SPECIFICATION, provider)):
         message["reasoning_content"] = native["reasoning_content"]

@@ -122,26 +122,92 @@ def test_as_the_sdk_has_it(store: EventStore, told: Any) -> None:
     own.close()
 
 
-def test_refusals(store: EventStore) -> None:
-    """A branch that cannot be is refused with a word on why."""
-    session = BranchingSession(fresh_id(), store)
+def both(store: EventStore, **settings: Any) -> tuple[Any, BranchingSession]:
+    """Return the SDK's own session, and ours."""
+    named = fresh_id()
+    own = AdvancedSQLiteSession(session_id=named, create_tables=True)
+    return own, BranchingSession(named, store, **settings)
 
-    async def refused() -> None:
+
+def test_refusals(store: EventStore) -> None:
+    """A branch that cannot be is refused, as the SDK's own session does it and in its words."""
+
+    async def refused(session: Any) -> None:
         await session.add_items(turns(3))
         await session.create_branch_from_turn(2, "third")
-        for asked in (
-            session.create_branch_from_turn(9),
-            session.create_branch_from_turn(1, "third"),
-            session.create_branch_from_turn(1, " "),
-            session.switch_to_branch("nowhere"),
-            session.get_items(branch_id="nowhere"),
-            session.delete_branch("main"),
-            session.create_branch_from_content("never said"),
+        for asked, why in (
+            (session.create_branch_from_turn(9), "Turn 9 does not contain a user message"),
+            (session.create_branch_from_turn(1, "third"), "already been used"),
+            (session.create_branch_from_turn(1, " "), "Branch name cannot be empty"),
+            (session.switch_to_branch("nowhere"), "Branch 'nowhere' does not exist"),
+            (session.delete_branch("nowhere"), "Branch 'nowhere' does not exist"),
+            (session.delete_branch("main"), "Cannot delete the 'main' branch"),
+            (session.delete_branch("third"), "Cannot delete current branch 'third'"),
+            (session.create_branch_from_content("never said"), "No user turns found containing"),
         ):
-            with pytest.raises(ValueError, match=r"\w"):
+            with pytest.raises(ValueError, match=why):
                 await asked
 
-    asyncio.run(refused())
+    own, ours = both(store)
+    asyncio.run(refused(own))
+    asyncio.run(refused(ours))
+    with pytest.raises(ValueError, match="Branch 'nowhere' does not exist"):
+        asyncio.run(ours.get_items(branch_id="nowhere"))
+    own.close()
+
+
+@pytest.mark.parametrize("erase", [False, True])
+def test_clearing_clears_all_branches(store: EventStore, erase: bool) -> None:
+    """Nothing is left of any, ``main`` is the current one, and names are not used again."""
+
+    async def told(session: Any) -> Any:
+        await session.add_items(turns(3))
+        await session.create_branch_from_turn(2, "b")
+        await session.add_items(turns(1))
+        await session.clear_session()
+        left = await session.get_items(), await session.get_items(branch_id="main")
+        await session.add_items(turns(2))
+        with pytest.raises(ValueError, match="already been used"):
+            await session.create_branch_from_turn(2, "b")
+        branches = [(e["branch_id"], e["is_current"]) for e in await session.list_branches()]
+        return left, await session.get_items(), branches
+
+    own, ours = both(store, erase=erase)
+    assert asyncio.run(told(own)) == asyncio.run(told(ours))
+    branch = list(store.read(f"{ours.session_id}#b"))
+    assert erase == any(event.data is None for event in branch)
+    own.close()
+
+
+def test_names_are_made_again_where_those_before_were_erased(store: EventStore) -> None:
+    """A branch without a name gets one that no conversation has."""
+    session = BranchingSession(fresh_id(), store, erase=True)
+
+    async def made() -> list[str]:
+        names = []
+        for _ in range(2):
+            await session.add_items(turns(2))
+            names.append(await session.create_branch_from_turn(2))
+            await session.clear_session()
+        return names
+
+    first, second = asyncio.run(made())
+    assert first != second
+
+
+def test_searches_for_tools_are_counted(store: EventStore) -> None:
+    """By their calls, or else by their outputs."""
+    call = {"type": "tool_search_call", "id": "c", "arguments": {}, "status": "completed"}
+    output = {"type": "tool_search_output", "id": "o", "tools": [], "status": "completed"}
+
+    async def told(session: Any) -> Any:
+        await session.add_items([{"role": "user", "content": "1"}, call, output])
+        await session.add_items([{"role": "user", "content": "2"}, output, output])
+        return sorted(await session.get_tool_usage())
+
+    own, ours = both(store)
+    assert asyncio.run(told(own)) == asyncio.run(told(ours))
+    own.close()
 
 
 def test_a_branch_copies_nothing(store: EventStore) -> None:

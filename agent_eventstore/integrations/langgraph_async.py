@@ -1,0 +1,40 @@
+"""The asynchronous methods of a saver: each does in a thread what the one without ``a`` does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+__all__ = ["in_thread", "iterated"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def in_thread(
+    method: Callable[Concatenate[Any, _P], _T],
+) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]]:
+    """Return a method that does in a thread what one of the same name without ``a`` does."""
+
+    async def done(self: Any, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        found: _T = await asyncio.to_thread(getattr(self, method.__name__), *args, **named)
+        return found
+
+    done.__name__, done.__doc__ = f"a{method.__name__}", f"Do what `{method.__name__}` does."
+    return done
+
+
+def iterated(
+    method: Callable[Concatenate[Any, _P], Iterator[_T]],
+) -> Callable[Concatenate[Any, _P], AsyncIterator[_T]]:
+    """Return a method that iterates over the same, each step in a thread."""
+
+    async def done(self: Any, /, *args: _P.args, **named: _P.kwargs) -> AsyncIterator[_T]:
+        found: Iterator[_T] = getattr(self, method.__name__)(*args, **named)
+        nothing: Any = object()
+        while (one := await asyncio.to_thread(next, found, nothing)) is not nothing:
+            yield one
+
+    done.__name__, done.__doc__ = f"a{method.__name__}", f"Do what `{method.__name__}` does."
+    return done

@@ -1,0 +1,106 @@
+"""The values of a thread by place, of which a list is the beginning of another and what follows.
+
+Lists of messages are most of what a thread holds. Those that were read twice are kept pickled, and
+a reader gets objects of its own in half the time that the serialiser takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from agent_eventstore.integrations.conversation_memory import Objects
+from agent_eventstore.integrations.langgraph_codec import Codec, are_plain
+from agent_eventstore.integrations.langgraph_events import Typed, typed_of
+
+__all__ = ["DEEPEST", "KeptList", "Values"]
+
+DEEPEST = 100
+"""How many lists may each stand on the one before."""
+_UNROLLED = 8
+
+
+@dataclass(slots=True)
+class KeptList:
+    """What a `GrownList` says: an earlier list, how much of it is kept, and what follows."""
+
+    base: int | None
+    kept: int
+    added: tuple[int, ...]
+
+
+class _Read(NamedTuple):
+    """The list that was read last: by which codec, where its elements stand, and what they are."""
+
+    codec: Codec
+    elements: Sequence[int] = ()
+    objects: Objects = Objects()
+
+
+class Values(dict[int, Typed | KeptList]):
+    """Values and lists of values by their places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depths: dict[int, int] = {}
+        self._unrolled: dict[int, list[int]] = {}
+        self._read: _Read | None = None
+
+    def keep(self, place: int, told: dict[str, Any]) -> None:
+        """Take in a value of an event, given as JSON."""
+        if told["kind"] == "list":
+            node = KeptList(told.get("base"), told.get("kept", 0), tuple(told.get("added", ())))
+            self[place] = node
+            self._depths[place] = 0 if node.base is None else self.depth(node.base) + 1
+        else:
+            self[place] = typed_of(told)
+
+    def depth(self, place: int) -> int:
+        """Return how many lists a list stands on."""
+        return self._depths.get(place, 0)
+
+    def elements(self, place: int) -> list[int]:
+        """Return the places of a list's elements; not to be changed."""
+        if (known := self._unrolled.get(place)) is not None:
+            return known
+        nodes, at, found = list[KeptList](), place, list[int]()
+        while isinstance(node := self.get(at), KeptList):
+            nodes.append(node)
+            at = -1 if node.base is None else node.base
+            if at in self._unrolled:
+                found = list(self._unrolled[at])
+                break
+        for node in reversed(nodes):
+            del found[node.kept :]
+            found.extend(node.added)
+        if len(self._unrolled) >= _UNROLLED:
+            self._unrolled.pop(next(iter(self._unrolled)))
+        self._unrolled[place] = found
+        return found
+
+    def value(self, place: int, codec: Codec) -> Any:
+        """Return the value of a place; elements of a list that were erased are left out."""
+        held = self[place]
+        if isinstance(held, tuple):
+            return codec.loads(held)
+        wanted, read = self.elements(place), self._read
+        if read is None or read.codec is not codec:  # what is read once is not worth being pickled
+            self._read = _Read(codec)
+            return self._loaded(wanted, codec)
+        same = min(len(wanted), len(read.elements))
+        if wanted[:same] != read.elements[:same]:
+            read, same = _Read(codec), 0
+        if same == len(wanted):
+            return read.objects.first(same).newest()
+        new = self._loaded(wanted[same:], codec)
+        found = [*read.objects.newest(), *new]
+        if len(found) == len(wanted) and are_plain(new):
+            with suppress(Exception):  # Whatever what stands in a message raises.
+                self._read = _Read(codec, wanted, read.objects.followed_by(new))
+        return found
+
+    def _loaded(self, places: Iterable[int], codec: Codec) -> list[Any]:
+        found = (self.get(each) for each in places)
+        return [codec.loads(each) for each in found if isinstance(each, tuple)]

@@ -1,0 +1,173 @@
+"""The messages of Pydantic AI's conversations: each leads to the one before it.
+
+They are read from the newest back, so that a few cost no more than they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+from uuid import UUID
+
+from pydantic_ai.conversation_store import ConversationEntry
+
+from agent_eventstore.integrations.conversation_finding import place_of
+from agent_eventstore.integrations.conversation_head import Head, news_of
+from agent_eventstore.integrations.conversation_memory import Memory, Objects
+from agent_eventstore.integrations.conversation_pages import events_before
+from agent_eventstore.integrations.pydantic_kept import KeptMessage, message_in, messages_of
+from eventstore import EventStore
+from eventstore.errors import InvalidEvent
+from eventstore.events import BranchSwitch, VersionRange
+from eventstore.sql.read import EventText
+from projections.engine.folding import joined
+
+__all__ = ["Histories"]
+
+
+class _Read(NamedTuple):
+    """The newest messages up to one, as they were read last; their ids lead from each to the next.
+
+    Attributes:
+        complete: Whether there are none before them.
+    """
+
+    head: Head
+    ids: list[str]
+    entries: Objects
+    complete: bool
+
+    def up_to(self, head_id: str, head: Head, page: Iterable[EventText]) -> _Read | None:
+        """Return the messages up to one that is among these or on a page of newer events."""
+        new = _entries(lambda cut: _back(reversed([*page]), head_id, cut=cut))
+        wanted = new[0].parent_id if new else head_id
+        if not new and wanted == self.ids[-1]:
+            return self._replace(head=head)
+        if self.ids[-1] != wanted and wanted not in self.ids:
+            return None
+        count = len(self.ids) if self.ids[-1] == wanted else self.ids.index(wanted) + 1
+        entries = self.entries.first(count).followed_by(new)
+        ids = [*self.ids[:count], *(each.id for each in new)]
+        return _Read(head, ids, entries, self.complete)
+
+
+class Histories:
+    """Messages of all conversations of a store, and what was read of them lately.
+
+    Attributes:
+        streams: The conversations of the newest messages, by these messages' ids.
+    """
+
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+        self._memory: Memory[_Read] = Memory()
+        self.streams: Memory[UUID] = Memory()
+
+    def up_to(self, head_id: str | None, limit: int | None) -> list[ConversationEntry]:
+        """Return the messages up to one, in order: the newest, or all.
+
+        Raises:
+            LookupError: There is none of that id, or it was erased.
+        """
+        if head_id is None or limit == 0:
+            return []
+        stream = self.streams.get(head_id) or self._place(head_id)[0]
+        known = self._memory.get(stream)
+        with self._store._on_driver() as connection:
+            head, page = news_of(connection, stream, known and known.head)
+        read = known.up_to(head_id, head, page) if known and page is not None else None
+        if read is not None and (read.complete or (limit and limit <= len(read.ids))):
+            entries = read.entries.newest(limit)
+        else:
+            before = head.version + 1
+            entries = _entries(lambda cut: self.chain(head_id, limit, (stream, before), cut=cut))
+            read = None
+            if not head.is_fork and self._memory.asked_again(stream):
+                ids, complete = [each.id for each in entries], entries[0].parent_id is None
+                read = _Read(head, ids, Objects().followed_by(entries), complete)
+        if read is not None:
+            self._memory.keep(stream, read, read.entries.size)
+        return entries
+
+    def _place(self, entry_id: str) -> tuple[UUID, int]:
+        place = place_of(self._store, entry_id)
+        if place is None:
+            raise LookupError(f"no message has the id {entry_id}")
+        return place
+
+    def chain(
+        self,
+        head_id: str,
+        limit: int | None = None,
+        begin: tuple[UUID, int] | None = None,
+        *,
+        cut: bool = True,
+    ) -> Iterator[tuple[KeptMessage, tuple[int, int]]]:
+        """Yield messages from one back to the first, and the versions of each one's events.
+
+        ``begin`` is a conversation that has it, and a version behind it.
+        """
+        if begin is None:
+            stream, version = self._place(head_id)
+            begin = stream, version + 1
+        missing: str | None = head_id
+        events = events_before(self._store, *begin, first=limit and 2 * limit)
+        for kept, versions in islice(_back(events, head_id, cut=cut), limit):
+            yield kept, versions
+            missing, limit = kept.parent, limit and limit - 1
+        if missing is not None and limit != 0:
+            raise LookupError(f"the message {missing} was erased")
+
+    def switch(self, left: str | None, taken: str | None) -> BranchSwitch:
+        """Return what says that the messages up to one are left, and those up to another taken."""
+        before, after = (
+            {versions for _, versions in self.chain(each)} if each else set()
+            for each in (left, taken)
+        )
+        shared = before & after
+        gone, back = _ranges(before - shared), _ranges(after - shared)
+        return BranchSwitch(
+            reason="switch" if back else "rewind",
+            kind="message",
+            after=max((last for _, last in shared), default=0),
+            left=gone[0].first if gone else None,
+            withdrawn=gone,
+            taken=back[0].first if back else None,
+            restored=back,
+        )
+
+
+def _back(
+    events: Iterable[EventText], wanted: str | None, *, cut: bool = True
+) -> Iterator[tuple[KeptMessage, tuple[int, int]]]:
+    """Yield messages from one back, and each one's versions, of events that are newest first."""
+    for event in events:
+        if wanted is None:
+            return
+        kept = None if event.text is None else message_in(event.text, cut=cut)
+        if kept is not None and kept.id == wanted:
+            wanted = kept.parent
+            yield kept, (event.version - kept.span + 1, event.version)
+
+
+def _entries(
+    found: Callable[[bool], Iterable[tuple[KeptMessage, tuple[int, int]]]],
+) -> list[ConversationEntry]:
+    """Return what is found newest first, in order; if possible, cut out of the events."""
+
+    def read(cut: bool) -> list[ConversationEntry]:
+        kept = [each for each, _ in found(cut)][::-1]
+        return [
+            ConversationEntry(id=each.id, parent_id=each.parent, message=message)
+            for each, message in zip(kept, messages_of(kept), strict=True)
+        ]
+
+    try:
+        return read(True)
+    except (ValueError, InvalidEvent):  # an event has the same keys deeper down, too
+        return read(False)
+
+
+def _ranges(versions: set[tuple[int, int]]) -> tuple[VersionRange, ...]:
+    return tuple(VersionRange(first=first, last=last) for first, last in joined(sorted(versions)))

@@ -1,0 +1,195 @@
+"""Records of Pydantic AI's conversations, written in one transaction with the messages.
+
+A record is what the framework knows of a conversation besides its messages. Whose is the newest
+decides a race: an append is made to the version that was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from pydantic import TypeAdapter
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+)
+from pydantic_ai.messages import ModelResponse
+
+from agent_eventstore.integrations.conversation_finding import ends_with, place_of
+from agent_eventstore.integrations.conversation_head import attempts, head_of
+from agent_eventstore.integrations.conversation_memory import Memory
+from agent_eventstore.integrations.conversation_pages import events_before, newest_events
+from agent_eventstore.integrations.conversation_places import Places
+from agent_eventstore.integrations.pydantic_events import events_of
+from agent_eventstore.integrations.pydantic_history import Histories
+from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
+from eventstore import NO_STREAM, EventStore
+from eventstore.errors import WrongExpectedVersion
+from eventstore.events import ConversationStart
+from eventstore.events.codec import loads_json
+from eventstore.sql.lineage import descendants
+from eventstore.sql.read import EventText
+
+__all__ = ["Records"]
+
+_TAIL = 100  # of the newest events, looked at to learn where a conversation stands
+_RECORD: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
+
+
+class _Known(NamedTuple):
+    """Where a conversation stands, as it was written last: its chain, and its record as JSON."""
+
+    chain: bytes
+    record: Any
+    places: Places
+
+    @property
+    def revision(self) -> str | None:
+        """Of the record, if there is one."""
+        return self.record["revision"] if self.record else None
+
+
+class Records:
+    """The records of all conversations of a store, read and written.
+
+    Attributes:
+        answering: The calls that recorded streams belong to, by conversation.
+    """
+
+    def __init__(self, store: EventStore, histories: Histories) -> None:
+        self._store, self._histories = store, histories
+        self._written: Memory[_Known] = Memory()
+        self.answering: dict[str, str] = {}
+
+    def one(self, conversation_id: str) -> ConversationRecord | None:
+        """Return the newest record, which stands at the end but for what is no message."""
+        stream = self._store.stream(conversation_id)
+        known = self._written.get(stream)
+        with self._store._on_driver() as connection:
+            head = head_of(connection, stream)
+        if known is not None and (known.places.version, known.chain) == head[:2]:
+            told = known.record
+        else:
+            told = _record_in(events_before(self._store, stream, first=4), conversation_id)
+        record = None if told is None else _RECORD.validate_python(told)
+        if record is not None and record.head_id is not None:
+            self._histories.streams.keep(record.head_id, stream)
+        return record
+
+    def newest(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
+        """Return those of a scope or of all, the one saved last first."""
+        ends = ends_with(self._store, PydanticAIRecord.type)
+        told = [_record_in(events, key) for key, events in ends]
+        found = [_RECORD.validate_python(each) for each in told if each]
+        found = [each for each in found if scope in (None, each.scope)]
+        found.sort(key=lambda each: each.updated_at, reverse=True)
+        return found[:limit]
+
+    def write(
+        self,
+        record: ConversationRecord,
+        entries: Sequence[ConversationEntry],
+        expected: str | None,
+    ) -> None:
+        """Append messages and the record, in one transaction.
+
+        Raises:
+            ConversationConflict: The newest revision is not the one expected.
+        """
+        key = record.conversation_id
+        stream = self._store.stream(key)
+        for attempt in attempts():
+            known = self._written.take(stream)
+            if known is None or known.revision != expected:
+                known = self._stands(stream, key)
+            if known.revision != expected:
+                raise ConversationConflict(key)
+            first = entries[0].parent_id if entries else record.head_id
+            origin = None
+            if first is not None and (not known.record or first != known.record["head_id"]):
+                origin = place_of(self._store, first)
+                if origin is None:
+                    raise ConversationConflict(key)
+            with attempt:
+                if origin is not None and not known.places.version:
+                    self._fork(origin, record)
+                else:
+                    self._append(stream, record, entries, known)
+                return
+
+    def _stands(self, stream: UUID, key: str) -> _Known:
+        """Return where a conversation stands, as the database has it."""
+        newest = newest_events(self._store, stream, _TAIL)
+        older = events_before(self._store, stream, newest[-1].version if newest else 0)
+        return _Known(b"", _record_in(chain(newest, older), key), Places.after(newest))
+
+    def _append(
+        self,
+        stream: UUID,
+        record: ConversationRecord,
+        entries: Sequence[ConversationEntry],
+        known: _Known,
+    ) -> None:
+        places, key = known.places, record.conversation_id
+        expected = places.version
+        events = [] if expected else [places.put(ConversationStart(mode="agent"))]
+        head = known.record["head_id"] if known.record else None
+        first = entries[0].parent_id if entries else record.head_id
+        if head != first:
+            events.append(places.put(self._histories.switch(head, first)))
+        call_id = self.answering.get(key) if entries else None
+        for entry in entries:
+            last = call_id if entry is entries[-1] else None
+            events += events_of(entry.message, entry.id, entry.parent_id, places, last)
+        told = _written(record)
+        events.append(places.put(told))
+        done = self._store.append(key, events, expected_version=expected or NO_STREAM)
+        self._written.keep(stream, _Known(done.anchor.chain, told.record, places))
+        if call_id and isinstance(entries[-1].message, ModelResponse):
+            self.answering.pop(key, None)
+
+    def _fork(self, origin: tuple[UUID, int], record: ConversationRecord) -> None:
+        """Begin a conversation that shares the events of another up to a message."""
+        source, version = origin
+        newest = newest_events(self._store, source, _TAIL, before=version + 1)
+        told = Places.after(newest).put(_written(record))
+        key = record.conversation_id
+        self._store.fork(source, before=version + 1, conversation_id=key, events=[told])
+
+    def delete(self, conversation_id: str, expected: str) -> None:
+        """Erase a conversation, or hide it while forks share its events.
+
+        Raises:
+            ConversationConflict: Its revision is another one.
+        """
+        known = self.one(conversation_id)
+        if known is None or known.revision != expected:
+            raise ConversationConflict(conversation_id)
+        stream = self._store.stream(conversation_id)
+        with self._store._on_driver() as connection:
+            shared = descendants(connection, stream)
+        [newest] = newest_events(self._store, stream, 1)
+        try:
+            gone = PydanticAIRecord()
+            self._store.append(conversation_id, gone, expected_version=newest.version)
+        except WrongExpectedVersion as error:
+            raise ConversationConflict(conversation_id) from error
+        if not shared:
+            self._store.erase(conversation_id, reason="the conversation was deleted")
+
+
+def _written(record: ConversationRecord) -> PydanticAIRecord:
+    return PydanticAIRecord(record=_RECORD.dump_python(record, mode="json"))
+
+
+def _record_in(events: Iterable[EventText], conversation_id: str) -> Any:
+    """Return the first record among events, newest first; None if it is of another one, or gone."""
+    for event in events:
+        if event.type == PydanticAIRecord.type and event.text is not None:
+            told = loads_json(event.text).get("record")
+            return told if told and told["conversation_id"] == conversation_id else None
+    return None
