@@ -27,8 +27,8 @@ from agent_eventstore.integrations.openai_history import (
     outdated,
     replacing,
 )
-from agent_eventstore.integrations.openai_items import ItemWriter
 from agent_eventstore.integrations.openai_usage import RunUsage
+from agent_eventstore.integrations.openai_writing import ItemWriter
 from agent_eventstore.journal_aio import in_thread
 from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.errors import WrongExpectedVersion

@@ -16,10 +16,11 @@ from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_items import (
     ITEM,
     TELLING,
-    ItemWriter,
     items_in,
     told_by,
 )
+from agent_eventstore.integrations.openai_withdrawn import Withdrawn
+from agent_eventstore.integrations.openai_writing import ItemWriter
 from eventstore import EventStore, NewEvent
 from eventstore.events import BranchSwitch, Meta, Retraction, ToolResult, VersionRange
 from eventstore.events.codec import loads_json
@@ -44,7 +45,6 @@ CLEARED = "clear_session"
 
 _PAGE = 1000
 _FEW = 4
-_SMALL = 64
 _WITHDRAWING = (Retraction.type, BranchSwitch.type)
 _RESULT, _ITEMS = ToolResult.type, OpenAIItems.type
 
@@ -150,7 +150,7 @@ def live_events(
         newest: The first page, where that was read already: `first_page` events.
     """
     size, before = first_page(limit), END
-    withdrawn, switched = _Ranges(), _Ranges()
+    withdrawn, switched = Withdrawn(), Withdrawn()
     changed = False
     while before > 1:
         page = newest_events(store, stream, size, before=before) if newest is None else newest
@@ -198,36 +198,3 @@ def _is_settled(store: EventStore, stream: UUID, event: EventText) -> bool:
     later = (each for each in events_after(store, stream, event.version) if each.text)
     results = (loads_json(each.text or "") for each in later if each.type == ToolResult.type)
     return any(each.get("call_id") == told["call_id"] for each in results)
-
-
-class _Ranges:
-    """What is said of ranges of versions; what is said first holds."""
-
-    def __init__(self) -> None:
-        self._single: dict[int, bool] = {}
-        self._large: list[tuple[int, int, bool]] = []
-        self._passed: list[tuple[int, int]] = []
-
-    def add(self, ranges: Iterable[dict[str, int]], said: bool, *, all_below: bool = False) -> None:
-        for each in ranges:
-            first, last = each["first"], each["last"]
-            if all_below:
-                self._passed.append((first, last))
-            if last - first < _SMALL:
-                for version in range(first, last + 1):
-                    if self.says(version) is None:
-                        self._single[version] = said
-            else:
-                self._large.append((first, last, said))
-
-    def says(self, version: int) -> bool | None:
-        if (said := self._single.get(version)) is not None:
-            return said
-        for first, last, said in self._large:
-            if first <= version <= last:
-                return said
-        return None
-
-    def below(self, version: int) -> int:
-        """Return the version before which to read on; what holds only dead items is passed by."""
-        return min([version, *(first for first, last in self._passed if last >= version - 1)])

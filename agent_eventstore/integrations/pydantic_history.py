@@ -5,7 +5,7 @@ They are read from the newest back, so that a few cost no more than they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -16,9 +16,8 @@ from agent_eventstore.integrations.conversation_finding import place_of
 from agent_eventstore.integrations.conversation_head import Head, news_of
 from agent_eventstore.integrations.conversation_memory import Memory, Objects
 from agent_eventstore.integrations.conversation_pages import events_before
-from agent_eventstore.integrations.pydantic_kept import KeptMessage, message_in, messages_of
+from agent_eventstore.integrations.pydantic_kept import message_in
 from eventstore import EventStore
-from eventstore.errors import InvalidEvent
 from eventstore.events import BranchSwitch, VersionRange
 from eventstore.sql.read import EventText
 from projections.engine.folding import joined
@@ -40,15 +39,15 @@ class _Read(NamedTuple):
 
     def up_to(self, head_id: str, head: Head, page: Iterable[EventText]) -> _Read | None:
         """Return the messages up to one that is among these or on a page of newer events."""
-        new = _entries(lambda cut: _back(reversed([*page]), head_id, cut=cut))
-        wanted = new[0].parent_id if new else head_id
+        new = [entry for entry, _ in _back(reversed([*page]), head_id)]
+        wanted = new[-1].parent_id if new else head_id
         if not new and wanted == self.ids[-1]:
             return self._replace(head=head)
         if self.ids[-1] != wanted and wanted not in self.ids:
             return None
         count = len(self.ids) if self.ids[-1] == wanted else self.ids.index(wanted) + 1
-        entries = self.entries.first(count).followed_by(new)
-        ids = [*self.ids[:count], *(each.id for each in new)]
+        entries = self.entries.first(count).followed_by(new[::-1])
+        ids = [*self.ids[:count], *(each.id for each in reversed(new))]
         return _Read(head, ids, entries, self.complete)
 
 
@@ -81,8 +80,8 @@ class Histories:
             entries = read.entries.newest(limit)
         else:
             before = head.version + 1
-            entries = _entries(lambda cut: self.chain(head_id, limit, (stream, before), cut=cut))
-            read = None
+            found = [entry for entry, _ in self.chain(head_id, limit, (stream, before))]
+            entries, read = found[::-1], None
             if not head.is_fork and self._memory.asked_again(stream):
                 ids, complete = [each.id for each in entries], entries[0].parent_id is None
                 read = _Read(head, ids, Objects().followed_by(entries), complete)
@@ -97,13 +96,8 @@ class Histories:
         return place
 
     def chain(
-        self,
-        head_id: str,
-        limit: int | None = None,
-        begin: tuple[UUID, int] | None = None,
-        *,
-        cut: bool = True,
-    ) -> Iterator[tuple[KeptMessage, tuple[int, int]]]:
+        self, head_id: str, limit: int | None = None, begin: tuple[UUID, int] | None = None
+    ) -> Iterator[tuple[ConversationEntry, tuple[int, int]]]:
         """Yield messages from one back to the first, and the versions of each one's events.
 
         ``begin`` is a conversation that has it, and a version behind it.
@@ -113,9 +107,9 @@ class Histories:
             begin = stream, version + 1
         missing: str | None = head_id
         events = events_before(self._store, *begin, first=limit and 2 * limit)
-        for kept, versions in islice(_back(events, head_id, cut=cut), limit):
-            yield kept, versions
-            missing, limit = kept.parent, limit and limit - 1
+        for entry, versions in islice(_back(events, head_id), limit):
+            yield entry, versions
+            missing, limit = entry.parent_id, limit and limit - 1
         if missing is not None and limit != 0:
             raise LookupError(f"the message {missing} was erased")
 
@@ -139,34 +133,19 @@ class Histories:
 
 
 def _back(
-    events: Iterable[EventText], wanted: str | None, *, cut: bool = True
-) -> Iterator[tuple[KeptMessage, tuple[int, int]]]:
+    events: Iterable[EventText], wanted: str | None
+) -> Iterator[tuple[ConversationEntry, tuple[int, int]]]:
     """Yield messages from one back, and each one's versions, of events that are newest first."""
     for event in events:
         if wanted is None:
             return
-        kept = None if event.text is None else message_in(event.text, cut=cut)
-        if kept is not None and kept.id == wanted:
-            wanted = kept.parent
-            yield kept, (event.version - kept.span + 1, event.version)
-
-
-def _entries(
-    found: Callable[[bool], Iterable[tuple[KeptMessage, tuple[int, int]]]],
-) -> list[ConversationEntry]:
-    """Return what is found newest first, in order; if possible, cut out of the events."""
-
-    def read(cut: bool) -> list[ConversationEntry]:
-        kept = [each for each, _ in found(cut)][::-1]
-        return [
-            ConversationEntry(id=each.id, parent_id=each.parent, message=message)
-            for each, message in zip(kept, messages_of(kept), strict=True)
-        ]
-
-    try:
-        return read(True)
-    except (ValueError, InvalidEvent):  # an event has the same keys deeper down, too
-        return read(False)
+        if event.text is None or wanted not in event.text:
+            continue
+        kept = message_in(event.text)
+        if kept is not None and kept["id"] == wanted:
+            wanted = kept["parent"]
+            entry = ConversationEntry(id=kept["id"], parent_id=wanted, message=kept["message"])
+            yield entry, (event.version - kept["span"] + 1, event.version)
 
 
 def _ranges(versions: set[tuple[int, int]]) -> tuple[VersionRange, ...]:

@@ -247,6 +247,10 @@ class Backend(ABC):
         """
 
     @abstractmethod
+    def empty(self, connection: Connection, table: str) -> None:
+        """Delete the rows and triggers of a table that is to be dropped, if that is cheaper so."""
+
+    @abstractmethod
     def point_view(self, connection: Connection, name: str, query: str) -> None:
         """Make a view, whose name is quoted, show a query from now on."""
 

@@ -47,6 +47,10 @@ def _sql(statement: str) -> str:
     return _ANY.sub(r"IN (SELECT value FROM json_each(\1))", said)
 
 
+_TABLE_AND_TRIGGERS = """
+    SELECT type, name FROM sqlite_master WHERE tbl_name = ? AND type IN ('table', 'trigger')
+    ORDER BY type DESC
+    """
 _ROWS_TOGETHER = 20  # in one statement; fewer variables than any SQLite allows
 _HEAD = """
     UPDATE conversations SET version = ?, chain = ?, last_active_at = ?
@@ -191,6 +195,13 @@ class _Sqlite(Backend):
                 some = chain.from_iterable(rows[start : start + _ROWS_TOGETHER])
                 cur.execute(_insert(table, columns, _ROWS_TOGETHER), list(some))
         cur.executemany(_insert(table, columns), rows[whole:])
+
+    def empty(self, connection: Connection, table: str) -> None:
+        # Within a transaction a drop copies each page into a file of its own first, so that it can
+        # be undone by itself; without triggers, a delete of all rows does not.
+        for kind, name in connection.exec_driver_sql(_TABLE_AND_TRIGGERS, (table,)).all():
+            removing = "DELETE FROM" if kind == "table" else "DROP TRIGGER"
+            connection.exec_driver_sql(f'{removing} "{name}"')
 
     def point_view(self, connection: Connection, name: str, query: str) -> None:
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")

@@ -239,6 +239,7 @@ def drop(connection: Connection, name: str) -> None:
     """
     quote = connection.dialect.identifier_preparer.quote_identifier
     beside = quote(f"{name}_beside")
+    backend_of(connection).empty(connection, name)
     connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quote(name)}")
     connection.exec_driver_sql(backend_of(connection).drop_beside.format(beside))
 

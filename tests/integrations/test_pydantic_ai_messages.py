@@ -13,7 +13,7 @@ from pydantic_ai.usage import RequestUsage
 
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.pydantic_events import events_of
-from agent_eventstore.integrations.pydantic_kept import message_in, messages_of
+from agent_eventstore.integrations.pydantic_kept import message_in
 from eventstore.events.codec import encode
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -152,9 +152,8 @@ def as_stored(message: Any) -> Any:
     events = events_of(message, "01900000-0000-7000-8000-000000000000", None, Places())
     kept = message_in(encode(events[-1].data))
     assert kept is not None
-    assert kept.span == len(events)
-    [message] = messages_of([kept])
-    return message
+    assert kept["span"] == len(events)
+    return kept["message"]
 
 
 @given(messages)

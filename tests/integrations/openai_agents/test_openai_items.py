@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from openai.types.responses.response_input_item_param import ResponseInputItemParam
 
 from agent_eventstore.integrations.openai_agents import EventStoreSession
-from agent_eventstore.integrations.openai_items import ItemWriter, items_in
+from agent_eventstore.integrations.openai_items import items_in
+from agent_eventstore.integrations.openai_writing import ItemWriter
 from eventstore import EventStore
 from eventstore.events import NewEvent
 from eventstore.events.codec import encode
