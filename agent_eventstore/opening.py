@@ -161,7 +161,7 @@ def started(
 ) -> Session:
     """Begin a conversation and its first session; see `Conversation.start`."""
     writing = _Writing(**how)
-    views = Views(store)  # ahead of the append: it may have tables to make
+    views = Views._of_conversations(store)  # ahead of the append: it may have tables to make
     owner: Owned = {"tenant_id": tenant_id, "user_id": user_id}
     if parent is not None:
         parent = store.stream(parent, **owner)
@@ -230,7 +230,7 @@ def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
     writing.meta(None)  # refuses what cannot be kept, ahead of any change
     epoch = claimed(store, stream, session_id, writing.if_busy, writing.lease_s, writing.wait_s)
     try:
-        views = Views(store)
+        views = Views._of_conversations(store)
         warm(store, stream)
         recovery = recover(store, views, stream, writer_epoch=epoch)
         mode, turn = next_turn(views, stream)
@@ -273,7 +273,7 @@ def forked(
     writing = _Writing(**how)
     owner: Owned = {"tenant_id": tenant_id, "user_id": user_id}
     parent = store.stream(source, **owner)
-    views, point = Views(store), fork_point(store, parent, before)
+    views, point = Views._of_conversations(store), fork_point(store, parent, before)
     meta = writing.meta(point.mode)
     try:
         done = store.fork(

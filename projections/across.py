@@ -20,7 +20,7 @@ from eventstore.ids import StreamId
 from eventstore.owners import ANYBODY, Owned, Owner
 from projections import queries
 from projections.catalogue import PROJECTIONS, ProjectionSet
-from projections.context.row_cache import MEMORY_BYTES, Memory
+from projections.context.row_cache import MEMORY_BYTES, Memory, shared_memory
 from projections.engine.generations import Generation
 from projections.engine.projection import Projection
 from projections.engine.setup import install_all
@@ -58,6 +58,13 @@ class ViewsAcross:
         self.projections = projections
         self._memory = Memory(memory_bytes)
         install_all(store, projections)
+
+    @classmethod
+    def _of_conversations(cls, store: EventStore) -> Self:
+        """Return views that share what they remember with all that were made so of this store."""
+        views = cls(store)
+        views._memory = shared_memory(store.engine)
+        return views
 
     def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:
         """Return the views of one owner's conversations; see `EventStore.for_owner`.

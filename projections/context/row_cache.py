@@ -7,12 +7,16 @@ again.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from threading import Lock
 from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Engine, Pool
 
 from eventstore.sql.backend import AnyConnection
 from eventstore.sql.read import chain_at
@@ -23,7 +27,7 @@ from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource
 from projections.engine import heads
 from projections.engine.generations import Generation
 
-__all__ = ["MEMORY_BYTES", "KeptRows", "Memory", "RecentRows"]
+__all__ = ["MEMORY_BYTES", "KeptRows", "Memory", "RecentRows", "shared_memory"]
 
 _MOST_NEW = 256  # rows that are read at once to bring kept ones up
 _FEW = 16  # rows that leave something behind, read at once to bring kept ones up
@@ -236,6 +240,16 @@ class Memory:
                 self._seen.put(stream, _Seen(replace(head, unsaved=None), log))
         owner, folded = (stream, generation.number, log), Folded.of(head)
         return RecentRows(rows, self._rows, owner, folded), PlanMemo(self._plans, owner, folded)
+
+
+_SHARED: WeakKeyDictionary[Pool, Memory] = WeakKeyDictionary()
+# A child remembers nothing: another thread may have held a lock as the process forked.
+os.register_at_fork(after_in_child=_SHARED.clear)
+
+
+def shared_memory(engine: Engine) -> Memory:
+    """Return what all conversations of a store share, whichever owners it is bound to."""
+    return _SHARED.setdefault(engine.pool, Memory())
 
 
 def _still_there(

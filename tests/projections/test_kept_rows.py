@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_eventstore import Conversation
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore import events as e
 from eventstore.events import NewEvent
@@ -85,6 +86,20 @@ def test_a_task_that_is_sent_in_its_shorter_form(
     assert "messages" in expected
 
 
+def fetched_rows(monkeypatch: pytest.MonkeyPatch) -> list[ContextRow]:
+    """Return the list of rows that are read from the table from now on."""
+    fetched: list[ContextRow] = []
+    rows = SqlRowSource._rows
+
+    def counted(source: SqlRowSource, *query: Any, **bound: Any) -> list[ContextRow]:
+        found = rows(source, *query, **bound)
+        fetched.extend(found)
+        return found
+
+    monkeypatch.setattr(SqlRowSource, "_rows", counted)
+    return fetched
+
+
 @pytest.mark.parametrize(("turns", "max_tokens"), [(40, 300), (150, 200_000)])
 def test_a_turn_fetches_what_is_new(
     store: EventStore,
@@ -96,15 +111,7 @@ def test_a_turn_fetches_what_is_new(
     """What a read before it has fetched is not asked for again, however large the budget."""
     cid = converse(store, turns)
     views.context(cid, max_tokens=max_tokens)
-    fetched: list[ContextRow] = []
-    rows = SqlRowSource._rows
-
-    def counted(source: SqlRowSource, *query: Any, **bound: Any) -> list[ContextRow]:
-        found = rows(source, *query, **bound)
-        fetched.extend(found)
-        return found
-
-    monkeypatch.setattr(SqlRowSource, "_rows", counted)
+    fetched = fetched_rows(monkeypatch)
     with EventStore.open(store.engine.url) as other:
         other.append(cid, [e.UserMessage.text("and now?")])
     views.context(cid, max_tokens=max_tokens)
@@ -114,6 +121,26 @@ def test_a_turn_fetches_what_is_new(
     answer = views.context(cid, max_tokens=max_tokens)
     assert ["and now?"] == [row.message["content"] for row in fetched]
     assert answer.document == told_anew(Views(store), cid, max_tokens=max_tokens)
+
+
+def test_a_conversation_that_is_opened_again_fetches_what_is_new(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A web handler opens one for each request, by its user: what others have read is at hand."""
+    with Conversation.start(store, user_id="ada") as conversation:
+        cid = conversation.id
+    for text in ("one", "two"):
+        asked(store, cid, text)
+    fetched = fetched_rows(monkeypatch)
+    sent = asked(store.for_owner(user_id="ada"), cid, "three")
+    assert {"three"} >= {row.message["content"] for row in fetched if row.kind == "user"}
+    assert sent == list(told_anew(Views(store), cid, max_tokens=4_000)["messages"])
+
+
+def asked(store: EventStore, cid: UUID, text: str) -> list[dict[str, Any]]:
+    """Open a conversation for one turn, and return what its request holds."""
+    with Conversation.open(store, cid) as conversation, conversation.turn(text) as turn:
+        return list(turn.context(max_tokens=4_000).messages)
 
 
 def test_what_old_messages_leave_behind_is_read_the_same(
