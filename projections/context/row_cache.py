@@ -243,8 +243,8 @@ class Memory:
 
 
 _SHARED: WeakKeyDictionary[Pool, Memory] = WeakKeyDictionary()
-# A child remembers nothing: another thread may have held a lock as the process forked.
-os.register_at_fork(after_in_child=_SHARED.clear)
+if hasattr(os, "register_at_fork"):  # Another thread of the parent's may have held a lock.
+    os.register_at_fork(after_in_child=_SHARED.clear)
 
 
 def shared_memory(engine: Engine) -> Memory:
