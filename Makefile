@@ -72,7 +72,7 @@ $(LOWEST)-%/.ready: lowest-%.txt $(READY)
 demo: $(READY) ## Hold a scripted conversation on SQLite and show what can be read from it
 	@$(BIN)/eventstore demo
 
-test: $(READY) ## Run every test, of sweeps a part, on SQLite and on PostgreSQL: five minutes
+test: $(READY) ## Run every test, of sweeps a part, on SQLite and on PostgreSQL
 	$(BIN)/python -m pytest -p tests.forked --workers $(TEST_WORKERS) \
 	  -m "not exhaustive" --hypothesis-profile quick $(PYTEST_ARGS)
 
