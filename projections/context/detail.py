@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from eventstore.events import Sections
@@ -46,6 +47,7 @@ __all__ = [
     "without_result",
 ]
 
+_estimate = attrgetter("tokens", "tokens_margin")
 _BEFORE_A_NUMBER = re.compile(r"\n(?=[0-9])")
 _TOKENIZER = tokenizer_for(ENCODING)
 
@@ -77,12 +79,7 @@ def added(rows: Sequence[ContextRow], tokenizer: Tokenizer, start: Count) -> Cou
     known = start + Count(exact)
     if not (counted and others):
         return sum(of(others, tokenizer), known)
-    tokens, margin = known.tokens, known.margin
-    for row in others:  # As counts are added up, without one for each of a thousand rows.
-        whole = tokens + row.tokens
-        margin = (tokens * margin + row.tokens * row.tokens_margin) / whole
-        tokens = whole
-    return Count(tokens, exact=False, margin=margin)
+    return known.plus(map(_estimate, others))
 
 
 def total(rows: Sequence[ContextRow], tokenizer: Tokenizer) -> int:

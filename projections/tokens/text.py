@@ -75,10 +75,15 @@ class Count:
         """Return the sum; its margin is that of the parts, weighted by their tokens."""
         if self.exact and other.exact:
             return Count(self.tokens + other.tokens)
-        tokens = self.tokens + other.tokens
-        if not tokens:
-            return Count(0, exact=False, margin=max(self.margin, other.margin))
-        margin = (self.tokens * self.margin + other.tokens * other.margin) / tokens
+        return self.plus([(other.tokens, other.margin)])
+
+    def plus(self, estimates: Iterable[tuple[int, float]]) -> Count:
+        """Return the sum with estimates, as tokens and margin, which takes no object for each."""
+        tokens, margin = self.tokens, self.margin
+        for more, error in estimates:
+            whole = tokens + more
+            margin = (tokens * margin + more * error) / whole if whole else max(margin, error)
+            tokens = whole
         return Count(tokens, exact=False, margin=margin)
 
     @property
