@@ -38,7 +38,7 @@ _CONVERSATION = 1 << 12  # bytes of one, beside its rows
 _SEEN = 1 << 15  # bytes for which a conversation is remembered
 
 MEMORY_BYTES = 64 << 20
-"""What a process remembers of conversations by default: the newest rows of some 35,000."""
+"""What a process remembers of conversations by default: some 35,000 rows."""
 
 
 @dataclass(frozen=True, slots=True)
