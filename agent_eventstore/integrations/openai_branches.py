@@ -221,22 +221,25 @@ class BranchingSession(EventStoreSession):
     def _delete(self, branch: str, force: bool) -> None:
         if branch == MAIN:
             raise ValueError("Cannot delete the 'main' branch")
-        stream = self._stream(branch)
+        self._known(branch)
         if branch == self.branch:
             if not force:
                 raise ValueError(
                     f"Cannot delete current branch {branch!r}: switch, or use force=True"
                 )
             self._go(MAIN)
+        self._drop(branch)
+
+    def _drop(self, branch: str) -> None:
         self.store.append(self.session_id, OpenAIBranch(name=branch, deleted=True), **self.owner)
         if self.erase:
-            self.store.erase(stream, reason="delete_branch", **self.owner)
+            self.store.erase(self._key_of(branch), reason="delete_branch", **self.owner)
 
     def _clear(self) -> None:
+        self._go(MAIN)
         for branch in self._branches():
             if branch != MAIN:
-                self._delete(branch, True)
-        self._go(MAIN)
+                self._drop(branch)
         self._replace_all(())
 
     def _described(self, branch: str) -> dict[str, Any]:
