@@ -28,7 +28,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from agent_eventstore.integrations.langgraph_async import in_thread, iterated
+from agent_eventstore.integrations.langgraph_async import iterated, threaded
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft
 from agent_eventstore.integrations.langgraph_keeping import copied, latest_of, needless, of_runs
@@ -210,15 +210,15 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
                     thread_id, needless(thread, gone) - thread.messages, "it was pruned"
                 )
 
-    aget_tuple = in_thread(get_tuple)
+    aget_tuple = threaded(get_tuple)
     alist = iterated(list)
-    aput = in_thread(put)
-    aput_writes = in_thread(put_writes)
-    adelete_thread = in_thread(delete_thread)
-    adelete_for_runs = in_thread(delete_for_runs)
-    acopy_thread = in_thread(copy_thread)
-    aprune = in_thread(prune)
-    aget_delta_channel_history = in_thread(get_delta_channel_history)
+    aput = threaded(put)
+    aput_writes = threaded(put_writes)
+    adelete_thread = threaded(delete_thread)
+    adelete_for_runs = threaded(delete_for_runs)
+    acopy_thread = threaded(copy_thread)
+    aprune = threaded(prune)
+    aget_delta_channel_history = threaded(get_delta_channel_history)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         """Return a version of a channel after another; no two are the same, forks included."""

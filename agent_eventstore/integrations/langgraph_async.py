@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-__all__ = ["in_thread", "iterated"]
+__all__ = ["iterated", "threaded"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def in_thread(
+def threaded(
     method: Callable[Concatenate[Any, _P], _T],
 ) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]]:
     """Return a method that does in a thread what one of the same name without ``a`` does."""

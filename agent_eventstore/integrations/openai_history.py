@@ -11,10 +11,10 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from agent_eventstore.formats.response_items import ITEM
 from agent_eventstore.integrations.conversation_pages import events_after, newest_events
 from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_items import (
-    ITEM,
     TELLING,
     items_in,
     told_by,

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_eventstore.formats.response_items import (
-    ITEM,
-)
+from agent_eventstore.formats.response_items import ITEM
 from agent_eventstore.integrations.openai_events import OpenAIItem, OpenAIItems
 from eventstore.events import (
     AssistantMessage,
@@ -27,7 +25,6 @@ from projections.context.formats.item_pairs import output_of
 from projections.engine.folding import result_text, text_of
 
 __all__ = [
-    "ITEM",
     "TELLING",
     "cut_of",
     "items_in",
