@@ -20,8 +20,10 @@ _place = ""
 
 
 def chosen(places: dict[str, str]) -> dict[str, str]:
-    """Return the places that the command line names, or all."""
-    return {place: words for place, words in places.items() if place in (sys.argv[1:] or places)}
+    """Return the places that the command line names, or all; end with an error for another."""
+    if wrong := [name for name in sys.argv[1:] if name not in places]:
+        sys.exit(f"{wrong[0]!r} is not a place to kill at: choose {', '.join(places)}")
+    return {name: places[name] for name in sys.argv[1:] or places}
 
 
 def where() -> str:
