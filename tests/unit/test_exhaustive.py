@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.inner import run_pytest
+
 HOOK = "from tests.exhaustive import mark_exhaustive as pytest_collection_modifyitems\n"
 TESTS = """
 import pytest
@@ -35,15 +34,7 @@ def run(directory: Path, tests: str, expression: str) -> tuple[int, str]:
     """Run tests that have the marker, or do not; return the status and what is said."""
     (directory / "conftest.py").write_text(HOOK)
     (directory / "test_it.py").write_text(tests)
-    options = ["-c", "pyproject.toml", "-p", "no:cacheprovider", "-v", "-m", expression]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(directory)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+    return run_pytest("-c", "pyproject.toml", "-v", "-m", expression, str(directory))
 
 
 def test_the_two_have_everything_between_them(tmp_path: Path) -> None:

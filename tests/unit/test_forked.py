@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.inner import run_pytest
+
 FILES = {
     "test_a.py": "def test_1(tmp_path): pass\ndef test_2(): assert 1 == 2\n",
     "test_b.py": "def test_3(tmp_path): pass\n",
@@ -18,15 +17,7 @@ def run(directory: Path, *names: str) -> tuple[int, str]:
     """Run some of the files in two workers; return the status, and the last line."""
     for name in names:
         (directory / name).write_text(FILES[name])
-    said = ["-p", "tests.forked", "--workers", "2", "-p", "no:cacheprovider", "--rootdir", "."]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *said, str(directory)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    return run_pytest("-p", "tests.forked", "--workers", "2", "--rootdir", ".", str(directory))
 
 
 def test_all_are_run_and_counted(tmp_path: Path) -> None:

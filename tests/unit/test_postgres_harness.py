@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, inspect, make_url, text
 
+from tests.inner import run_pytest
 from tests.postgres import URL_VARIABLE, PostgresServer, PostgresUnavailable, fresh_database
 
 NOWHERE = "postgresql://postgres@127.0.0.1:1/postgres"
@@ -137,18 +135,11 @@ def test_unusable_server_is_an_error_that_says_what_to_do(url: str) -> None:
     assert URL_VARIABLE in caught.value.__notes__[0]
 
 
-def test_missing_postgresql_fails_the_run(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+def test_missing_postgresql_fails_the_run(tmp_path: Path) -> None:
     """Keeps out a suite that goes green by skipping what it cannot reach."""
     inner = f"{__file__}::{test_database_of_each_backend_starts_empty_and_takes_rows.__name__}"
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 't'}"]
-        + [f"{inner}[{backend}]" for backend in ("sqlite", "postgresql")],
-        cwd=pytestconfig.rootpath,
-        env={**os.environ, URL_VARIABLE: NOWHERE},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    tests = [f"{inner}[{backend}]" for backend in ("sqlite", "postgresql")]
+    status, said = run_pytest(f"--basetemp={tmp_path / 't'}", *tests, **{URL_VARIABLE: NOWHERE})
 
-    assert "1 passed, 1 error" in run.stdout
-    assert 1 == run.returncode
+    assert "1 passed, 1 error" in said
+    assert 1 == status
