@@ -57,10 +57,12 @@ class EventStoreConversations(ConversationStore):
         Where this object has saved the revision that it goes on from, the append alone finds out
         whether somebody else has saved another since.
         """
-        held = conversation.conversation if isinstance(conversation, AgentRunResult) else conversation
+        is_result = isinstance(conversation, AgentRunResult)
+        held = conversation.conversation if is_result else conversation
         token = _saving.set(held.revision)
         try:
-            return await super().save(conversation, scope=scope)
+            saved: list[ConversationEntry] = await super().save(conversation, scope=scope)
+            return saved
         finally:
             _saving.reset(token)
 
@@ -73,7 +75,9 @@ class EventStoreConversations(ConversationStore):
                 return await _thread(self._both, conversation_id, limit, scope)
             except LookupError:  # saved or deleted meanwhile, perhaps: the framework finds out
                 pass
-        return await super()._read(conversation_id, limit=limit, scope=scope)
+        found: tuple[ConversationRecord, list[ConversationEntry]] | None
+        found = await super()._read(conversation_id, limit=limit, scope=scope)
+        return found
 
     def _both(
         self, conversation_id: str, limit: int | None, scope: str | None

@@ -132,7 +132,7 @@ _CALLS = st.fixed_dictionaries(
 @given(items=st.lists(_CALLS, min_size=1, max_size=3))
 @example(items=[{"type": "function_call", "name": "a", "arguments": {"b": 1}}])
 def test_an_answer_of_calls_alone(items: list[Any]) -> None:
-    """Its calls are those that it has beside anything else, though they are read in a shorter way."""
+    """Its calls are those that it has beside anything else, though read in a shorter way."""
     reasoned = {"type": "reasoning", "summary": []}
 
     assert answer_of([*items, reasoned]).tool_calls == answer_of(items).tool_calls
