@@ -24,12 +24,14 @@ from types import ModuleType
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import (
     chat_jsonl,
+    chatgpt,
     claude_code,
     codex,
     openai_messages,
     project,
     project_messages,
     session_import,
+    sharegpt,
     ui_messages,
 )
 from agent_eventstore.formats.loader import ImportReport, load
@@ -76,6 +78,8 @@ _READERS: dict[str, ModuleType] = {
         claude_code,
         codex,
         ui_messages,
+        chatgpt,
+        sharegpt,
     )
 }
 
@@ -90,7 +94,7 @@ WRITTEN = (
 )
 """The names of the formats that can be written."""
 
-FORMATS = (*WRITTEN[:-2], "claude-code", "codex", WRITTEN[-1])
+FORMATS = (*WRITTEN[:-2], "claude-code", "codex", "chatgpt", "sharegpt", WRITTEN[-1])
 """The names of the formats that can be read; a ``project`` is a directory, the others are files."""
 
 
@@ -155,6 +159,10 @@ def detect(path: Path) -> str:
             return claude_code.FORMAT
         if codex.recognises(value):
             return codex.FORMAT
+        if chatgpt.recognises(value):
+            return chatgpt.FORMAT
+        if sharegpt.recognises(value):
+            return sharegpt.FORMAT
         if ui_messages.recognises(value):
             return ui_messages.FORMAT
         if session_import.recognises(value):
