@@ -11,6 +11,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 from operator import attrgetter
 from threading import Lock
 from uuid import UUID
@@ -142,12 +143,23 @@ class RecentRows:
         return rows
 
     def _lasting_since(self, kept: _Lasting, before: int) -> list[ContextRow]:
-        rows: list[ContextRow] = []
+        rows = self._lasting_between(kept.before, before)
+        if rows is not None:
+            return [*rows, *kept.rows][: kept.limit]
+        rows = []
         while before > kept.before and len(rows) < kept.limit:
             page = self._source.lasting(before, _FEW)
             rows += (row for row in page if row.version >= kept.before)
             before = page[-1].version if len(page) == _FEW else 0
         return [*rows, *kept.rows][: kept.limit]
+
+    def _lasting_between(self, first: int, before: int) -> list[ContextRow] | None:
+        """Return those from a version on; None if not all rows since then are at hand."""
+        if not (self._all_read or (self._newest and self._newest[-1].version < first)):
+            return None
+        place = bisect_left(self._newest, 1 - before, key=lambda row: -row.version)
+        since = takewhile(lambda row: row.version >= first, islice(self._newest, place, None))
+        return [row for row in since if row.lasting is not None]
 
     def rows_around(self, versions: Sequence[int]) -> Sequence[ContextRow]:
         """Return the visible rows at these versions and next to them, in descending order."""
