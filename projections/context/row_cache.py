@@ -25,6 +25,7 @@ from projections.context.compression.search import Embedding
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
 from projections.context.rows import ContextRow
 from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
+from projections.context.state import Active
 from projections.engine import heads
 from projections.engine.generations import Generation
 
@@ -192,10 +193,14 @@ class RecentRows:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Where a conversation stood at the last request, and the log that all before it were of."""
+    """Where a conversation stood at the last request, and the log that all before it were of.
+
+    And what was active there, if that was asked.
+    """
 
     head: heads.Head
     log: object
+    active: Active | None
 
 
 class Memory:
@@ -224,6 +229,15 @@ class Memory:
         seen = self._seen.get(stream)
         return None if seen is None else seen.head
 
+    def active(self, stream: UUID, head: heads.Head | None) -> Active | None:
+        """Return what was active at the last request, if only new rows have been folded since."""
+        seen = self._seen.get(stream)
+        if seen is None or head is None or head.unsaved is None:
+            return None
+        last = seen.head
+        same = last.generation is head.generation and (last.version, last.chain) == head.before
+        return seen.active if same else None
+
     def of(
         self,
         rows: SqlRowSource,
@@ -231,6 +245,7 @@ class Memory:
         generation: Generation,
         stream: UUID,
         head: heads.Head | None = None,
+        active: Active | None = None,
     ) -> tuple[RecentRows, PlanMemo]:
         """Return what is remembered of a conversation, as one read sees it.
 
@@ -240,6 +255,7 @@ class Memory:
             generation: Whose rows they are.
             stream: The conversation.
             head: Where it stands, if that is known.
+            active: What is active there, to be remembered.
         """
         if head is None:
             [head] = heads.read(connection, [generation], stream).values()
@@ -249,7 +265,7 @@ class Memory:
             newest = self._seen.get(stream)
             # Another thread's request may have come further.
             if newest is None or newest.log is not log or newest.head.version <= head.version:
-                self._seen.put(stream, _Seen(replace(head, unsaved=None), log))
+                self._seen.put(stream, _Seen(replace(head, unsaved=None), log, active))
         owner, folded = (stream, generation.number, log), Folded.of(head)
         return RecentRows(rows, self._rows, owner, folded), PlanMemo(self._plans, owner, folded)
 
