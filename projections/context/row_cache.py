@@ -29,7 +29,7 @@ from projections.context.state import Active
 from projections.engine import heads
 from projections.engine.generations import Generation
 
-__all__ = ["MEMORY_BYTES", "KeptRows", "Memory", "RecentRows", "shared_memory"]
+__all__ = ["KeptRows", "Memory", "RecentRows", "shared_memory"]
 
 _MOST_NEW = 256  # rows that are read at once to bring kept ones up
 _FEW = 16  # rows that leave something behind, read at once to bring kept ones up
@@ -38,9 +38,6 @@ _MOST_TOKENS = 400_000  # of one conversation's rows beyond these: what the larg
 _PLANNED = 1 << 11  # bytes for which a group of a plan is remembered
 _CONVERSATION = 1 << 12  # bytes of one, beside its rows
 _SEEN = 1 << 15  # bytes for which a conversation is remembered
-
-MEMORY_BYTES = 64 << 20
-"""What a process remembers of conversations by default: some 35,000 rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +212,7 @@ class Memory:
 
     has_levels = False
 
-    def __init__(self, most: int = MEMORY_BYTES) -> None:
+    def __init__(self, most: int) -> None:
         """Remember rows of about so many bytes, and plans of them; nothing with 0."""
         if most < 0:
             raise ValueError(f"memory_bytes is {most}: give a number of bytes, or 0 for none")
@@ -270,14 +267,17 @@ class Memory:
         return RecentRows(rows, self._rows, owner, folded), PlanMemo(self._plans, owner, folded)
 
 
-_SHARED: WeakKeyDictionary[Pool, Memory] = WeakKeyDictionary()
+_SHARED: WeakKeyDictionary[Pool, dict[int, Memory]] = WeakKeyDictionary()
 if hasattr(os, "register_at_fork"):  # Another thread of the parent's may have held a lock.
     os.register_at_fork(after_in_child=_SHARED.clear)
 
 
-def shared_memory(engine: Engine) -> Memory:
-    """Return what all conversations of a store share, whichever owners it is bound to."""
-    return _SHARED.setdefault(engine.pool, Memory())
+def shared_memory(engine: Engine, most: int) -> Memory:
+    """Return what all conversations of a store share, whichever owners it is bound to.
+
+    Stores that are made of one engine share it too, if they are given as many bytes.
+    """
+    return _SHARED.setdefault(engine.pool, {}).setdefault(most, Memory(most))
 
 
 def _still_there(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore import Conversation
+from agent_eventstore import AsyncConversation, Conversation
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore import events as e
 from eventstore.events import NewEvent
@@ -44,7 +44,7 @@ def told(views: Views, cid: UUID, **limits: Any) -> Any:
 
 def told_anew(views: Views, cid: UUID, **limits: Any) -> Any:
     """Return what is said where nothing is remembered."""
-    views._memory = Memory()
+    views._memory = Memory(1 << 26)
     return told(views, cid, **limits)
 
 
@@ -240,17 +240,49 @@ def test_a_memory_below_nothing(store: EventStore) -> None:
     """A negative number of bytes is refused with the option's name."""
     with pytest.raises(ValueError, match="memory_bytes is -1"):
         Views(store, memory_bytes=-1)
+    with pytest.raises(ValueError, match="memory_bytes is -1"):
+        EventStore.open("sqlite://", memory_bytes=-1)
 
 
 def test_the_memory_of_asynchronous_views(database_url: str) -> None:
     """The asynchronous views hand the option on to those that they are made of."""
 
-    async def main() -> int:
-        async with await AsyncEventStore.open(database_url) as store:
-            views = AsyncViews(store, memory_bytes=70_000)
-            return await views.run(lambda each: each._memory._rows.most)
+    async def main() -> list[int]:
+        async with await AsyncEventStore.open(database_url, memory_bytes=90_000) as store:
+            made = AsyncViews(store, memory_bytes=70_000), AsyncViews(store)
+            return [await views.run(lambda each: each._memory._rows.most) for views in made]
 
-    assert 70_000 == asyncio.run(main())
+    assert [70_000, 90_000] == asyncio.run(main())
+
+
+@pytest.mark.parametrize("memory_bytes", [0, 20_000, 150_000])
+def test_the_store_says_how_much_is_remembered(database_url: str, memory_bytes: int) -> None:
+    """Views and all conversations of the store keep no more, and say what others would."""
+    with EventStore.open(database_url, memory_bytes=memory_bytes) as store:
+        views = Views(store)
+        streams = [converse(store, 30) for _ in range(3)]
+        sent = [asked(store, cid, "and now?") for cid in streams]
+        assert sent == [list(views.context(cid, max_tokens=4_000).messages) for cid in streams]
+        conversations = Views._of_conversations(store.for_owner(user_id="ada"))
+        assert conversations._memory is not views._memory
+        for memory in (conversations._memory, views._memory):
+            kept = memory._rows._values.values()
+            assert sum(each.weight for each in kept) <= memory_bytes
+            assert bool(kept) == (memory_bytes > 0)
+
+
+def test_conversations_of_an_asynchronous_store(database_url: str) -> None:
+    """They remember as much as their store says, as those of a synchronous one do."""
+
+    async def main() -> tuple[int, int]:
+        async with await AsyncEventStore.open(database_url, memory_bytes=90_000) as store:
+            async with await AsyncConversation.start(store) as conversation:
+                async with conversation.turn("one") as turn:
+                    await turn.context(max_tokens=4_000)
+            memory = Views._of_conversations(store.store)._memory
+            return memory._rows.most, len(memory._rows._values)
+
+    assert (90_000, 1) == asyncio.run(main())
 
 
 def test_an_erasure_forgets(store: EventStore, views: Views, cid: UUID) -> None:
