@@ -13,9 +13,9 @@ from sqlalchemy import text
 
 from eventstore import EventStore
 from eventstore import events as e
-from projections import Views, context_reading
+from projections import Views
 from projections.context import CONTEXT
-from projections.context.state import Active
+from projections.context.state import Active, read_active
 from projections.engine import heads
 from projections.engine.catch_up import CatchUp
 from projections.upkeep import rebuild
@@ -156,16 +156,15 @@ def test_what_is_active_is_asked_once(
 ) -> None:
     """New rows alone do not change it; a switch does, and so does one that others have saved."""
     asked: list[UUID] = []
-    real = context_reading.read_active
 
     def counted(*args: Any) -> Active:
         asked.append(args[2])
-        return real(*args)
+        return read_active(*args)
 
-    monkeypatch.setattr(context_reading, "read_active", counted)
+    monkeypatch.setattr("projections.context_reading.read_active", counted)
 
     def mode() -> str:
-        said = [each["content"] for each in views.context(cid, mode="active").messages]
+        said: list[str] = [each["content"] for each in views.context(cid, mode="active").messages]
         return next(each.split()[3] for each in said if each.startswith("MODE"))
 
     store.append(cid, [e.ConversationStart(mode="chat"), e.UserMessage.text("one")])
