@@ -11,6 +11,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 from operator import attrgetter
 from threading import Lock
 from uuid import UUID
@@ -24,6 +25,7 @@ from projections.context.compression.search import Embedding
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
 from projections.context.rows import ContextRow
 from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
+from projections.context.state import Active
 from projections.engine import heads
 from projections.engine.generations import Generation
 
@@ -139,12 +141,23 @@ class RecentRows:
         return rows
 
     def _lasting_since(self, kept: _Lasting, before: int) -> list[ContextRow]:
-        rows: list[ContextRow] = []
+        rows = self._lasting_between(kept.before, before)
+        if rows is not None:
+            return [*rows, *kept.rows][: kept.limit]
+        rows = []
         while before > kept.before and len(rows) < kept.limit:
             page = self._source.lasting(before, _FEW)
             rows += (row for row in page if row.version >= kept.before)
             before = page[-1].version if len(page) == _FEW else 0
         return [*rows, *kept.rows][: kept.limit]
+
+    def _lasting_between(self, first: int, before: int) -> list[ContextRow] | None:
+        """Return those from a version on; None if not all rows since then are at hand."""
+        if not (self._all_read or (self._newest and self._newest[-1].version < first)):
+            return None
+        place = bisect_left(self._newest, 1 - before, key=lambda row: -row.version)
+        since = takewhile(lambda row: row.version >= first, islice(self._newest, place, None))
+        return [row for row in since if row.lasting is not None]
 
     def rows_around(self, versions: Sequence[int]) -> Sequence[ContextRow]:
         """Return the visible rows at these versions and next to them, in descending order."""
@@ -177,10 +190,14 @@ class RecentRows:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Where a conversation stood at the last request, and the log that all before it were of."""
+    """Where a conversation stood at the last request, and the log that all before it were of.
+
+    And what was active there, if that was asked.
+    """
 
     head: heads.Head
     log: object
+    active: Active | None
 
 
 class Memory:
@@ -209,6 +226,15 @@ class Memory:
         seen = self._seen.get(stream)
         return None if seen is None else seen.head
 
+    def active(self, stream: UUID, head: heads.Head | None) -> Active | None:
+        """Return what was active at the last request, if only new rows have been folded since."""
+        seen = self._seen.get(stream)
+        if seen is None or head is None or head.unsaved is None:
+            return None
+        last = seen.head
+        same = last.generation is head.generation and (last.version, last.chain) == head.before
+        return seen.active if same else None
+
     def of(
         self,
         rows: SqlRowSource,
@@ -216,6 +242,7 @@ class Memory:
         generation: Generation,
         stream: UUID,
         head: heads.Head | None = None,
+        active: Active | None = None,
     ) -> tuple[RecentRows, PlanMemo]:
         """Return what is remembered of a conversation, as one read sees it.
 
@@ -225,6 +252,7 @@ class Memory:
             generation: Whose rows they are.
             stream: The conversation.
             head: Where it stands, if that is known.
+            active: What is active there, to be remembered.
         """
         if head is None:
             [head] = heads.read(connection, [generation], stream).values()
@@ -234,7 +262,7 @@ class Memory:
             newest = self._seen.get(stream)
             # Another thread's request may have come further.
             if newest is None or newest.log is not log or newest.head.version <= head.version:
-                self._seen.put(stream, _Seen(replace(head, unsaved=None), log))
+                self._seen.put(stream, _Seen(replace(head, unsaved=None), log, active))
         owner, folded = (stream, generation.number, log), Folded.of(head)
         return RecentRows(rows, self._rows, owner, folded), PlanMemo(self._plans, owner, folded)
 

@@ -143,10 +143,22 @@ def asked(store: EventStore, cid: UUID, text: str) -> list[dict[str, Any]]:
         return list(turn.context(max_tokens=4_000).messages)
 
 
+@pytest.mark.parametrize(("kept", "most"), [(256, 0), (50, 16)])
 def test_what_old_messages_leave_behind_is_read_the_same(
-    store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
+    store: EventStore,
+    views: Views,
+    cid: UUID,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: int,
+    most: int,
 ) -> None:
-    """Between two steps only what is new is fetched of it; what is summed up is told no more."""
+    """Of rows that are at hand nothing is fetched, of others little; a summary hides what it has.
+
+    Where fewer rows are kept than a step looks at, each page that is fetched has few.
+    """
+    monkeypatch.setattr(row_cache, "_LEAST_KEPT", kept)
+    if most:
+        monkeypatch.setattr(row_cache, "_MOST_TOKENS", 500)
 
     def exchanges(first: int, count: int) -> list[e.Payload]:
         asked = (f"#W{number:07} must never be charged." for number in range(first, first + count))
@@ -168,7 +180,7 @@ def test_what_old_messages_leave_behind_is_read_the_same(
             store.append(cid, exchanges(more, 10))
             fetched.clear()
             answer = told(views, cid, max_tokens=2_500)
-            assert max(fetched, default=0) <= 16
+            assert max(fetched, default=0) <= most
             assert answer == told_anew(Views(store), cid, max_tokens=2_500)
         assert "What earlier messages named" in json.dumps(answer["messages"])
         old = store.get(cid).version - 205
