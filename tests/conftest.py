@@ -46,12 +46,12 @@ from tests.warm import programs as serving
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
-# The same examples in every run: a failure is about the change at hand. `make test` takes a third
+# The same examples in every run: a failure is about the change at hand. `make test` takes a fifth
 # of them (quick), `make test-exhaustive` all; for a search use `--hypothesis-profile search`.
 settings.register_profile(
     "default", derandomize=True, deadline=None, database=None, max_examples=30
 )
-settings.register_profile("quick", settings.get_profile("default"), max_examples=10)
+settings.register_profile("quick", settings.get_profile("default"), max_examples=6)
 settings.register_profile("search", deadline=None, max_examples=2_000, print_blob=True)
 settings.load_profile("default")
 
