@@ -32,13 +32,11 @@ class BranchingSession(SessionTurns):
     ) -> list[Any]:
         """Return the newest items of the current branch as `EventStoreSession` does, or another's.
 
-        Raises:
-            ValueError: There is no branch of this name.
+        As in the SDK, a branch that is not there has none.
         """
         if branch_id is None or branch_id == self.branch:
             return await super().get_items(limit, wrapper=wrapper)
-        limit = self._most(limit)
-        return await self._run(lambda: newest_items(self.store, self._stream(branch_id), limit)[0])
+        return await self._run(partial(self._items_of, branch_id, self._most(limit)))
 
     async def create_branch_from_turn(
         self, turn_number: int, branch_name: str | None = None
@@ -87,6 +85,12 @@ class BranchingSession(SessionTurns):
     async def list_branches(self) -> list[dict[str, Any]]:
         """Return each branch: its name, number of items and of turns, beginning, and if current."""
         return await self._run(lambda: [self._described(each) for each in self._branches()])
+
+    def _items_of(self, branch: str, limit: int | None) -> list[Any]:
+        if branch not in self._branches():
+            return []
+        stream = self.store.stream(self._key_of(branch), **self.owner)
+        return newest_items(self.store, stream, limit)[0]
 
     def _create(self, turn: int, name: str | None) -> str:
         if name is not None and not name.strip():

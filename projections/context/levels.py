@@ -29,7 +29,7 @@ from eventstore.errors import DatabaseBusy
 from eventstore.ids import call_id
 from eventstore.sql.backend import AnyConnection, backend_of, cursor, has_table
 from eventstore.sql.migrate import schema_lock
-from eventstore.sql.types import Id
+from eventstore.sql.types import Digest, Id
 from projections.context.compression.facts import Fact, FactKind, lasting_facts
 from projections.context.compression.shortening import Preview, shorten
 from projections.context.counting import ENCODING
@@ -37,7 +37,7 @@ from projections.context.limits import chars_of
 from projections.context.rows import ContextRow
 from projections.engine import setup
 from projections.tokens import Count, Tokenizer, count_message, counts, tokenizer_for
-from projections.tokens.counts import Digest, canonical
+from projections.tokens.counts import canonical
 
 __all__ = ["TABLE", "KeptLevels", "Lower", "create", "lower"]
 
