@@ -57,7 +57,7 @@ def recognises(value: Any) -> bool:
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     """Iterate over the file's conversations, and over reports of those that cannot be read."""
-    for record in source.lines() if source.is_lines() else source.document():
+    for record in source.records():
         if isinstance(record, ImportFailed):
             yield record
         elif not isinstance(record.value, dict) or not isinstance(

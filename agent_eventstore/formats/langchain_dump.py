@@ -59,22 +59,8 @@ def recognises(value: Any) -> bool:
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     """Give the file's conversations: one of its messages, and one of each object with messages."""
-    single: list[Record] = []
-    whole = True
-    for item in source.lines() if source.is_lines() else source.document():
-        value = item.value if isinstance(item, Record) else None
-        if isinstance(item, ImportFailed):
-            whole = False
-            yield item
-        elif isinstance(value, dict) and isinstance(value.get("messages"), list):
-            rest = {key: told for key, told in value.items() if key != "messages"}
-            yield _conversation(source, rest, [Record(m, item.line) for m in value["messages"]])
-        elif isinstance(value, list):
-            yield _conversation(source, {}, [Record(each, item.line) for each in value])
-        else:
-            single.append(item)
-    if single and whole:
-        yield _conversation(source, {}, single)
+    for found in source.lists("messages"):
+        yield found if isinstance(found, ImportFailed) else _conversation(source, *found)
 
 
 def _conversation(
@@ -85,8 +71,6 @@ def _conversation(
     for number, (record, fields) in enumerate(zip(messages, told, strict=True), start=1):
         if fields is None:
             return source.failed(record.line, f"message {number} has no type, or no data")
-    if not messages:
-        return source.failed(1, "there are no messages")
     known = [Record(fields, record.line) for record, fields in zip(messages, told, strict=True)]
     draft = Draft(anchored(FORMAT, explicit_id(rest, "id"), known), source.file, messages[0].line)
     title = rest.get("title")

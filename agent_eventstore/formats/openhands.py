@@ -54,14 +54,10 @@ _REJECTED = "user_rejected"
 
 def recognises(value: Any) -> bool:
     """Whether a value is an event, or an object that holds a list of them."""
-    events = _events(value)
+    held = (value.get(key) for key in _HOLDERS) if isinstance(value, dict) else ()
+    events = next((each for each in held if isinstance(each, list)), None)
     first = events[0] if events else value
     return isinstance(first, dict) and (_is_action(first) or _is_observation(first))
-
-
-def _events(value: Any) -> list[Any] | None:
-    held = (value.get(key) for key in _HOLDERS) if isinstance(value, dict) else ()
-    return next((each for each in held if isinstance(each, list)), None)
 
 
 def _is_action(event: Mapping[str, Any]) -> bool:
@@ -75,19 +71,8 @@ def _is_observation(event: Mapping[str, Any]) -> bool:
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     """Give the file's conversations: one of its events, and one of each object with events."""
-    single: list[Record] = []
-    whole = True
-    for item in source.lines() if source.is_lines() else source.document():
-        if isinstance(item, ImportFailed):
-            whole = False
-            yield item
-        elif (events := _events(item.value)) is not None:
-            rest = {key: told for key, told in item.value.items() if told is not events}
-            yield _conversation(source, rest, [Record(each, item.line) for each in events])
-        else:
-            single.append(item)
-    if single and whole:
-        yield _conversation(source, {}, single)
+    for found in source.lists(*_HOLDERS):
+        yield found if isinstance(found, ImportFailed) else _conversation(source, *found)
 
 
 def _conversation(
@@ -97,8 +82,6 @@ def _conversation(
     for number, record in enumerate(events, start=1):
         if not isinstance(record.value, dict):
             return source.failed(record.line, f"event {number} is not an object")
-    if not events:
-        return source.failed(1, "there are no events")
     reader = _Reader()
     reader.log.add(ConversationStart(raw=rest or None), occurred_at=moment_of(events[0].value))
     for record in events:

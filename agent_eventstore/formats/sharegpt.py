@@ -52,8 +52,7 @@ def recognises(value: Any) -> bool:
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     """Iterate over the file's conversations, and over reports of those that cannot be read."""
-    records = source.lines() if source.is_lines() else source.document()
-    for ordinal, record in enumerate(records):
+    for ordinal, record in enumerate(source.records()):
         if isinstance(record, ImportFailed):
             yield record
             continue
