@@ -320,7 +320,7 @@ def _answered_ahead(
             with suppress(heads.NotSaved):
                 made, counts = [head.generation], catching_up.counts
                 answer = _Answer.of(connection, made, conversation_id, query, [head], counts)
-            catching_up.bind_counts(connection)
+                catching_up.bind_counts(connection)
     if catching_up.pending:
         with catching_up.blamed(), begin.writing() as connection:
             catching_up.save(connection)

@@ -142,12 +142,14 @@ class CatchUp:
             if page:
                 self.version, self._chain = page[-1].version, page[-1].chain
                 self._look_for_counts(connection, page)
+                self._bound_counts = None
                 for fold in self._folds:
                     fold.feed(page)
                     fold.fill(self.counts, stream)
                 self._ahead = self._folded() if self._look_ahead and len(page) < most else None
                 self._bound = BoundFolds.of(connection, self._folds, stream)
-                self.bind_counts(connection)
+                if self._ahead is None:
+                    self.bind_counts(connection)
             self._most, self._count, self.done = most, len(page), not page
             caught_up.note(version=self.version, events=len(page))
         return len(page)
@@ -172,13 +174,13 @@ class CatchUp:
                 return
             self.fold(connection, self._most)
         if self._count:
-            for each in (self._bound, self._bound_counts):
-                assert each is not None  # noqa: S101 - bound where it was folded
-                each.write(connection)
+            assert self._bound is not None  # noqa: S101 - where it was folded
+            self._bound.write(connection)
+            (self._bound_counts or self.counts.bind(backend_of(connection))).write(connection)
             self.done = self._count < self._most
 
     def bind_counts(self, connection: AnyConnection) -> None:
-        """Bind what was counted since; to be called again where more is counted before `save`."""
+        """Bind what was counted: with `ahead`, once its reader has counted too."""
         self._bound_counts = self.counts.bind(backend_of(connection))
 
     def piece(self, connection: AnyConnection) -> None:

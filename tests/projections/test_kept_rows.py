@@ -17,13 +17,14 @@ from eventstore import events as e
 from eventstore.events import NewEvent
 from eventstore.events.values import VersionRange
 from projections import AsyncViews, Views
-from projections.context import CONTEXT, row_cache
+from projections.context import CONTEXT, detail, row_cache
 from projections.context.formats import FORMATS
 from projections.context.plan_cache import Recent
 from projections.context.row_cache import Memory, RecentRows
 from projections.context.rows import ContextRow
 from projections.context.source import SqlRowSource
 from projections.errors import BudgetInfeasible
+from projections.tokens import Count, Tokenizer
 from projections.upkeep import rebuild
 from tests.few import few
 from tests.projections.support import converse
@@ -187,6 +188,31 @@ def test_what_old_messages_leave_behind_is_read_the_same(
         some = (VersionRange(first=old, last=old + 20),)
         store.append(cid, [e.Summary(text="more of it", versions=some)])
         assert told(views, cid, max_tokens=2_500) == told_anew(Views(store), cid, max_tokens=2_500)
+
+
+def test_the_digests_of_a_step_are_made_once(
+    store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are the same in every request until the next step."""
+    made: list[str] = []
+    digest = detail.digest
+
+    def counted(text: str, tokenizer: Tokenizer) -> Count:
+        made.append(text)
+        return digest(text, tokenizer)
+
+    monkeypatch.setattr(detail, "digest", counted)
+    steps: list[tuple[int, int] | None] = []
+    for number in range(60):
+        store.append(cid, [e.UserMessage.text(f"Where is order #W{number:07} now?"), ANSWER])
+        if number < 40:
+            continue
+        made.clear()
+        answer = views.context(cid, max_tokens=600)
+        assert bool(made) == (answer.step not in steps[-1:])
+        steps.append(answer.step)
+        assert answer.document == told_anew(Views(store), cid, max_tokens=600)
+    assert 1 < len(set(steps)) < len(steps)
 
 
 def test_more_rows_than_are_kept(
