@@ -6,7 +6,7 @@ to the marker ``exhaustive``:
 - it stands at a value of ``parametrize``, as `partly` puts it;
 - ``exhaustive_when("postgresql")`` puts it on those of a test, or of a file, with that parameter:
   for what is above the statements of a database, and the same on both;
-- of two tests in a folder of `_ABOVE` that differ in the database alone, one is quick, which is on
+- of two tests in what `_ABOVE` names that differ in the database alone, one is quick, which is on
   SQLite for about half of them;
 - tests that are made for each database and for each of the twins, ``sync`` and ``async``, are
   quick for the blocking one on SQLite and the asynchronous one on PostgreSQL.
@@ -18,6 +18,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -28,8 +29,17 @@ __all__ = ["mark_exhaustive", "partly"]
 
 _LEFT = ({"sync", "postgresql"}, {"async", "sqlite"})
 """Of four ways to a store two are quick: each twin is tried, and so is each database."""
-_ABOVE = {"agents", "integration", "integrations", "projections", "scheduling"}
-"""Folders of tests of what is above the statements, which the other folders try on each."""
+_ABOVE = {
+    "agents",
+    "integration",
+    "integrations",
+    "projections",
+    "scheduling",
+    "test_every_error_of_commands",
+    "test_every_error_of_views",
+    "test_reads_beside_a_lock",
+}
+"""Folders and files of tests of what is above the statements, which others try on each."""
 _DATABASES = re.compile("sqlite|postgresql")
 
 
@@ -62,8 +72,7 @@ def mark_exhaustive(config: pytest.Config, items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.exhaustive)
         quick = item.get_closest_marker("exhaustive") is None
         (kept if quick else left).add(item.nodeid.partition("[")[0])
-        place = os.path.relpath(item.path, config.rootpath)
-        if quick and not _ABOVE.isdisjoint(Path(place).parts):
+        if quick and _is_above(item.path, config.rootpath):
             alike[_DATABASES.sub("", item.nodeid)].append(item)
     for name, pair in alike.items():
         if len(pair) == 2:
@@ -71,3 +80,8 @@ def mark_exhaustive(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.markexpr == "not exhaustive" and (forgotten := left - kept):
         names = "\n".join(sorted(forgotten))
         raise pytest.UsageError(f"nothing is left of these, run `make test-exhaustive`:\n{names}")
+
+
+@cache
+def _is_above(path: Path, root: Path) -> bool:
+    return not _ABOVE.isdisjoint(Path(os.path.relpath(path, root)).with_suffix("").parts)
