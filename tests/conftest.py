@@ -36,6 +36,7 @@ from tests.postgres import (
     URL_VARIABLE,
     PostgresServer,
     PostgresUnavailable,
+    fill,
     fresh_database,
     place_of_many_files,
     roomy_memory,
@@ -60,6 +61,7 @@ Beginning = Literal["nothing", "upgraded", "installed"]
 
 SERVER = pytest.StashKey[PostgresServer]()
 WORKERS = pytest.StashKey[list[PostgresServer]]()
+TEMPLATE = pytest.StashKey[PostgresServer]()
 STARTING = pytest.StashKey[threading.Thread]()
 PREPARED = pytest.StashKey[ExitStack]()
 
@@ -95,12 +97,14 @@ def _start_early(config: pytest.Config, count: int) -> None:
     """
     if URL_VARIABLE in os.environ or config.option.collectonly:
         return
-    servers = [PostgresServer(directory=place_of_many_files()) for _ in range(count)]
-    config.stash[WORKERS].extend(servers)
+    *servers, template = [PostgresServer(directory=place_of_many_files()) for _ in range(count + 1)]
+    config.stash[WORKERS].extend([*servers, template])
+    config.stash[TEMPLATE] = template
 
     def start() -> None:
         for server in servers:
             with suppress(PostgresUnavailable):
+                fill(server, template)
                 server.start()
 
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS:  # all tests, of which many ask
@@ -267,10 +271,19 @@ def fresh_postgres_url(postgres_server_url: str, upgraded_database: str) -> Iter
         yield url
 
 
+@pytest.fixture(scope="session")
+def template_server(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
+    """Give a PostgreSQL server that is never started, to be copied."""
+    with closing(PostgresServer(directory=place_of_many_files())) as own:
+        yield pytestconfig.stash.get(TEMPLATE, own)
+
+
 @pytest.fixture
-def private_postgres() -> Iterator[PostgresServer]:
+def private_postgres(template_server: PostgresServer) -> Iterator[PostgresServer]:
     """Give a PostgreSQL server that belongs to this test, to be stopped and crashed at will."""
-    with PostgresServer(directory=place_of_many_files()) as server:
+    with closing(PostgresServer(directory=place_of_many_files())) as server:
+        fill(server, template_server)
+        server.start()
         yield server
 
 

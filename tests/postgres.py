@@ -22,6 +22,7 @@ __all__ = [
     "URL_VARIABLE",
     "PostgresServer",
     "PostgresUnavailable",
+    "fill",
     "fresh_database",
     "give_to_nobody",
     "place_of_many_files",
@@ -47,6 +48,22 @@ def roomy_memory() -> Path | None:
     """Return a directory whose files are in memory, if the system has one with 2 GB to spare."""
     roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_NEEDED
     return MEMORY if roomy and os.access(MEMORY, os.W_OK | os.X_OK) else None
+
+
+def fill(server: PostgresServer, template: PostgresServer) -> None:
+    """Give a server that has no data those of one that is never started.
+
+    To make them costs half a second, as much as most tests that have a server for themselves.
+
+    Raises:
+        PostgresUnavailable: There is no PostgreSQL to make them with.
+    """
+    if not template._data.exists():
+        template._initialise()
+    shutil.copytree(template._data, server._data)
+    server.password = template.password
+    if os.geteuid() == 0:
+        give_to_nobody(server.directory)
 
 
 @contextmanager
