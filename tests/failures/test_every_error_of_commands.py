@@ -84,9 +84,12 @@ def test_of_commands(
 ) -> None:
     """Errors at the beginning, in the midst and at the end of what a command asks."""
 
+    cid = new_id() if name == "purge" else CID  # What was purged is gone.
+    told.append(cid, [e.UserMessage.text("new")])
+
     def command() -> tuple[int, str]:
         (directory / "checkpoint").unlink(missing_ok=True)
-        given = [word.format(cid=CID, directory=directory) for word in COMMANDS[name]]
+        given = [word.format(cid=cid, directory=directory) for word in COMMANDS[name]]
         done = run(*name.split(), *given, url=struck_url)
         return done.status, done.err
 
@@ -96,7 +99,7 @@ def test_of_commands(
     begin = sorted(COMMANDS).index(name) * few
     for number in range(few):
         fault, at = kinds[(begin + number) % len(kinds)], 1 + number * (steps - 1) // (few - 1)
-        told.append(CID, [e.UserMessage.text("new")])
+        told.append(cid, [e.UserMessage.text("new")])
         with faults.armed(fault, at):
             status, said = command()
         lines = [line for line in said.splitlines() if line.startswith("eventstore: ")]

@@ -103,7 +103,7 @@ class Interrupted(Coroutine[Any, Any, None]):
 
 
 def interrupted_everywhere(
-    store: EventStore, answers: Sequence[Answer], product: Product, check: Check
+    store: EventStore, answers: Sequence[Answer], product: Product, check: Check, every: int = 1
 ) -> int:
     """Run a product, cancelled at its first await, at its second, and so on until it is not.
 
@@ -112,9 +112,10 @@ def interrupted_everywhere(
         answers: What the model answers in each run.
         product: The product.
         check: Told each run, and whether it came to its end.
+        every: It is cancelled at each third await, if this is 3.
 
     Returns:
-        How many awaits there were.
+        How many awaits there were, and a few more if not each was tried.
     """
 
     async def run(own: AsyncEventStore, at: int) -> bool:
@@ -124,7 +125,7 @@ def interrupted_everywhere(
         check(scene, running.awaits < at)
         return running.awaits < at
 
-    return _everywhere(store, run, 1)
+    return _everywhere(store, run, 1, every)
 
 
 def left_everywhere(
@@ -145,13 +146,16 @@ def left_everywhere(
 
 
 def _everywhere(
-    store: EventStore, run: Callable[[AsyncEventStore, int], Coroutine[Any, Any, bool]], first: int
+    store: EventStore,
+    run: Callable[[AsyncEventStore, int], Coroutine[Any, Any, bool]],
+    first: int,
+    every: int = 1,
 ) -> int:
     async def main() -> int:
-        place, finished = first - 1, False
+        place, finished = first - every, False
         async with await AsyncEventStore.open(store.url, migrate=False) as own:
             while not finished:
-                place += 1
+                place += every
                 assert place < 1_000
                 try:
                     finished = await run(own, place)
@@ -162,12 +166,9 @@ def _everywhere(
 
     gc.collect()
     gc.freeze()  # what is there already is not looked at again after each run
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UnrecordedCall)
-            return asyncio.run(main())
-    finally:
-        gc.unfreeze()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnrecordedCall)
+        return asyncio.run(main())
 
 
 async def _carried_out(scene: Scene, running: Interrupted) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from agents import Agent, OpenAIResponsesModel, RunConfig, Runner, function_tool
 from openai import AsyncOpenAI
 
 from eventstore import EventStore
 from eventstore import events as e
+from tests.exhaustive import partly
 from tests.products.harness import Scene, interrupted_everywhere, outcome
 from tests.products.provider import FUNCTION_CALL, TWO_MESSAGES
 from tests.unit.streams.recorded import fed, text_of
@@ -37,7 +39,8 @@ async def product(scene: Scene) -> None:
                 scene.shown.append(event.data.delta)
 
 
-def test_cancelled_at_every_await(store: EventStore) -> None:
+@pytest.mark.parametrize("every", partly([3, 1]))
+def test_cancelled_at_every_await(store: EventStore, every: int) -> None:
     """Wherever the task is cancelled, the log has what was shown and done, and how it ended."""
 
     def check(scene: Scene, finished: bool) -> None:
@@ -48,4 +51,4 @@ def test_cancelled_at_every_await(store: EventStore) -> None:
             assert text_of(fed(TWO_MESSAGES)) == "".join(scene.shown)
             assert 2 == len(scene.provider.asked)
 
-    assert interrupted_everywhere(store, ANSWERS, product, check) > 5
+    assert interrupted_everywhere(store, ANSWERS, product, check, every) > 5

@@ -13,6 +13,7 @@ from anthropic import AsyncAnthropic
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore import events as e
+from tests.exhaustive import partly
 from tests.integration.replay_server import ReplayServer, Streamed
 from tests.products import anthropic_program
 from tests.products.harness import Scene, interrupted_everywhere, outcome
@@ -50,7 +51,8 @@ async def loop(scene: Scene) -> None:
             ]
 
 
-def test_cancelled_at_every_await(store: EventStore) -> None:
+@pytest.mark.parametrize("every", partly([3, 1]))
+def test_cancelled_at_every_await(store: EventStore, every: int) -> None:
     """Wherever the task is cancelled, the log has what was shown and done, and how it ended."""
 
     def check(scene: Scene, finished: bool) -> None:
@@ -58,7 +60,7 @@ def test_cancelled_at_every_await(store: EventStore) -> None:
             assert "ok" == outcome(scene)
             assert "".join(map(said_in, ANSWERS)) == "".join(scene.shown)
 
-    assert interrupted_everywhere(store, ANSWERS, loop, check) > 30
+    assert interrupted_everywhere(store, ANSWERS, loop, check, every) > 30
 
 
 @pytest.fixture

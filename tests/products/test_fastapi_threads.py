@@ -16,6 +16,7 @@ from agent_eventstore.clients import UnrecordedCall, record
 from agent_eventstore.conversation import Conversation
 from eventstore import AsyncEventStore, EventStore
 from eventstore import events as e
+from tests.exhaustive import partly
 from tests.integration.replay_server import ReplayServer, Streamed
 from tests.products.asgi import chat, served
 from tests.products.harness import (
@@ -78,9 +79,10 @@ def check(scene: Scene, finished: bool) -> None:
         assert said_in(TEXT) == "".join(scene.shown)
 
 
-def test_cancelled_at_every_await(store: EventStore) -> None:
+@pytest.mark.parametrize("every", partly([3, 1]))
+def test_cancelled_at_every_await(store: EventStore, every: int) -> None:
     """Wherever the server gives the request up, what was shown is in the log, and how it ended."""
-    assert interrupted_everywhere(store, ANSWERS, product, check) > 10
+    assert interrupted_everywhere(store, ANSWERS, product, check, every) > 10
 
 
 @pytest.mark.parametrize("spec", ["2.3", "2.4"])

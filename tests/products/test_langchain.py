@@ -15,6 +15,7 @@ from openai import AsyncOpenAI, OpenAI
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore import events as e
+from tests.exhaustive import partly
 from tests.integration.test_clients import SAID, WHOLE
 from tests.products.harness import Scene, assert_truth, interrupted_everywhere, outcome
 from tests.products.provider import Provider, said_in
@@ -131,7 +132,8 @@ async def loop(scene: Scene) -> None:
                 messages.append(ToolMessage(result, tool_call_id=call["id"]))
 
 
-def test_cancelled_at_every_await(store: EventStore) -> None:
+@pytest.mark.parametrize("every", partly([3, 1]))
+def test_cancelled_at_every_await(store: EventStore, every: int) -> None:
     """Wherever the task is cancelled, the log has what was shown and done, and how it ended."""
 
     def check(scene: Scene, finished: bool) -> None:
@@ -141,7 +143,7 @@ def test_cancelled_at_every_await(store: EventStore) -> None:
             assert ("ok", "success") == (outcome(scene), result.status)
             assert said_in(TEXT["openai"]) == "".join(scene.shown)
 
-    assert interrupted_everywhere(store, [TOOL, TEXT["openai"]], loop, check) > 20
+    assert interrupted_everywhere(store, [TOOL, TEXT["openai"]], loop, check, every) > 20
 
 
 async def ask_once(scene: Scene) -> None:
@@ -151,7 +153,8 @@ async def ask_once(scene: Scene) -> None:
         scene.shown.append((await model.ainvoke("hello")).text)
 
 
-def test_invoke_cancelled_at_every_await(store: EventStore) -> None:
+@pytest.mark.parametrize("every", partly([3, 1]))
+def test_invoke_cancelled_at_every_await(store: EventStore, every: int) -> None:
     """The same of an answer that is not streamed."""
 
     def check(scene: Scene, finished: bool) -> None:
@@ -159,4 +162,4 @@ def test_invoke_cancelled_at_every_await(store: EventStore) -> None:
             assert "ok" == outcome(scene)
             assert [SAID] == scene.shown
 
-    assert interrupted_everywhere(store, [WHOLE_ANSWER["anthropic"]], ask_once, check) > 3
+    assert interrupted_everywhere(store, [WHOLE_ANSWER["anthropic"]], ask_once, check, every) > 3
