@@ -83,7 +83,6 @@ def test_of_commands(
     name: str, few: int, told: EventStore, struck_url: str, faults: Faults, directory: Path
 ) -> None:
     """Errors at the beginning, in the midst and at the end of what a command asks."""
-
     cid = new_id() if name == "purge" else CID  # What was purged is gone.
     told.append(cid, [e.UserMessage.text("new")])
 
