@@ -59,7 +59,7 @@ _PAUSE_S = 0.2
 _MOMENT_S = 0.05
 _PAGE_EVENTS = 2_500
 _LEAST_PAGE_EVENTS = 500
-_SHARES = 4  # of what is left: a page is one worker's
+_SHARES = 2  # of what is left: a page is one worker's
 _PAGE_CONVERSATIONS = 200
 
 
