@@ -15,11 +15,11 @@ LOWEST_TESTS := tests/unit tests/migrations tests/contract tests/cli/test_progra
 FRAMEWORKS := google-adk langgraph openai-agents pydantic-ai
 LOWEST_google-adk := $(wildcard tests/integrations/test_google_adk_*.py)
 LOWEST_pydantic-ai := $(wildcard tests/integrations/test_pydantic_ai_*.py)
-LOWEST_langgraph := tests/integrations/test_langchain_history.py $(wildcard tests/integrations/test_langgraph_*.py)
+LOWEST_langgraph := $(wildcard tests/integrations/test_langchain_*.py tests/integrations/test_langgraph_*.py)
 LOWEST_openai-agents := tests/integrations/openai_agents
 # Of the dependencies, as their packages name them. LGPL: psycopg, which is imported as it is.
 LICENCES := MIT;BSD;Apache;ISC;PSF-2.0;MPL-2.0;Mozilla Public License 2.0;LGPL-3.0-only
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 4
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
 BENCH_ARGS ?=

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-__all__ = ["main"]
+__all__ = ["guard", "main"]
 
 INTERRUPTED = 130
 """Exit status: as a shell tells of a program that an interrupt has ended."""
@@ -19,10 +19,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command and exit with its status."""
-    # Whoever runs it in the background may have interrupts ignored, and they stay so.
-    guarded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if guarded:
-        signal.signal(signal.SIGINT, _leave)
+    guarded = guard()
     # Nearly all that is imported stays; to look for garbage among it took a sixth of the time.
     gc.disable()
     from agent_eventstore.cli import main as run
@@ -35,6 +32,16 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def guard() -> bool:
+    """Let an interrupt end the process quietly from now on, and return whether it does.
+
+    Whoever runs it in the background may have interrupts ignored, and they stay so.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+    return signal.getsignal(signal.SIGINT) is _leave
 
 
 def _leave(number: int, frame: object) -> None:

@@ -13,6 +13,14 @@ The rest of this package is what stands behind these names, as `eventstore` (the
 `projections` (the read side) do.
 """
 
+import sys
+
+if sys.argv[:1] == ["-m"] and "agent_eventstore.cli" in sys.orig_argv:
+    # ``python -m agent_eventstore.cli`` imports all that follows ahead of its own first line.
+    from eventstore_command import guard
+
+    guard()
+
 from agent_eventstore import errors, participants
 from agent_eventstore.agents import (
     AgentSession,

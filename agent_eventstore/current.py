@@ -16,12 +16,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from agent_eventstore.errors import BlockNotOpen, TurnStopped
-from agent_eventstore.machines import Branching, CallFacts, TurnScript
+from agent_eventstore.machines import Branching, CallFacts, Executable, TurnScript
+from agent_eventstore.requests import Request
 from agent_eventstore.session import JournalT, Session, TurnOutcome
 from agent_eventstore.stops import Stop
 from eventstore import NewEvent
@@ -37,6 +38,7 @@ Plan = Callable[[], Branching]
 
 C = TypeVar("C")
 CallT = TypeVar("CallT", bound=CallFacts)
+ToolT = TypeVar("ToolT")
 
 
 class Block:
@@ -93,18 +95,21 @@ class CallBlock(CallFacts, Block):
             raise BlockNotOpen(f"{what}: this call has its answer already; make another one")
 
 
-_current: ContextVar[weakref.ref[OpenTurn[Any, Any]] | None] = ContextVar("turn", default=None)
+_current: ContextVar[weakref.ref[OpenTurn[Any, Any, Any]] | None] = ContextVar("turn", default=None)
 
 
-class OpenTurn(Block, Generic[CallT, JournalT]):
+class OpenTurn(Block, Generic[CallT, JournalT, ToolT]):
     """What both recorders' turns share: being current, and the calls whose streams they hold.
 
     ``last_call`` is the model call that was begun last, if any. ``outcome`` is what came of the
     turn if its message was posted before; None in all other turns.
     """
 
-    bind: ClassVar[Callable[[Any, OpenTurn[Any, Any], str | None], Any]]
+    bind: ClassVar[Callable[[Any, OpenTurn[Any, Any, Any], str | None], Any]]
     """Wraps a client; `agent_eventstore.clients`, which is made of turns, hands it in."""
+    _model_call: ClassVar[Callable[..., Any]]
+    _tool_call: ClassVar[Callable[..., Any]]
+    _tell: Callable[..., Any]
 
     def __init__(
         self,
@@ -127,7 +132,7 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
         self._status: Literal["ok", "max_steps"] = "ok"
         self._stop: Stop | None = None
         self._told_to_stop = False
-        self._before: weakref.ref[OpenTurn[Any, Any]] | None = None
+        self._before: weakref.ref[OpenTurn[Any, Any, Any]] | None = None
         self._held: list[tuple[CallT, weakref.ref[object]]] = []
         self._holding = threading.RLock()
 
@@ -226,6 +231,70 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
         """Return the events with which the turn begins; reads where it takes another's place."""
         return self._script.begin(self._said, None if self._plan is None else self._plan())
 
+    def llm_call(
+        self,
+        request: Request | None = None,
+        *,
+        provider: str | None = None,
+        specification: str | None = None,
+        model: str | None = None,
+        prompt: Any = None,
+        parameters: dict[str, Any] | None = None,
+        tools: Sequence[dict[str, Any]] = (),
+        retry_of: CallT | None = None,
+        tools_from_messages: bool = False,
+        agent: str | None = None,
+    ) -> CallT:
+        """Return a model call to be entered around the request to the provider.
+
+        Args:
+            request: What `context` returned, if that is what is sent.
+            provider: Who is asked, for example ``openai``.
+            specification: Which API is called: ``openai_chat``, ``openai_responses``,
+                ``anthropic_messages``.
+            model: Which model; by default the request's.
+            prompt: What is sent, if not a request; the log keeps its digest. One that equals the
+                last request stands for it, and one that has failed in this turn is a retry.
+            parameters: Whatever else is sent: temperature and the like.
+            tools: The tool declarations that are sent.
+            retry_of: The failed call that this one repeats.
+            tools_from_messages: Whether somebody else runs the tools: then results that the prompt
+                holds, and the log does not, are recorded before it is sent.
+            agent: Which participant is asked, where several answer: the ``agent_id`` of the
+                call's events, and the ``name`` of its message.
+        """
+        self._within("turn.llm_call")
+        script = self._script.call(
+            request,
+            provider=provider,
+            specification=specification,
+            model=model,
+            prompt=prompt,
+            parameters=parameters,
+            tools=tools,
+            retry_of=retry_of,
+            tools_from_messages=tools_from_messages,
+            agent=agent,
+        )
+        call: CallT = self._model_call(
+            self._journal, script, self._script.count, self._tell, self._within, self._going
+        )
+        self.last_call = call
+        return call
+
+    def tool(self, call: Executable, *, idempotent: bool = False) -> ToolT:
+        """Return a tool call to be entered around the tool's execution; threads may share a turn.
+
+        Args:
+            call: One of `LlmCall.tool_calls`, or of `Recovery.re_executable`.
+            idempotent: Whether executing it twice with the same key is harmless; after a crash
+                only such calls are offered for execution again.
+        """
+        self._within("turn.tool")
+        script = self._script.tool(call, self._journal.conversation_id, idempotent=idempotent)
+        made: ToolT = self._tool_call(self._journal, script, self._session.outputs, self._within)
+        return made
+
     def max_steps(self) -> None:
         """Let the turn end as one that reached its limit of steps."""
         self._status = "max_steps"
@@ -298,7 +367,7 @@ class OpenTurn(Block, Generic[CallT, JournalT]):
             _current.set(self._before)
 
 
-def current_turn() -> OpenTurn[Any, Any] | None:
+def current_turn() -> OpenTurn[Any, Any, Any] | None:
     """Return the innermost turn that is open in this context."""
     current = _current.get()
     while current is not None:
@@ -309,7 +378,7 @@ def current_turn() -> OpenTurn[Any, Any] | None:
     return None
 
 
-def is_open(turn: OpenTurn[Any, Any]) -> bool:
+def is_open(turn: OpenTurn[Any, Any, Any]) -> bool:
     """Whether a turn has been entered and not left."""
     return turn._state == "open"
 

@@ -42,7 +42,7 @@ from eventstore.errors import (
 )
 from eventstore.log import get_logger
 
-__all__ = ["INTERRUPTIONS", "Journal", "not_abandoned"]
+__all__ = ["INTERRUPTIONS", "Journal", "Writing", "not_abandoned"]
 
 INTERRUPTIONS = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
 """What is not an error of a block but stops it, at any place."""
@@ -55,7 +55,28 @@ def not_abandoned(error: Exception) -> None:
     _log.warning("interrupted block not recorded", why=str(error))
 
 
-class Journal:
+class Writing:
+    """What both journals tell of themselves."""
+
+    _facts: KeptFacts
+
+    @property
+    def conversation_id(self) -> UUID:
+        """The conversation's id."""
+        return self._facts.conversation_id
+
+    @property
+    def epoch(self) -> int | None:
+        """The writer's epoch."""
+        return self._facts.epoch
+
+    @property
+    def version(self) -> int:
+        """The version of the last event which this journal has written."""
+        return self._facts.version
+
+
+class Journal(Writing):
     """The writing end of a conversation; safe to share between threads, which take turns.
 
     Args:
@@ -79,21 +100,6 @@ class Journal:
         self._facts = KeptFacts(conversation_id, epoch, version, written or Acknowledged())
         self._lock = threading.RLock()
         self._appender: int | None = None
-
-    @property
-    def conversation_id(self) -> UUID:
-        """The conversation's id."""
-        return self._facts.conversation_id
-
-    @property
-    def epoch(self) -> int | None:
-        """The writer's epoch."""
-        return self._facts.epoch
-
-    @property
-    def version(self) -> int:
-        """The version of the last event which this journal has written."""
-        return self._facts.version
 
     @property
     def written(self) -> Acknowledged:

@@ -21,7 +21,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 from tenacity import AsyncRetrying
 
-from agent_eventstore.journal import not_abandoned
+from agent_eventstore.journal import Writing, not_abandoned
 from agent_eventstore.unwritten import (
     PASSING,
     Acknowledged,
@@ -128,7 +128,7 @@ def _anyio() -> Any:
     return found if sys.modules.get("anyio.lowlevel") is not None else None
 
 
-class AsyncJournal:
+class AsyncJournal(Writing):
     """`Journal` for an event loop.
 
     What was begun to be written is written to its end, also when the task is cancelled meanwhile;
@@ -149,21 +149,6 @@ class AsyncJournal:
         self._facts = KeptFacts(conversation_id, epoch, version, written or Acknowledged())
         self._facts.begun = begun
         self._lock = asyncio.Lock()
-
-    @property
-    def conversation_id(self) -> UUID:
-        """The conversation's id."""
-        return self._facts.conversation_id
-
-    @property
-    def version(self) -> int:
-        """The version of the last event which this journal has written."""
-        return self._facts.version
-
-    @property
-    def epoch(self) -> int | None:
-        """The writer's epoch."""
-        return self._facts.epoch
 
     async def write(self, events: Sequence[NewEvent]) -> Appended | None:
         """Append durably what is about to happen; see `Journal.write`."""

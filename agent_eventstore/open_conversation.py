@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenConversation"]
 
-TurnT = TypeVar("TurnT", bound=OpenTurn[Any, Any])
+TurnT = TypeVar("TurnT", bound=OpenTurn[Any, Any, Any])
 
 
 class OpenConversation(Generic[JournalT, TurnT]):

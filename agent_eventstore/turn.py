@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 from agent_eventstore.current import OpenTurn
 from agent_eventstore.errors import NotCommitted
@@ -39,7 +39,7 @@ from projections.context.options import ContextOptions
 __all__ = ["ToolCall", "Turn"]
 
 
-class Turn(OpenTurn[LlmCall, Journal]):
+class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
     """From one input to the final answer; numbered from 1 within the conversation.
 
     Entering writes the turn's start and the input, in one transaction; leaving writes its end:
@@ -47,6 +47,7 @@ class Turn(OpenTurn[LlmCall, Journal]):
     """
 
     form = "with conversation.turn(...) as turn:"
+    _model_call, _tool_call = LlmCall, ToolCall
 
     def __enter__(self) -> Self:
         """Write the turn's start and the input.
@@ -150,68 +151,6 @@ class Turn(OpenTurn[LlmCall, Journal]):
                 view = read()
         self._script.rendered = request_of(view, self._journal.version, note)
         return self._script.rendered
-
-    def llm_call(
-        self,
-        request: Request | None = None,
-        *,
-        provider: str | None = None,
-        specification: str | None = None,
-        model: str | None = None,
-        prompt: Any = None,
-        parameters: dict[str, Any] | None = None,
-        tools: Sequence[dict[str, Any]] = (),
-        retry_of: LlmCall | None = None,
-        tools_from_messages: bool = False,
-        agent: str | None = None,
-    ) -> LlmCall:
-        """Return a model call to be entered around the request to the provider.
-
-        Args:
-            request: What `context` returned, if that is what is sent.
-            provider: Who is asked, for example ``openai``.
-            specification: Which API is called: ``openai_chat``, ``openai_responses``,
-                ``anthropic_messages``.
-            model: Which model; by default the request's.
-            prompt: What is sent, if not a request; the log keeps its digest. One that equals the
-                last request stands for it, and one that has failed in this turn is a retry.
-            parameters: Whatever else is sent: temperature and the like.
-            tools: The tool declarations that are sent.
-            retry_of: The failed call that this one repeats.
-            tools_from_messages: Whether somebody else runs the tools: then results that the prompt
-                holds, and the log does not, are recorded before it is sent.
-            agent: Which participant is asked, where several answer: the ``agent_id`` of the
-                call's events, and the ``name`` of its message.
-        """
-        self._within("turn.llm_call")
-        script = self._script.call(
-            request,
-            provider=provider,
-            specification=specification,
-            model=model,
-            prompt=prompt,
-            parameters=parameters,
-            tools=tools,
-            retry_of=retry_of,
-            tools_from_messages=tools_from_messages,
-            agent=agent,
-        )
-        self.last_call = LlmCall(
-            self._journal, script, self._script.count, self._tell, self._within, self._going
-        )
-        return self.last_call
-
-    def tool(self, call: Executable, *, idempotent: bool = False) -> ToolCall:
-        """Return a tool call to be entered around the tool's execution; threads may share a turn.
-
-        Args:
-            call: One of `LlmCall.tool_calls`, or of `Recovery.re_executable`.
-            idempotent: Whether executing it twice with the same key is harmless; after a crash
-                only such calls are offered for execution again.
-        """
-        self._within("turn.tool")
-        script = self._script.tool(call, self._journal.conversation_id, idempotent=idempotent)
-        return ToolCall(self._journal, script, self._session.outputs, self._within)
 
     def deny(self, call: Executable, reason: str) -> None:
         """Record that a call is not executed because it is not allowed."""

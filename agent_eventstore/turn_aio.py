@@ -37,10 +37,11 @@ from projections.context.options import ContextOptions
 __all__ = ["AsyncToolCall", "AsyncTurn"]
 
 
-class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
+class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
     """`Turn` for an event loop."""
 
     form = "async with conversation.turn(...) as turn:"
+    _model_call, _tool_call = AsyncLlmCall, AsyncToolCall
     _loop: asyncio.AbstractEventLoop | None = None
     _task: weakref.ref[asyncio.Task[Any]] | None = None
     _cancelled = False
@@ -162,45 +163,6 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal]):
                 view = await asyncio.to_thread(read)
         self._script.rendered = request_of(view, self._journal.version, note)
         return self._script.rendered
-
-    def llm_call(
-        self,
-        request: Request | None = None,
-        *,
-        provider: str | None = None,
-        specification: str | None = None,
-        model: str | None = None,
-        prompt: Any = None,
-        parameters: dict[str, Any] | None = None,
-        tools: Sequence[dict[str, Any]] = (),
-        retry_of: AsyncLlmCall | None = None,
-        tools_from_messages: bool = False,
-        agent: str | None = None,
-    ) -> AsyncLlmCall:
-        """Return a model call to be entered around the request to the provider."""
-        self._within("turn.llm_call")
-        script = self._script.call(
-            request,
-            provider=provider,
-            specification=specification,
-            model=model,
-            prompt=prompt,
-            parameters=parameters,
-            tools=tools,
-            retry_of=retry_of,
-            tools_from_messages=tools_from_messages,
-            agent=agent,
-        )
-        self.last_call = AsyncLlmCall(
-            self._journal, script, self._script.count, self._tell, self._within, self._going
-        )
-        return self.last_call
-
-    def tool(self, call: Executable, *, idempotent: bool = False) -> AsyncToolCall:
-        """Return a tool call to be entered around the tool's execution."""
-        self._within("turn.tool")
-        script = self._script.tool(call, self._journal.conversation_id, idempotent=idempotent)
-        return AsyncToolCall(self._journal, script, self._session.outputs, self._within)
 
     async def deny(self, call: Executable, reason: str) -> None:
         """Record that a call is not executed because it is not allowed."""

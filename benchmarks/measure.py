@@ -73,6 +73,9 @@ def in_turns(
 ) -> list[Figure]:
     """Run every candidate once a round, and return their times in the order given.
 
+    Every second round goes backward, so that nobody always comes after the same one: what follows
+    a candidate that fills and frees much memory takes longer.
+
     Args:
         candidates: What to run, by name.
         rounds: How often; a first round that is not counted warms up.
@@ -87,8 +90,9 @@ def in_turns(
     gc.collect()
     gc.disable()
     try:
-        for _ in range(rounds):
-            for name, candidate in candidates.items():
+        for place in range(rounds):
+            turns = [*candidates.items()]
+            for name, candidate in reversed(turns) if place % 2 else turns:
                 started, begun = clock(), time.process_time()
                 candidate()
                 times[name].append(clock() - started)

@@ -58,6 +58,9 @@ class StoreOptions(TypedDict, total=False):
             conversation destroys; such as `DirectoryKeys`.
         redact: Asked about each text and JSON value of a payload before it is encoded; returns what
             is stored in its place. See `eventstore.redaction`; `redact_secrets` is one.
+        memory_bytes: About how much the process remembers of what it has read for requests, 64 MiB
+            by default, and nothing with 0: so much for all conversations that are opened from the
+            store, and as much for each `Views` that is told no other number.
     """
 
     schema: str | None
@@ -70,6 +73,7 @@ class StoreOptions(TypedDict, total=False):
     clock: Clock
     keys: KeyProvider | None
     redact: Redactor | None
+    memory_bytes: int
 
 
 class EventStore(EventEraser):
@@ -89,9 +93,12 @@ class EventStore(EventEraser):
         clock: Clock = utc_now,
         keys: KeyProvider | None = None,
         redact: Redactor | None = None,
+        memory_bytes: int = 64 << 20,
     ) -> None:
         if not 0 < max_event_bytes <= blobs.MOST_BYTES:
             raise ValueError(f"max_event_bytes must be from 1 to {blobs.MOST_BYTES:,}")
+        if memory_bytes < 0:
+            raise ValueError(f"memory_bytes is {memory_bytes}: give bytes, or 0 for none")
         self.keys = None if keys is None else Keyring(keys)
         if self.keys is not None:
             engine.update_execution_options(**{OPTION: self.keys})
@@ -102,6 +109,7 @@ class EventStore(EventEraser):
         self.read_only = read_only
         self.clock = clock
         self.redact = redact
+        self.memory_bytes = memory_bytes
         self.state_directories: set[Path] = set()
         """Where conversations of this process write files of outputs; erasing looks there."""
         self._log_to_empty = False

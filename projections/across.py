@@ -20,7 +20,7 @@ from eventstore.ids import StreamId
 from eventstore.owners import ANYBODY, Owned, Owner
 from projections import queries
 from projections.catalogue import PROJECTIONS, ProjectionSet
-from projections.context.row_cache import MEMORY_BYTES, Memory, shared_memory
+from projections.context.row_cache import Memory, shared_memory
 from projections.engine.generations import Generation
 from projections.engine.projection import Projection
 from projections.engine.setup import install_all
@@ -51,19 +51,19 @@ class ViewsAcross:
         store: EventStore,
         projections: ProjectionSet = PROJECTIONS,
         *,
-        memory_bytes: int = MEMORY_BYTES,
+        memory_bytes: int | None = None,
     ) -> None:
         """See `Views`."""
         self.store = store
         self.projections = projections
-        self._memory = Memory(memory_bytes)
+        self._memory = Memory(store.memory_bytes if memory_bytes is None else memory_bytes)
         install_all(store, projections)
 
     @classmethod
     def _of_conversations(cls, store: EventStore) -> Self:
         """Return views that share what they remember with all that were made so of this store."""
         views = cls(store)
-        views._memory = shared_memory(store.engine)
+        views._memory = shared_memory(store.engine, store.memory_bytes)
         return views
 
     def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:

@@ -17,7 +17,6 @@ from eventstore import AsyncEventStore
 from eventstore.ids import StreamId
 from eventstore.owners import Owned
 from projections.catalogue import PROJECTIONS, ProjectionSet
-from projections.context.row_cache import MEMORY_BYTES
 from projections.follow import Follower, Waits
 from projections.models.timeline_changes import TimelineUpdate
 from projections.pulse import pulse_of
@@ -55,7 +54,7 @@ class AsyncViews:
         store: AsyncEventStore,
         projections: ProjectionSet = PROJECTIONS,
         *,
-        memory_bytes: int = MEMORY_BYTES,
+        memory_bytes: int | None = None,
     ) -> None:
         self.store = store
         self.projections = projections

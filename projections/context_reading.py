@@ -247,7 +247,7 @@ class ContextReading:
         generation: Generation,
         head: Head | None,
     ) -> ContextView | None:
-        asked = self._asked(connection, generation, runs=None)
+        asked = self._asked(connection, generation, runs=None, head=head)
         if asked is None:
             return None
         rows = SqlRowSource(
@@ -277,10 +277,15 @@ class ContextReading:
         return replace(view, policy={**view.policy, "run": asked.run}) if asked.run else view
 
     def _asked(
-        self, connection: AnyConnection, generation: Generation, *, runs: Copy | None
+        self,
+        connection: AnyConnection,
+        generation: Generation,
+        *,
+        runs: Copy | None,
+        head: Head | None = None,
     ) -> _Asked | None:
         """Return what is asked for, of a conversation as it stands; None if ``runs`` is lacking."""
-        active = read_active(
+        active = self.memory.active(self.conversation_id, head) or read_active(
             connection, generation.tables[CONTEXT_ACTIVE.name], self.conversation_id
         )
         mode = active.mode if self.mode == "active" else self.mode
@@ -315,7 +320,8 @@ class ContextReading:
         # What is folded in memory is gone afterwards; and few read what was kept out.
         kept = not (self.store.read_only or generation.in_memory)
         if self.at is None and kept and not self._excluded:
-            recent, memo = self.memory.of(rows, connection, generation, self.conversation_id, head)
+            known = (self.conversation_id, head, asked.active)
+            recent, memo = self.memory.of(rows, connection, generation, *known)
         if self.at is None and kept:
             erasures = None if head is None else head.erasures
             self.levels.begin(erasures, is_there=self.memory.has_levels)

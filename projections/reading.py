@@ -318,15 +318,14 @@ def _answered_ahead(
             catching_up.fold(connection)
         if (head := catching_up.ahead) is not None:
             with suppress(heads.NotSaved):
-                made, erasures = [head.generation], catching_up.erasures
-                answer = _Answer.of(connection, made, conversation_id, query, [head], erasures)
+                made, counts = [head.generation], catching_up.counts
+                answer = _Answer.of(connection, made, conversation_id, query, [head], counts)
+                catching_up.bind_counts(connection)
     if catching_up.pending:
         with catching_up.blamed(), begin.writing() as connection:
             catching_up.save(connection)
-            if answer is not None and catching_up.done:
-                answer.counts.write(connection)
-                if begin.besides is not None:
-                    begin.besides.write(connection)
+            if answer is not None and catching_up.done and begin.besides is not None:
+                begin.besides.write(connection)
     return answer if catching_up.done else None
 
 
@@ -347,17 +346,17 @@ class _Answer(Generic[T]):
         conversation_id: UUID,
         query: _Query[C, T],
         found: Sequence[Head] = (),
-        erasures: int | None = None,
+        counts: TokenCounts | None = None,
     ) -> _Answer[T]:
         """Ask, in a transaction that sees one state of the database.
 
-        ``erasures`` is how often it has been erased in that state, if that is known.
+        What is counted joins ``counts``, if there are some already.
         """
-        counts = TokenCounts(conversation_id, connection)
+        counts = counts or TokenCounts(conversation_id)
+        counts.look_in(connection)
         with counts.active():
             value = query(connection, generations, found)
-        if erasures is None and found:
-            erasures = found[0].erasures
+        erasures = found[0].erasures if found else None
         if erasures is None:
             erasures = erasure_count(connection, [conversation_id]) if counts.has_new else 0
         return cls(value, conversation_id, counts, erasures)

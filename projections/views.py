@@ -59,8 +59,9 @@ class Views(ViewsAcross):
         store: The store.
         projections: With the product's own, if it has any.
         memory_bytes: About how much is kept of what `context` has read last, so that a request
-            reads only what is new; 2 KB a message, and nothing with 0. Of one conversation half
-            of it at most. What is not kept is read again: no answer depends on it.
+            reads only what is new; 2 KB a message, and nothing with 0; by default what the store
+            says. Of one conversation half of it at most. What is not kept is read again: no answer
+            depends on it.
 
     Raises:
         ValueError: ``memory_bytes`` is negative.

@@ -40,18 +40,18 @@ from tests.postgres import (
     place_of_many_files,
     roomy_memory,
 )
-from tests.warm import Programs
+from tests.warm import Programs, prepare
 from tests.warm import programs as serving
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
-# The same examples in every run: a failure is about the change at hand. `make test` takes a third
+# The same examples in every run: a failure is about the change at hand. `make test` takes a fifth
 # of them (quick), `make test-exhaustive` all; for a search use `--hypothesis-profile search`.
 settings.register_profile(
     "default", derandomize=True, deadline=None, database=None, max_examples=30
 )
-settings.register_profile("quick", settings.get_profile("default"), max_examples=10)
+settings.register_profile("quick", settings.get_profile("default"), max_examples=6)
 settings.register_profile("search", deadline=None, max_examples=2_000, print_blob=True)
 settings.load_profile("default")
 
@@ -61,6 +61,7 @@ Beginning = Literal["nothing", "upgraded", "installed"]
 SERVER = pytest.StashKey[PostgresServer]()
 WORKERS = pytest.StashKey[list[PostgresServer]]()
 STARTING = pytest.StashKey[threading.Thread]()
+PREPARED = pytest.StashKey[ExitStack]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,6 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     place = Path(given) if given else place_of_many_files()
     config.stash[SERVER] = PostgresServer(directory=place)
     config.stash[WORKERS] = []
+    config.stash[PREPARED] = ExitStack()
     if count := getattr(config.option, "workers", 0):
         _start_early(config, count)
 
@@ -101,6 +103,8 @@ def _start_early(config: pytest.Config, count: int) -> None:
             with suppress(PostgresUnavailable):
                 server.start()
 
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:  # all tests, of which many ask
+        config.stash[PREPARED].enter_context(prepare())
     config.stash[STARTING] = threading.Thread(target=start)
     config.stash[STARTING].start()
 
@@ -123,7 +127,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Look for cycles seldom, and never among all the tests: that was a sixth of their time."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
 
@@ -160,7 +163,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Delete this process's PostgreSQL, and what its workers may have left of theirs."""
     close_left()
     pytest_before_workers(config)
-    with ExitStack() as stack:
+    with config.stash.get(PREPARED, ExitStack()) as stack:
         for server in (*config.stash.get(WORKERS, []), config.stash.get(SERVER, None)):
             if server is not None:
                 stack.callback(server.close)

@@ -12,6 +12,7 @@ import itertools
 import os
 import signal
 import struct
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,18 +24,32 @@ from typing import Any
 import pytest
 
 LONG = (
-    "scheduling/test_killed.py",
-    "products/test_chat_backend.py",
     "crash/test_torture.py",
+    "products/test_chat_backend.py",
+    "failures/test_every_error.py",
+    "cli/test_doctor.py",
+    "crash/test_matrix.py",
+    "projections/test_worker.py",
+    "crash/test_postgresql.py",
     "cli/test_hostile_arguments.py",
-    "properties/test_context.py",
+    "scheduling/test_killed.py",
+    "failures/",
+    "crash/",
     "projections/",
     "integrations/",
     "products/",
-    "failures/",
+    "cli/",
+    "agents/",
+    "integration/",
+    "scheduling/",
+    "properties/",
+    "unit/test_",
+    "docs/",
+    "cohabitation/",
 )
 """Files and folders whose tests take longest, which are begun with."""
 
+_WAITED = pytest.StashKey[list[float]]()
 _NUMBER = struct.Struct("i")
 _ELSEWHERE = SimpleNamespace(gateway=SimpleNamespace(id="forked"), _workerinfocache="")
 """Where a test ran, as the terminal's plugin knows it of pytest-xdist: it writes no file's name."""
@@ -90,6 +105,15 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         for child in workers.values():
             os.waitpid(child, 0)
     return True
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Tell for how long each worker had nothing to do, by which `LONG` is put in order."""
+    if waited := config.stash.get(_WAITED, []):
+        said = ", ".join(f"{each:.1f}" for each in waited)
+        terminalreporter.write_line(f"seconds that each worker waited for the last: {said}")
 
 
 def _files(items: list[pytest.Item]) -> list[list[pytest.Item]]:
@@ -164,6 +188,7 @@ def _count(session: pytest.Session, workers: dict[Connection, int]) -> None:
     """Report what the workers report, until all have ended."""
     hook, missing = session.config.hook, len(session.items)
     begun: dict[Any, tuple[str, Any]] = {}
+    ended: list[float] = []
     while workers:
         for reports in wait(list(workers)):
             assert isinstance(reports, Connection)
@@ -181,10 +206,12 @@ def _count(session: pytest.Session, workers: dict[Connection, int]) -> None:
                 hook.pytest_runtest_logreport(report=report)
             else:
                 del workers[reports]
+                ended.append(time.monotonic())
                 if kind == "died":
                     hook.pytest_runtest_logreport(report=_death(told, location))
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
+    session.config.stash[_WAITED] = [ended[-1] - each for each in ended]
     if missing:
         session.shouldfail = f"{missing} tests were not run, since a worker died"
         raise session.Failed(session.shouldfail)

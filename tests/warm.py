@@ -3,6 +3,9 @@
 To start Python and import the product takes most of a second, several times what most programs of
 the tests take. The server is a program of its own without threads, connections or stores; what it
 forks is a process as any other, which runs a file, a module or a text as ``python`` does.
+
+Workers of one run have their servers forked from one process in turn (`prepare`), which imports
+while the tests are imported, on a processor that nobody else needs then.
 """
 
 from __future__ import annotations
@@ -19,22 +22,64 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import IO, Any, Self
 
-__all__ = ["Programs", "Started", "programs", "server"]
+__all__ = ["FRAMEWORKS", "Programs", "Started", "prepare", "programs", "server"]
+
+FRAMEWORKS = (
+    "agents.testing",
+    "anthropic",
+    "fastapi",
+    "google.adk.runners",
+    "langchain_core.language_models",
+    "langgraph.checkpoint.sqlite",
+    "langgraph.graph",
+    "pydantic_ai",
+    "uvicorn.lifespan.on",
+    "uvicorn.protocols.http.auto",
+)
+"""What programs of tests use beside the product, each of them some of it."""
 
 _ROOT = Path(__file__).parents[1]
 _RUNS = 1_000
 """What the server answers of a process that has not ended; no process ends so."""
+_LONGEST = 2**17
+"""Bytes of what a server is asked for with, most of which is the environment."""
+_MOST_FILES = 16
+_prepared: dict[bool, socket.socket] = {}
+"""Where servers are asked for, with frameworks and without."""
+
+
+@contextmanager
+def prepare() -> Iterator[None]:
+    """Have servers of this process, and of those that it forks, begin with all imported."""
+    with ExitStack() as stack:
+        for frameworks in (False, True):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            stack.enter_context(ours)
+            number = theirs.fileno()
+            imported = FRAMEWORKS if frameworks else ()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.warm", "prepare", str(number), *imported],
+                cwd=_ROOT,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[number],
+            )
+            theirs.close()
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            _prepared[frameworks] = ours
+        stack.callback(_prepared.clear)
+        yield
 
 
 @contextmanager
 def server(
-    module: str, *arguments: str, kept: Sequence[int] = ()
+    module: str, *arguments: str, kept: Sequence[int] = (), frameworks: bool = False
 ) -> Iterator[Callable[[Any], int]]:
     """Run a module as a server of processes, and end it with the block.
 
@@ -42,21 +87,30 @@ def server(
         module: What is run.
         arguments: What it is given.
         kept: Numbers of open files that it inherits.
+        frameworks: Whether it needs more than the product.
 
     Yields:
         What gives it an order, which is JSON, and returns how the process of it ended.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
-        cwd=_ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        pass_fds=kept,
-    )
-    orders, answers = process.stdin, process.stdout
-    assert orders is not None
-    assert answers is not None
+    reading, ordering = os.pipe()
+    answered, answering = os.pipe()
+    command, wait = ["-m", module, *arguments], None
+    if prepared := _prepared.get(frameworks):
+        numbers = [0, 1, 2, *kept]
+        order = {**_order(command), "numbers": numbers, "streams": []}
+        socket.send_fds(prepared, [json.dumps(order).encode()], [reading, answering, 2, *kept])
+    else:
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=_ROOT,
+            stdin=reading,
+            stdout=answering,
+            pass_fds=kept,
+        )
+        wait = process.wait
+    os.close(reading)
+    os.close(answering)
+    orders, answers = open(ordering, "w", encoding="utf-8"), open(answered, encoding="utf-8")
 
     def run(order: Any) -> int:
         orders.write(json.dumps(order) + "\n")
@@ -67,7 +121,8 @@ def server(
         yield run
     finally:
         orders.close()
-        process.wait()
+        if wait is not None:
+            wait()
         answers.close()
 
 
@@ -103,12 +158,7 @@ class Programs:
             output = os.open(os.devnull, os.O_WRONLY)
         else:
             output = os.dup(stdout if isinstance(stdout, int) else stdout.fileno())
-        order = {
-            "arguments": arguments,
-            "directory": str(directory),
-            "environment": dict(os.environ if environment is None else environment),
-            "numbers": [1, *kept],
-        }
+        order = {**_order(arguments, directory, environment), "numbers": [1, *kept]}
         socket.send_fds(self._files, [b"."], [output, *kept])
         os.close(output)
         return Started(self._run, self._run(order), reading)
@@ -129,13 +179,8 @@ class Programs:
         """
         with TemporaryDirectory() as folder:
             out, err = Path(folder, "out"), Path(folder, "err")
-            order = {
-                "arguments": arguments,
-                "directory": str(directory),
-                "environment": dict(os.environ if environment is None else environment),
-                "streams": [os.devnull, str(out), str(err)],
-            }
-            code = self._run(order)
+            streams = [os.devnull, str(out), str(err)]
+            code = self._run({**_order(arguments, directory, environment), "streams": streams})
             said = [path.read_text("utf-8") for path in (out, err)]
         return subprocess.CompletedProcess(arguments, code, *said)
 
@@ -200,8 +245,37 @@ def programs(*imported: str) -> Iterator[Programs]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         number = theirs.fileno()
-        with server("tests.warm", str(number), *imported, kept=[number]) as run:
+        given = ["tests.warm", "serve", str(number), *imported]
+        with server(*given, kept=[number], frameworks=bool(imported)) as run:
             yield Programs(run, ours)
+
+
+def _order(
+    arguments: Sequence[str], directory: Path = _ROOT, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    return {
+        "arguments": arguments,
+        "directory": str(directory),
+        "environment": dict(os.environ if environment is None else environment),
+    }
+
+
+def _prepare(wanted: socket.socket) -> list[str] | None:
+    """Fork whatever is wanted, which nobody waits for; return its arguments in the child."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        said, given, *_ = socket.recv_fds(wanted, _LONGEST, _MOST_FILES)
+        if not said:
+            return None
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            wanted.close()
+            order = json.loads(said)
+            _receive(given, order.pop("numbers"))
+            _become(**order)
+            return list(order["arguments"])
+        for each in given:
+            os.close(each)
 
 
 def _serve(files: socket.socket) -> list[str] | None:
@@ -279,10 +353,11 @@ if __name__ == "__main__":
 
     import agent_eventstore.cli  # noqa: F401 - for the children
 
-    for name in sys.argv[2:]:
+    how, number, *names = sys.argv[1:]
+    for name in names:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    wanted = _serve(socket.socket(fileno=int(sys.argv[1])))
-    if wanted is not None:
-        _run(wanted)
+    given = {"prepare": _prepare, "serve": _serve}[how](socket.socket(fileno=int(number)))
+    if given is not None:
+        _run(given)

@@ -1,5 +1,5 @@
 """``python -m agent_eventstore.cli`` is the command ``eventstore``."""
 
-from agent_eventstore.cli import main
+from eventstore_command import main
 
 main()

@@ -27,7 +27,7 @@ from agent_eventstore.cli.options import Number, Target, common, json_option, wi
 from agent_eventstore.cli.program import Failed, found_something
 from agent_eventstore.cli.projections import projections_option
 from eventstore import EventStore
-from eventstore.checks import Check, log, postgresql, run, sqlite
+from eventstore.checks import Check, log, run
 from eventstore.log import masked
 from eventstore.sql.engines import open_engine
 from eventstore.sql.failures import translated
@@ -185,7 +185,7 @@ def examine(
     """
     [schema] = run([("schema", log.schema)], store)
     yield schema
-    own = sqlite.CHECKS if store.engine.dialect.name == "sqlite" else postgresql.CHECKS
+    own = log.of_database(store)
     if schema.status == "ok":
         of_the_log = (
             ("tables", log.tables),

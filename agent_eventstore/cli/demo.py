@@ -29,6 +29,7 @@ from agent_eventstore.demo.model import DEFINITIONS, MODEL, ScriptedModel, Works
 from eventstore import EventStore
 from eventstore.errors import NotADatabase, SchemaOutdated, SchemaTooNew
 from eventstore.log import masked
+from eventstore.sql.urls import is_in_memory
 from projections import Views
 from projections.models.timeline_items import TimelineItem
 from projections.upkeep import compare, rebuild
@@ -42,7 +43,6 @@ DELAY_S = 0.004
 DEMO_TENANT = "eventstore-demo"
 _USER = "ada"
 _MANY = 10_000
-_MEMORY = (None, "", ":memory:")
 _FRAME = frozenset({"conversation", "session", "turn"})
 _SMALL_BUDGET = 1_300  # tokens: about half of the whole request
 
@@ -92,7 +92,7 @@ def _require_disk(url: str) -> None:
         named = make_url(url)
     except (ArgumentError, ValueError):
         return
-    if named.get_backend_name() == "sqlite" and named.database in _MEMORY:
+    if is_in_memory(named):
         raise Failed("the demo needs a database that outlives a process: name a file with --db")
 
 

@@ -23,6 +23,7 @@ from agent_eventstore.cli.program import Failed
 from eventstore import DirectoryKeys, EventStore, Redactor
 from eventstore.errors import InvalidEvent
 from eventstore.ids import uuid_in
+from eventstore.sql.urls import file_of
 
 __all__ = [
     "DEFAULT_URL",
@@ -178,9 +179,8 @@ class Target:
             url = make_url(self.url)
         except (ArgumentError, ValueError):
             return
-        path = url.database or ""
-        in_memory = path in ("", ":memory:") or path.startswith("file:")
-        if url.get_backend_name() == "sqlite" and not in_memory and not Path(path).exists():
+        path = file_of(url)
+        if path is not None and not path.startswith("file:") and not Path(path).exists():
             raise Failed(
                 f"there is no database file {path}: name another with --db, or make one with "
                 "`eventstore import` or `eventstore db upgrade`"

@@ -32,10 +32,10 @@ from agent_eventstore.torture import (
     run,
 )
 from eventstore import EventStore
+from eventstore.sql.urls import is_in_memory
 
 __all__ = ["torture"]
 
-_MEMORY = (None, "", ":memory:")
 _DONE = {
     "acknowledged": "events that the store has acknowledged to their writers",
     "stored": "events stored; more where a transaction's end was unknown, or its writer killed",
@@ -163,7 +163,7 @@ def _run(store: EventStore, torture: Torture) -> Report:
 
 
 def _refuse_unfit(store: EventStore, yes: bool) -> None:
-    if store.engine.dialect.name == "sqlite" and store.engine.url.database in _MEMORY:
+    if is_in_memory(store.engine.url):
         raise Failed("torture needs a database that outlives a process: name a file with --db")
     if not yes and others_in(store):
         raise Failed(

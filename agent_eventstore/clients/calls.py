@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from agent_eventstore.clients.asked import GOES_ON, UNKNOWN, Asked, Guard, remember
 from agent_eventstore.clients.raw import AsyncTap, Tap, answer_in
@@ -24,6 +24,51 @@ __all__ = [
     "call",
     "call_async",
 ]
+
+C = TypeVar("C", LlmCall, AsyncLlmCall)
+
+
+class _Recorded(Generic[C]):
+    """What both streams are made of; all that they do not record is the SDK's own."""
+
+    def __init__(self, stream: Any, recorded: C, turn: Any, guard: Guard) -> None:
+        self._stream = stream
+        self._recorded: C = recorded
+        # As long as somebody reads the stream, the turn is not one that was abandoned.
+        self._turn = turn
+        self._guard = guard
+        turn.hold(recorded, self)
+        remember(self, recorded)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _Managed:
+    """What both context managers are made of."""
+
+    _stream: ClassVar[Callable[..., Any]]
+    _tap: ClassVar[Callable[..., Any]]
+
+    def __init__(self, turn: Any, asked: Asked, make: Callable[[], Any], guard: Guard) -> None:
+        self._turn = turn
+        self._guard = guard
+        self._asked = asked
+        self._make = make
+        self._recorded: Any = None
+
+    def _watched(self, stream: Any) -> Any:
+        """Return what the SDK gave, with all that passes through it recorded."""
+        told = self._recorded, self._turn, self._guard
+        if hasattr(stream, "http_response"):
+            self._tap(stream.http_response, *told)
+        elif not hasattr(stream, "_raw_stream"):
+            return self._stream(stream, *told)
+        else:
+            # The helpers' other ways to read (text_stream, get_final_message, ...) all end here.
+            stream._raw_stream = self._stream(stream._raw_stream, *told)
+        remember(stream, self._recorded)
+        return stream
 
 
 def call(turn: Turn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any:
@@ -57,20 +102,8 @@ def begin(turn: Turn, asked: Asked) -> LlmCall:
     return turn.llm_call(**asked.facts).__enter__()
 
 
-class RecordedStream:
+class RecordedStream(_Recorded[LlmCall]):
     """An SDK's stream whose chunks are recorded as they pass; all else is the SDK's own."""
-
-    def __init__(self, stream: Any, recorded: LlmCall, turn: Turn, guard: Guard) -> None:
-        self._stream = stream
-        self._recorded = recorded
-        # As long as somebody reads the stream, the turn is not one that was abandoned.
-        self._turn = turn
-        self._guard = guard
-        turn.hold(recorded, self)
-        remember(self, recorded)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
     def __iter__(self) -> Self:
         """Return the stream itself: a loop that is left may be taken up by another."""
@@ -112,14 +145,10 @@ class RecordedStream:
             self._recorded.cancel(left(error) or CLOSED)
 
 
-class RecordedManager:
+class RecordedManager(_Managed):
     """What an SDK's ``stream()`` or ``with_streaming_response`` returns: a context manager."""
 
-    def __init__(self, turn: Turn, asked: Asked, make: Callable[[], Any], guard: Guard) -> None:
-        self._turn = turn
-        self._guard = guard
-        self._asked = asked
-        self._make = make
+    _stream, _tap = RecordedStream, Tap
 
     def __enter__(self) -> Any:
         """Send the request and return the SDK's own helper, or its response."""
@@ -130,15 +159,7 @@ class RecordedManager:
         except BaseException as error:
             self._recorded.__exit__(type(error), error, error.__traceback__)
             raise
-        if hasattr(stream, "http_response"):
-            Tap(stream.http_response, self._recorded, self._turn, self._guard)
-        elif not hasattr(stream, "_raw_stream"):
-            return self._watched(stream)
-        else:
-            # The helpers' other ways to read (text_stream, get_final_message, ...) all end here.
-            stream._raw_stream = self._watched(stream._raw_stream)
-        remember(stream, self._recorded)
-        return stream
+        return self._watched(stream)
 
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the response; an answer that is not whole is recorded as cancelled."""
@@ -146,9 +167,6 @@ class RecordedManager:
             self._manager.__exit__(kind, error, trace)
         finally:
             self._recorded.cancel(left(error) or CLOSED)
-
-    def _watched(self, stream: Any) -> RecordedStream:
-        return RecordedStream(stream, self._recorded, self._turn, self._guard)
 
 
 async def call_async(turn: AsyncTurn, asked: Asked, send: Callable[[], Any], guard: Guard) -> Any:
@@ -182,20 +200,8 @@ async def begin_async(turn: AsyncTurn, asked: Asked) -> AsyncLlmCall:
     return await turn.llm_call(**asked.facts).__aenter__()
 
 
-class AsyncRecordedStream:
+class AsyncRecordedStream(_Recorded[AsyncLlmCall]):
     """An SDK's stream whose chunks are recorded as they pass; all else is the SDK's own."""
-
-    def __init__(self, stream: Any, recorded: AsyncLlmCall, turn: AsyncTurn, guard: Guard) -> None:
-        self._stream = stream
-        self._recorded = recorded
-        # As long as somebody reads the stream, the turn is not one that was abandoned.
-        self._turn = turn
-        self._guard = guard
-        turn.hold(recorded, self)
-        remember(self, recorded)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
     def __aiter__(self) -> Self:
         """Return the stream itself: a loop that is left may be taken up by another."""
@@ -241,16 +247,10 @@ class AsyncRecordedStream:
             await self._recorded.cancel(left(error) or CLOSED)
 
 
-class AsyncRecordedManager:
+class AsyncRecordedManager(_Managed):
     """What an SDK's ``stream()`` or ``with_streaming_response`` returns: a context manager."""
 
-    def __init__(
-        self, turn: AsyncTurn, asked: Asked, make: Callable[[], Any], guard: Guard
-    ) -> None:
-        self._turn = turn
-        self._guard = guard
-        self._asked = asked
-        self._make = make
+    _stream, _tap = AsyncRecordedStream, AsyncTap
 
     async def __aenter__(self) -> Any:
         """Send the request and return the SDK's own helper, or its response."""
@@ -261,15 +261,7 @@ class AsyncRecordedManager:
         except BaseException as error:
             await self._recorded.__aexit__(type(error), error, error.__traceback__)
             raise
-        if hasattr(stream, "http_response"):
-            AsyncTap(stream.http_response, self._recorded, self._turn, self._guard)
-        elif not hasattr(stream, "_raw_stream"):
-            return self._watched(stream)
-        else:
-            # The helpers' other ways to read (text_stream, get_final_message, ...) all end here.
-            stream._raw_stream = self._watched(stream._raw_stream)
-        remember(stream, self._recorded)
-        return stream
+        return self._watched(stream)
 
     async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Close the response; an answer that is not whole is recorded as cancelled."""
@@ -277,6 +269,3 @@ class AsyncRecordedManager:
             await self._manager.__aexit__(kind, error, trace)
         finally:
             await self._recorded.cancel(left(error) or CLOSED)
-
-    def _watched(self, stream: Any) -> AsyncRecordedStream:
-        return AsyncRecordedStream(stream, self._recorded, self._turn, self._guard)

@@ -88,7 +88,7 @@ def record(
     return cast(C, RecordedClient(replace(wrapping, tools_from_messages=tools_from_messages)))
 
 
-def _bound(client: C, turn: OpenTurn[Any, Any], provider: str | None) -> C:
+def _bound(client: C, turn: OpenTurn[Any, Any, Any], provider: str | None) -> C:
     """Return a client whose calls are recorded in a turn; see `OpenTurn.client`."""
     own = isinstance(client, RecordedClient)
     wrapping = cast(Any, client)._wrapping if own else _wrapping(client, provider)
@@ -121,7 +121,7 @@ class _Wrapping:
     surfaces: dict[Path, Surface]
     provider: str | None
     unrecorded: Unrecorded
-    turn: OpenTurn[Any, Any] | None = None
+    turn: OpenTurn[Any, Any, Any] | None = None
     tools_from_messages: bool = True
 
     def seller(self) -> str | None:
@@ -137,7 +137,7 @@ class _Wrapping:
         """Return what is done about calls of a method that cannot be recorded."""
         return Guard(".".join((type(self.client).__name__, *method)), self.unrecorded)
 
-    def open_turn(self, guard: Guard) -> OpenTurn[Any, Any] | None:
+    def open_turn(self, guard: Guard) -> OpenTurn[Any, Any, Any] | None:
         """Return the turn to record in; None if there is none, which has been said then.
 
         Raises:
@@ -259,7 +259,7 @@ def _telling(guard: Guard, method: Callable[..., Any]) -> Callable[..., Any]:
     return telling
 
 
-def _own_kind(turn: OpenTurn[Any, Any], wrapping: _Wrapping) -> Turn | AsyncTurn:
+def _own_kind(turn: OpenTurn[Any, Any, Any], wrapping: _Wrapping) -> Turn | AsyncTurn:
     """Return the turn if this kind of client can be recorded in it.
 
     Raises:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, Generic
 
 from agent_eventstore.clients.asked import GOES_ON, UNKNOWN, Body, Guard
-from agent_eventstore.current import is_over
+from agent_eventstore.current import CallT, is_over
 from agent_eventstore.errors import UnknownResponse
 from agent_eventstore.llm_call import AsyncLlmCall, LlmCall
 from agent_eventstore.turn import Turn
@@ -22,7 +22,32 @@ from agent_eventstore.turn_aio import AsyncTurn
 __all__ = ["AsyncTap", "Tap", "answer_in", "body_of"]
 
 
-class Tap:
+class _Tapped(Generic[CallT]):
+    """What both taps know of a body and of its call."""
+
+    def __init__(self, http: Any, recorded: CallT, turn: Any, guard: Guard) -> None:
+        # Weakly, since it is the response that holds the tap: who drops it drops both.
+        self._http = weakref.ref(http)
+        self._body = body_of(http)
+        self._recorded = recorded
+        self._turn = turn
+        self._guard = guard
+        self._reading = False
+        self._ended = False
+        turn.hold(recorded, http)
+
+    def _chunks(self, passed: bytes) -> Iterator[Any]:
+        """Give what is to be recorded of bytes that pass; the call may end in between."""
+        if self._ended:  # a body that has been kept is read once more
+            return
+        for chunk in self._body.feed(passed):
+            if is_over(self._recorded):
+                self._guard.tell(GOES_ON)
+                return
+            yield chunk
+
+
+class Tap(_Tapped[LlmCall]):
     """Records a response's body while the caller reads it.
 
     Args:
@@ -33,15 +58,7 @@ class Tap:
     """
 
     def __init__(self, http: Any, recorded: LlmCall, turn: Turn, guard: Guard) -> None:
-        # Weakly, since it is the response that holds the tap: who drops it drops both.
-        self._http = weakref.ref(http)
-        self._body = body_of(http)
-        self._recorded = recorded
-        self._turn = turn
-        self._guard = guard
-        self._reading = False
-        self._ended = False
-        turn.hold(recorded, http)
+        super().__init__(http, recorded, turn, guard)
         http.iter_bytes, http.close = self._iter_bytes, self._close
 
     def _iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
@@ -57,7 +74,8 @@ class Tap:
                 if passed is None:
                     self._whole()
                     return
-                self._take(passed)
+                for chunk in self._chunks(passed):
+                    self._recorded.feed(chunk)
                 yield passed
         except GeneratorExit:
             self._cancel()
@@ -68,15 +86,6 @@ class Tap:
             raise
         finally:
             source.close()
-
-    def _take(self, passed: bytes) -> None:
-        if self._ended:  # a body that has been kept is read once more
-            return
-        for chunk in self._body.feed(passed):
-            if is_over(self._recorded):
-                self._guard.tell(GOES_ON)
-                return
-            self._recorded.feed(chunk)
 
     def _whole(self) -> None:
         if self._ended:
@@ -117,19 +126,11 @@ def answer_in(http: Any) -> Any:
     return body.whole()
 
 
-class AsyncTap:
+class AsyncTap(_Tapped[AsyncLlmCall]):
     """`Tap` for an event loop."""
 
     def __init__(self, http: Any, recorded: AsyncLlmCall, turn: AsyncTurn, guard: Guard) -> None:
-        # Weakly, since it is the response that holds the tap: who drops it drops both.
-        self._http = weakref.ref(http)
-        self._body = body_of(http)
-        self._recorded = recorded
-        self._turn = turn
-        self._guard = guard
-        self._reading = False
-        self._ended = False
-        turn.hold(recorded, http)
+        super().__init__(http, recorded, turn, guard)
         http.aiter_bytes, http.aclose = self._aiter_bytes, self._aclose
 
     async def _aiter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
@@ -145,7 +146,8 @@ class AsyncTap:
                 if passed is None:
                     await self._whole()
                     return
-                await self._take(passed)
+                for chunk in self._chunks(passed):
+                    await self._recorded.feed(chunk)
                 yield passed
         except GeneratorExit:
             await self._cancel()
@@ -156,15 +158,6 @@ class AsyncTap:
             raise
         finally:
             await source.aclose()
-
-    async def _take(self, passed: bytes) -> None:
-        if self._ended:  # a body that has been kept is read once more
-            return
-        for chunk in self._body.feed(passed):
-            if is_over(self._recorded):
-                self._guard.tell(GOES_ON)
-                return
-            await self._recorded.feed(chunk)
 
     async def _whole(self) -> None:
         if self._ended:

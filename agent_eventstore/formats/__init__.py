@@ -24,12 +24,16 @@ from types import ModuleType
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import (
     chat_jsonl,
+    chatgpt,
     claude_code,
     codex,
+    langchain_dump,
     openai_messages,
+    openhands,
     project,
     project_messages,
     session_import,
+    sharegpt,
     ui_messages,
 )
 from agent_eventstore.formats.loader import ImportReport, load
@@ -76,8 +80,24 @@ _READERS: dict[str, ModuleType] = {
         claude_code,
         codex,
         ui_messages,
+        chatgpt,
+        sharegpt,
+        langchain_dump,
+        openhands,
     )
 }
+
+_TELLING = (
+    claude_code,
+    codex,
+    chatgpt,
+    sharegpt,
+    langchain_dump,
+    openhands,
+    ui_messages,
+    session_import,
+)
+"""Readers of formats that a record tells, whatever stands around it."""
 
 WRITTEN = (
     "openai",
@@ -90,7 +110,9 @@ WRITTEN = (
 )
 """The names of the formats that can be written."""
 
-FORMATS = (*WRITTEN[:-2], "claude-code", "codex", WRITTEN[-1])
+_READ = ("claude-code", "codex", "chatgpt", "sharegpt", "langchain", "openhands")
+
+FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])
 """The names of the formats that can be read; a ``project`` is a directory, the others are files."""
 
 
@@ -151,14 +173,9 @@ def detect(path: Path) -> str:
     source.require_text()
     by_line = source.is_lines() or not source.is_array()
     for value in source.first_values():
-        if claude_code.recognises(value):
-            return claude_code.FORMAT
-        if codex.recognises(value):
-            return codex.FORMAT
-        if ui_messages.recognises(value):
-            return ui_messages.FORMAT
-        if session_import.recognises(value):
-            return session_import.FORMAT
+        for reader in _TELLING:
+            if reader.recognises(value):
+                return str(reader.FORMAT)
         if isinstance(value, list) or openai_messages.holder_of(value) is not None:
             return openai_messages.FORMAT
         if by_line and chat_jsonl.recognises(value):

@@ -1,10 +1,11 @@
-"""Events of a coding agent's session, made line by line: answers, results, branches, summaries.
+"""Events of a session, made line by line: answers, results, branches, summaries.
 
-What the files of Claude Code and of Codex have in common. An answer stands on several lines, and
-results of its first calls may stand between them; it becomes one event once a line comes that is
-not of it. So an answer that the file breaks off in is an event too, which the store may hold when
-the file has gone on: `cuts` tells of how many lines such an answer was made, and the lines that
-came later become an answer of their own. Nothing is held but the open answer, ids, and numbers.
+What the files of Claude Code, of Codex and of ChatGPT have in common. An answer stands on several
+lines, and results of its first calls may stand between them; it becomes one event once a line comes
+that is not of it. So an answer that the file breaks off in is an event too, which the store may
+hold when the file has gone on: `cuts` tells of how many lines such an answer was made, and the
+lines that came later become an answer of their own. Nothing is held but the open answer, ids, and
+numbers.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class OpenAnswer:
     finish_reason: str | None = None
     invocation: Invocation | None = None
     waiting: list[tuple[ToolResult, dict[str, Any]]] = field(default_factory=list)
+    raw: Any = None
 
 
 class SessionLog:
@@ -78,6 +80,11 @@ class SessionLog:
         """Give the events since the last time."""
         made, self._made = self._made, []
         return iter(made)
+
+    @property
+    def turn(self) -> int:
+        """The turn that goes on; 0 before the first."""
+        return self._turn
 
     @property
     def last(self) -> int:
@@ -133,6 +140,7 @@ class SessionLog:
             invocation=found.invocation,
             final=not found.calls and any(isinstance(part, TextPart) for part in found.parts),
             tools_elsewhere=bool(found.calls),
+            raw=found.raw,
         )
         version = self._append(message, Meta(**meta))
         for index, call in enumerate(found.calls):
@@ -141,18 +149,28 @@ class SessionLog:
         for data, of_result in found.waiting:
             self._result(data, of_result)
 
-    def withdraw(self, after: int, occurred_at: datetime | None) -> None:
-        """Leave the branch behind a version, if a prompt stands there: another takes its place."""
-        left = next((prompt for prompt in self._prompts if prompt[0] > after), None)
+    def withdraw(
+        self, after: int, occurred_at: datetime | None, answer: tuple[int, int] | None = None
+    ) -> None:
+        """Leave the branch behind a version, if a prompt stands there: another takes its place.
+
+        Args:
+            after: The version.
+            occurred_at: When.
+            answer: Version and turn of the answer that is left, if another one takes its place.
+        """
+        left = answer or next((prompt for prompt in self._prompts if prompt[0] > after), None)
         if left is None:
             return
         self.close()
         gone = _clipped(self._active, after + 1, self._version)
+        if not gone:
+            return
         self._active = _clipped(self._active, 1, after)
         self._prompts = [prompt for prompt in self._prompts if prompt[0] <= after]
         switch = BranchSwitch(
-            reason="edit",
-            kind="message",
+            reason="edit" if answer is None else "regenerate",
+            kind="message" if answer is None else "answer",
             after=self._active[-1][1] if self._active else 0,
             left=left[0],
             turn=left[1],
@@ -160,6 +178,8 @@ class SessionLog:
         )
         self._made.append(NewEvent(switch, meta=Meta(occurred_at=occurred_at)))
         self._version += 1
+        if answer is not None:
+            self._turn, self._step = self._turn + 1, -1
 
     def before(self, prompts: int) -> int:
         """Return the version before the prompt that was said so many prompts ago."""

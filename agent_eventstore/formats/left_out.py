@@ -35,7 +35,8 @@ class LeftOut:
     """What an import does not tell of, counted by kind: lines that became no event, and more.
 
     Attributes:
-        passed_over: Lines that tell nothing of the conversation, such as snapshots of files.
+        passed_over: Lines, or messages, that tell nothing of the conversation, such as snapshots of
+            files.
         unknown: Lines of which nobody knows what they tell.
         uninterpreted: Messages, and pieces of their content, that are kept as they came: nobody
             knows what they tell, so that a model is told the type of such a piece at most.
@@ -85,7 +86,7 @@ def _ui_parts_in(raw: Mapping[str, Any]) -> list[Any]:
 
 def _kind_of(raw: Any) -> str:
     """Return by what an uninterpreted piece names itself."""
-    for key in ("type", "role"):
+    for key in ("type", "role", "from", "action", "observation"):
         if isinstance(raw, Mapping) and isinstance(kind := raw.get(key), str):
             return f"{key} {kind}"
     return "no type"

@@ -92,6 +92,7 @@ def load(
                 conversation_id, added = _load(store, item)
                 for event in item.events:
                     report.left_out.note_event(event.data)
+                report.left_out += item.left_out
             else:
                 conversation_id, added = _load_stream(store, item, item.stream, report, strict)
         except ImportFailed as failure:

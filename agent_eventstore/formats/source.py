@@ -183,6 +183,40 @@ class Source:
             yield from self._value(text, start)
         self._on_read(1.0)
 
+    def records(self) -> Iterator[Parsed]:
+        """Iterate over the values of JSON Lines, or the elements of a document."""
+        return self.lines() if self.is_lines() else self.document()
+
+    def lists(self, *holders: str) -> Iterator[tuple[dict[str, Any], list[Record]] | ImportFailed]:
+        """Iterate over the lists of a file, each with what the object that holds it says besides.
+
+        An element that is no list, and holds none, is one of the file's own, which comes last, and
+        not at all if some of the file cannot be read.
+
+        Args:
+            holders: Under which names objects hold lists.
+        """
+        own: list[Record] | None = []
+        for item in self.records():
+            if isinstance(item, ImportFailed):
+                own = None
+                yield item
+                continue
+            value = item.value
+            held = (key for key in holders if isinstance(value, dict) and key in value)
+            name = next((key for key in held if isinstance(value[key], list)), None)
+            listed = value if name is None else value[name]
+            if not isinstance(listed, list):
+                if own is not None:
+                    own.append(item)
+            elif listed:
+                rest = {} if name is None else {k: v for k, v in value.items() if k != name}
+                yield rest, [Record(each, item.line) for each in listed]
+            else:
+                yield self.failed(item.line, "there are no messages")
+        if own:
+            yield {}, own
+
     def is_array(self) -> bool:
         """Whether the file begins with an opening bracket."""
         return next(self._peek(), "").startswith("[")
@@ -197,8 +231,7 @@ class Source:
 
     def first_values(self) -> Iterator[Any]:
         """Iterate over the first few values that can be read, whatever shape the file has."""
-        parsed = self.lines() if self.is_lines() else self.document()
-        for item in islice(parsed, _LOOK_AHEAD):
+        for item in islice(self.records(), _LOOK_AHEAD):
             if isinstance(item, Record):
                 yield item.value
 

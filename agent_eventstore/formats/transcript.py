@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from uuid import UUID
@@ -178,7 +178,8 @@ class Transcript:
 
     With a ``conversation_id`` it goes there; otherwise its origin tells where. One with a
     ``stream`` has no ``events``: its file is read as often as they are asked for. A ``parent`` is
-    the conversation that this one was opened from, which need not have been imported.
+    the conversation that this one was opened from, which need not have been imported. What became
+    no event is in ``left_out``.
     """
 
     origin: Origin
@@ -191,6 +192,7 @@ class Transcript:
     conversation_id: UUID | None = None
     parent: Origin | None = None
     stream: Stream | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
 
 
 class Stream(Protocol):

@@ -87,39 +87,21 @@ def _has_type(part: Any) -> bool:
 
 def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     """Give the file's conversations: one of its messages, and one of each object with messages."""
-    single: list[Record] = []
-    whole = True
-    for item in source.lines() if source.is_lines() else source.document():
-        if isinstance(item, ImportFailed):
-            whole = False
-            yield item
-        elif isinstance(item.value, dict) and isinstance(item.value.get("messages"), list):
-            yield _held(source, item)
-        elif isinstance(item.value, list):
-            yield _conversation(source, {}, [Record(each, item.line) for each in item.value])
-        else:
-            single.append(item)
-    if single and whole:
-        yield _conversation(source, {}, single)
-
-
-def _held(source: Source, record: Record) -> Transcript | ImportFailed:
-    rest = {key: value for key, value in record.value.items() if key != "messages"}
-    messages = [Record(each, record.line) for each in record.value["messages"]]
-    return _conversation(source, rest, messages, record.line)
+    for found in source.lists("messages"):
+        yield found if isinstance(found, ImportFailed) else _conversation(source, *found)
 
 
 def _conversation(
-    source: Source, rest: dict[str, Any], messages: list[Record], line: int = 1
+    source: Source, rest: dict[str, Any], messages: list[Record]
 ) -> Transcript | ImportFailed:
     """Return a conversation; one broken message leaves all of it out."""
     for number, record in enumerate(messages, start=1):
         if not isinstance(record.value, dict) or not isinstance(record.value.get("parts"), list):
             reason = f"message {number} is not an object with a list of parts"
             return source.failed(record.line, reason)
-    if not messages:
-        return source.failed(line, "there are no messages")
-    draft = Draft(anchored(FORMAT, explicit_id(rest, "id"), messages), source.file, line)
+    draft = Draft(
+        anchored(FORMAT, explicit_id(rest, "id"), messages), source.file, messages[0].line
+    )
     title = rest.get("title")
     start = ConversationStart(title=title if isinstance(title, str) else None, raw=rest or None)
     draft.start(start, Meta(occurred_at=moment_of(rest)))

@@ -1,34 +1,19 @@
 """Answers as streams of Vercel's AI SDK: what a ``useChat`` shows while the log is written.
 
-The UI message stream protocol (versions 5 and 6 of the SDK) made of what a timeline's followers are
-told, so that any process can send it, from the beginning of the turn or after a reload. The client
-is told of text, reasoning, tools and steps; what was streamed by an attempt that failed and is made
-again cannot be taken back until the messages are loaded anew.
+Server-sent events that any process can send, from the beginning of the turn or after a reload.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
-from uuid import UUID
+from collections.abc import AsyncGenerator, Generator, Iterator
 
-from agent_eventstore.formats.ui_messages import export_ui_messages, message_id
-from eventstore import AsyncEventStore, EventStore
-from eventstore.events import RecordedEvent, TurnEnd, TurnStart
+from agent_eventstore.formats.ui_messages import export_ui_messages
+from agent_eventstore.integrations.ai_sdk_chunks import UIMessageStream
+from eventstore.events import TurnEnd, TurnStart
 from eventstore.events.codec import dumps
 from eventstore.ids import StreamId
 from projections import AsyncViews, Views
-from projections.models.timeline_changes import (
-    ItemAdded,
-    ItemChanged,
-    ItemsWithdrawn,
-    TextAppended,
-    TimelineChange,
-    TimelineReset,
-    TimelineUpdate,
-)
-from projections.models.timeline_items import TimelineItem
+from projections.models.timeline_changes import TimelineUpdate
 
 __all__ = ["HEADERS", "UIMessageStream", "astream_turn", "export_ui_messages", "stream_turn"]
 
@@ -39,127 +24,6 @@ HEADERS = {
     "x-vercel-ai-ui-message-stream": "v1",
 }
 """The headers that a response with such a stream needs."""
-
-_SPOKEN = {"assistant": "text", "reasoning": "reasoning"}
-_GOES_ON = ("streaming", "pending", "running")
-_STOPPED = ("cancelled", "aborted", "interrupted", "withdrawn")
-Chunk = dict[str, Any]
-
-
-class UIMessageStream:
-    """One turn's answer as chunks of the protocol; `over` once it has ended.
-
-    Args:
-        conversation_id: The conversation.
-        turn: The turn's number.
-    """
-
-    def __init__(self, conversation_id: UUID, turn: int) -> None:
-        self.over = False
-        self._conversation_id, self._turn = conversation_id, turn
-        self._items: dict[tuple[int, int], TimelineItem] = {}
-        self._sent: dict[str, str] = {}
-        self._open: dict[str, str] = {}
-        self._tools: dict[str, str] = {}
-        self._step: int | None = None
-        self._begun = False
-        self._error: str | None = None
-
-    def chunks(self, update: TimelineUpdate) -> Iterator[Chunk]:
-        """Give what an update means to the client."""
-        if not self._begun:
-            self._begun = True
-            named = message_id(self._conversation_id, self._turn, update.version)
-            yield {"type": "start", "messageId": named}
-        for change in update.changes:
-            if not self.over:
-                yield from self._change(change)
-
-    def _change(self, change: TimelineChange) -> Iterator[Chunk]:
-        match change:
-            case ItemAdded(item=item):
-                yield from self._put(item)
-            case ItemChanged(version=version, part=part, values=values):
-                if (held := self._items.get((version, part))) is not None:
-                    yield from self._put(replace(held, **values))
-            case TextAppended(version=version, part=part, text=text):
-                if (held := self._items.get((version, part))) is not None:
-                    yield from self._put(replace(held, text=(held.text or "") + text))
-            case TimelineReset(items=items):
-                for item in items:
-                    yield from self._put(item)
-            case ItemsWithdrawn(first=first, last=last):
-                for held in list(self._items.values()):
-                    if first <= (held.message_version or 0) <= last:
-                        yield from self._put(replace(held, status="withdrawn"))
-
-    def _put(self, item: TimelineItem) -> Iterator[Chunk]:
-        """Take in an item as it is now, and tell what is new."""
-        if item.turn != self._turn or item.agent_id is not None:
-            return
-        self._items[(item.version, item.part)] = item
-        if item.kind == "turn":
-            if item.status not in _GOES_ON:
-                yield from self._end(item)
-        elif item.kind in _SPOKEN:
-            yield from self._begin_step(item)
-            yield from self._speak(item, _SPOKEN[item.kind])
-        elif item.kind == "tool" and item.call_id is not None and item.name is not None:
-            yield from self._begin_step(item)
-            yield from self._use(item, item.call_id, item.name)
-        elif item.kind == "error":
-            self._error = item.text or "the model call failed"
-
-    def _begin_step(self, item: TimelineItem) -> Iterator[Chunk]:
-        if item.step is not None and (self._step is None or item.step > self._step):
-            yield from self._end_step()
-            self._step = item.step
-            yield {"type": "start-step"}
-
-    def _end_step(self) -> Iterator[Chunk]:
-        for named, kind in self._open.items():
-            yield {"type": f"{kind}-end", "id": named}
-        self._open.clear()
-        if self._step is not None:
-            yield {"type": "finish-step"}
-
-    def _speak(self, item: TimelineItem, kind: str) -> Iterator[Chunk]:
-        named, text = f"{item.version}.{item.part}", item.text or ""
-        if named not in self._sent:
-            if not text:
-                return
-            self._sent[named], self._open[named] = "", kind
-            yield {"type": f"{kind}-start", "id": named}
-        sent = self._sent[named]
-        if named in self._open and len(text) > len(sent) and text.startswith(sent):
-            self._sent[named] = text
-            yield {"type": f"{kind}-delta", "id": named, "delta": text[len(sent) :]}
-        if item.status not in _GOES_ON and self._open.pop(named, None) is not None:
-            yield {"type": f"{kind}-end", "id": named}
-
-    def _use(self, item: TimelineItem, call: str, name: str) -> Iterator[Chunk]:
-        about: Mapping[str, Any] = {"toolCallId": call, "toolName": name}
-        if call not in self._tools:
-            self._tools[call] = "input"
-            yield {"type": "tool-input-start", **about}
-            yield {"type": "tool-input-available", **about, "input": item.arguments}
-        if self._tools[call] == "input" and item.status not in _GOES_ON:
-            self._tools[call] = "output"
-            if item.status == "success":
-                yield {"type": "tool-output-available", "toolCallId": call, "output": item.text}
-            else:
-                said = item.text or (item.status or "failed").replace("_", " ")
-                yield {"type": "tool-output-error", "toolCallId": call, "errorText": said}
-
-    def _end(self, turn: TimelineItem) -> Iterator[Chunk]:
-        yield from self._end_step()
-        self.over = True
-        if turn.status in _STOPPED:
-            yield {"type": "abort"}
-        elif turn.status == "error":
-            yield {"type": "error", "errorText": turn.text or self._error or "the turn failed"}
-        else:
-            yield {"type": "finish"}
 
 
 def stream_turn(
@@ -185,15 +49,13 @@ def stream_turn(
     Raises:
         ConversationNotFound: No conversation has this id.
     """
-    found = _start_of(views.store, conversation_id, turn)
-    if found is None:
+    begun = _begun(views, conversation_id, turn)
+    if begun is None:
         return None
-    stream = UIMessageStream(views.store.stream(conversation_id), found[1])
+    stream, before = begun
+    told = views.follow(conversation_id, after=before, heartbeat_s=heartbeat_s, timeout_s=timeout_s)
 
     def sent() -> Generator[str, None, None]:
-        told = views.follow(
-            conversation_id, after=found[0] - 1, heartbeat_s=heartbeat_s, timeout_s=timeout_s
-        )
         for update in told:
             yield from _events(stream, update)
             if stream.over:
@@ -212,15 +74,13 @@ async def astream_turn(
     timeout_s: float | None = None,
 ) -> AsyncGenerator[str, None] | None:
     """Return what `stream_turn` does, of asynchronous views."""
-    found = await _astart_of(views.store, conversation_id, turn)
-    if found is None:
+    begun = await views.run(lambda own: _begun(own, conversation_id, turn))
+    if begun is None:
         return None
-    stream = UIMessageStream((await views.store.get(conversation_id)).conversation_id, found[1])
+    stream, before = begun
+    told = views.follow(conversation_id, after=before, heartbeat_s=heartbeat_s, timeout_s=timeout_s)
 
     async def sent() -> AsyncGenerator[str, None]:
-        told = views.follow(
-            conversation_id, after=found[0] - 1, heartbeat_s=heartbeat_s, timeout_s=timeout_s
-        )
         async for update in told:
             for event in _events(stream, update):
                 yield event
@@ -238,32 +98,15 @@ def _events(stream: UIMessageStream, update: TimelineUpdate) -> Iterator[str]:
         yield f"data: {dumps(chunk)}\n\n"
 
 
-def _start_of(
-    store: EventStore, conversation_id: StreamId, turn: int | None
-) -> tuple[int, int] | None:
-    """Return the version at which a turn begins, and its number."""
-    store.get(conversation_id)
-    for event in store.read(conversation_id, backward=True):
-        if (found := _is_start(event, turn)) is not None:
-            return found or None
-    return None
-
-
-async def _astart_of(
-    store: AsyncEventStore, conversation_id: StreamId, turn: int | None
-) -> tuple[int, int] | None:
-    await store.get(conversation_id)
-    async for event in store.read(conversation_id, backward=True):
-        if (found := _is_start(event, turn)) is not None:
-            return found or None
-    return None
-
-
-def _is_start(event: RecordedEvent, turn: int | None) -> tuple[int, int] | tuple[()] | None:
-    """Return version and number of the turn that is wanted; nothing once none goes on."""
-    if isinstance(event.data, TurnStart) and event.meta.turn is not None:
-        if turn in (None, event.meta.turn):
-            return event.version, event.meta.turn
-    elif isinstance(event.data, TurnEnd) and turn is None:
-        return ()
+def _begun(
+    views: Views, conversation_id: StreamId, turn: int | None
+) -> tuple[UIMessageStream, int] | None:
+    """Return the turn that is wanted, or goes on, as a stream, and the version before it."""
+    stream = views.store.get(conversation_id).conversation_id
+    for event in views.store.read(stream, backward=True):
+        number = event.meta.turn
+        if isinstance(event.data, TurnStart) and number is not None and turn in (None, number):
+            return UIMessageStream(stream, number), event.version - 1
+        if isinstance(event.data, TurnEnd) and turn is None:
+            return None
     return None

@@ -17,7 +17,7 @@ from uuid import UUID
 __all__ = ["Memory", "Objects"]
 
 T = TypeVar("T")
-_GROUP = 16  # objects that are pickled together
+_GROUP = 8  # objects that are pickled together
 _MOST_CONVERSATIONS = 64
 _MOST_BYTES = 32 * 2**20
 

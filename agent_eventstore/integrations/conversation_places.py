@@ -39,6 +39,8 @@ class Places:
         self.version, self.turn, self.step = 0, 0, -1
         self.within: int | None = None
         self.calls = Calls()
+        self._place: tuple[int | None, int | None, bool] = None, None, True
+        self._meta = Meta()
 
     @classmethod
     def after(cls, newest: Sequence[EventText]) -> Self:
@@ -81,5 +83,8 @@ class Places:
         if isinstance(data, AssistantMessage):
             self.calls.note(self.version, data.tool_calls)
         step = self.step if isinstance(data, _IN_STEP) and self.step >= 0 else None
-        meta = Meta(turn=self.turn or None, step=step, in_context=in_context)
-        return NewEvent(data, meta=meta, **named)
+        place = self.turn or None, step, in_context
+        if place != self._place:  # events of a step share theirs, which is encoded once
+            self._place = place
+            self._meta = Meta(turn=place[0], step=step, in_context=in_context)
+        return NewEvent(data, meta=self._meta, **named)

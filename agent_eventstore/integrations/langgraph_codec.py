@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
+import ormsgpack
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
@@ -18,6 +20,14 @@ from agent_eventstore.integrations.langgraph_events import Typed
 __all__ = ["Codec", "are_plain", "told_of"]
 
 _MESSAGES = "langchain_core.messages."
+_EXACTLY = (  # of two values that are not the same only those of JSON are taken
+    ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
 _BY_VALUE = 2  # the newest format of marshal's that does not tell the same object from an equal one
 _HEAD = 5  # bytes by which marshal begins a list
 
@@ -58,12 +68,15 @@ def are_plain(values: Iterable[Any]) -> bool:
 def told_of(messages: Sequence[Any]) -> bytes | None:
     """Return what all that messages hold is told by, one behind the other; None if it is not so.
 
-    It costs a fifth of writing them, and finds what was changed in place: that of a list begins
-    with that of its beginning.
+    It costs a tenth of writing them, and finds what was changed in place: that of a list begins
+    with that of its beginning. What is not JSON, such as a tuple, marshal tells, in a fifth.
     """
     if not are_plain(messages):
         return None
-    held = [(type(each).__name__, each.__dict__, each.__pydantic_extra__) for each in messages]
+    held = [[type(each).__name__, each.__dict__, each.__pydantic_extra__] for each in messages]
+    with suppress(TypeError):
+        packed: bytes = ormsgpack.packb(held, option=_EXACTLY)
+        return packed[1 if len(held) < 2**4 else 3 if len(held) < 2**16 else 5 :]
     try:
         return marshal.dumps(held, _BY_VALUE)[_HEAD:]
     except ValueError:

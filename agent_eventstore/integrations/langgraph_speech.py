@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agent_eventstore.integrations.langchain_messages import calls_of, message_payload
+from agent_eventstore.formats.langchain_messages import calls_of, message_payload
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_events import SLOTS, Typed, place_of, raw_of
 from agent_eventstore.integrations.langgraph_thread import Thread

@@ -6,61 +6,37 @@ no item is copied, and usage is counted where it was spent.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any, TypeVar
-from uuid import UUID
+from typing import Any
 
 from agent_eventstore.branching import fork_point
-from agent_eventstore.integrations.conversation_pages import events_after
-from agent_eventstore.integrations.openai_agents import EventStoreSession
 from agent_eventstore.integrations.openai_cache import newest_items
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
-from agent_eventstore.integrations.openai_history import live_events, live_items
-from agent_eventstore.integrations.openai_turns import (
-    by_turn,
-    said_in,
-    tool_usage,
-    turn_usage,
-    turns_of,
-)
-from agent_eventstore.integrations.openai_usage import told_later
-from eventstore import EventStore
-from eventstore.bill import bills, kept
+from agent_eventstore.integrations.openai_history import live_items
+from agent_eventstore.integrations.openai_turns import SessionTurns, turns_of
 from eventstore.errors import WrongExpectedVersion
-from eventstore.events import AssistantMessage, UserMessage
-from eventstore.events.codec import loads_json
 
 __all__ = ["BranchingSession"]
 
-T = TypeVar("T")
 
-_FEW = 20  # items of a turn, of which most have no more
-
-
-class BranchingSession(EventStoreSession):
+class BranchingSession(SessionTurns):
     """A session with branches: items are read from the current one, and added to it.
 
     Which branch is current is known to this object alone; a new one begins in ``main``.
     """
-
-    branch = MAIN
 
     async def get_items(
         self, limit: int | None = None, branch_id: str | None = None, *, wrapper: Any = None
     ) -> list[Any]:
         """Return the newest items of the current branch as `EventStoreSession` does, or another's.
 
-        Raises:
-            ValueError: There is no branch of this name.
+        As in the SDK, a branch that is not there has none.
         """
         if branch_id is None or branch_id == self.branch:
             return await super().get_items(limit, wrapper=wrapper)
-        limit = self._most(limit)
-        return await self._run(lambda: newest_items(self.store, self._stream(branch_id), limit)[0])
+        return await self._run(partial(self._items_of, branch_id, self._most(limit)))
 
     async def create_branch_from_turn(
         self, turn_number: int, branch_name: str | None = None
@@ -110,81 +86,11 @@ class BranchingSession(EventStoreSession):
         """Return each branch: its name, number of items and of turns, beginning, and if current."""
         return await self._run(lambda: [self._described(each) for each in self._branches()])
 
-    async def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
-        """Return the turns of a branch: number, what the user said, and when."""
-        return await self._run(partial(self._of, turns_of, branch_id))
-
-    async def find_turns_by_content(
-        self, search_term: str, branch_id: str | None = None
-    ) -> list[dict[str, Any]]:
-        """Return the turns of a branch whose message holds a text, in small or capital letters."""
-        wanted = search_term.casefold()
-        turns = await self._run(partial(self._of, turns_of, branch_id))
-        return [each for each in turns if wanted in said_in(each["full_content"]).casefold()]
-
-    async def get_conversation_by_turns(
-        self, branch_id: str | None = None
-    ) -> dict[int, list[dict[str, str | None]]]:
-        """Return of each item of a branch its type and its tool, by turn."""
-        return by_turn(await self._items(branch_id))
-
-    async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
-        """Return how often each tool was called in each turn of a branch: name, count, turn."""
-        return tool_usage(await self._items(branch_id))
-
-    async def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
-        """Return the tokens of a branch's own calls, or of all branches; None without any call."""
-        names = [branch_id] if branch_id else await self._run(self._branches)
-        totals: Counter[str] = Counter()
-        for name in names:
-            for usage in (await self._run(partial(self._of, turn_usage, name))).values():
-                totals.update({key: usage[key] for key in _COUNTS} | {"total_turns": 1})
-        return dict(totals) if totals else None
-
-    async def get_turn_usage(
-        self, user_turn_number: int | None = None, branch_id: str | None = None
-    ) -> list[dict[str, Any]] | dict[str, Any]:
-        """Return the tokens of a turn of a branch, or of each; ``{}`` of one without a call."""
-        found = await self._run(partial(self._of, turn_usage, branch_id))
-        if user_turn_number is not None:
-            return found.get(user_turn_number, {})
-        return [{"user_turn_number": turn, **usage} for turn, usage in sorted(found.items())]
-
-    async def store_run_usage(self, result: Any) -> None:
-        """Record what the last turn has used, unless its answers were added with their usage."""
-        await self._run(partial(self._store_usage, result.context_wrapper.usage))
-
-    async def _items(self, branch: str | None) -> list[Any]:
-        return await self._run(
-            lambda: [each.item for each in live_items(self.store, self._stream(branch))]
-        )
-
-    def _of(self, told: Callable[[EventStore, UUID], T], branch: str | None) -> T:
-        """Return what is told of a branch."""
-        return told(self.store, self._stream(branch))
-
-    def _stream(self, branch: str | None) -> UUID:
-        """Return the conversation of a branch."""
-        name = self.branch if branch is None else self._known(branch)
-        return self.store.stream(self._key_of(name), **self.owner)
-
-    def _key_of(self, branch: str) -> str:
-        return self.session_id if branch == MAIN else f"{self.session_id}#{branch}"
-
-    def _known(self, branch: str) -> str:
+    def _items_of(self, branch: str, limit: int | None) -> list[Any]:
         if branch not in self._branches():
-            raise ValueError(f"Branch {branch!r} does not exist")
-        return branch
-
-    def _branches(self, *, used: bool = False) -> list[str]:
-        """Return the names of all branches; with ``used``, of deleted ones too."""
-        main = self.store.stream(self.session_id, **self.owner)
-        found = {MAIN: True}
-        for event in events_after(self.store, main, 0):
-            if event.type == OpenAIBranch.type and event.text is not None:
-                told = loads_json(event.text)
-                found[told["name"]] = not told["deleted"]
-        return [name for name, there in found.items() if there or used]
+            return []
+        stream = self.store.stream(self._key_of(branch), **self.owner)
+        return newest_items(self.store, stream, limit)[0]
 
     def _create(self, turn: int, name: str | None) -> str:
         if name is not None and not name.strip():
@@ -253,17 +159,3 @@ class BranchingSession(EventStoreSession):
             "is_current": branch == self.branch,
             "created_at": info and info.created_at.isoformat(),
         }
-
-    def _store_usage(self, usage: Any) -> None:
-        answers = set[int]()
-        for event in live_events(self.store, stream := self._stream(None), _FEW):
-            if event.type == UserMessage.type:
-                break
-            if event.type == AssistantMessage.type:
-                answers.add(event.version)
-        calls = told_later(usage, bills(self.store.read(stream), answers)) if answers else []
-        if calls:
-            self._append(lambda writer: [writer.place(each) for each in kept(calls)])
-
-
-_COUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")

@@ -6,31 +6,119 @@ In the shapes of the SDK's `AdvancedSQLiteSession`. A turn begins with each mess
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 from uuid import UUID
 
-from agent_eventstore.integrations.openai_history import live_events
+from agent_eventstore.integrations.conversation_pages import events_after
+from agent_eventstore.integrations.openai_agents import EventStoreSession
+from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
+from agent_eventstore.integrations.openai_history import live_events, live_items
 from agent_eventstore.integrations.openai_items import items_in
+from agent_eventstore.integrations.openai_usage import calls_to_tell, turn_usage
 from eventstore import EventStore
-from eventstore.events import UserMessage
+from eventstore.bill import kept
 from eventstore.events.codec import loads_json
-from projections import Views
 
-__all__ = ["by_turn", "said_in", "tool_usage", "turn_usage", "turns_of"]
+__all__ = ["SessionTurns", "turns_of"]
 
+T = TypeVar("T")
+
+_COUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 _SHOWN = 100  # characters of a message
 
 
-def by_turn(items: Iterable[Any]) -> dict[int, list[dict[str, str | None]]]:
-    """Return of each item its type and its tool, by turn."""
-    found: dict[int, list[dict[str, str | None]]] = {}
-    for turn, item in _numbered(items):
-        found.setdefault(turn, []).append({"type": _type(item), "tool_name": _tool(item)})
-    return found
+class SessionTurns(EventStoreSession):
+    """A session that tells of turns, tools and usage, in the current branch or in another one."""
+
+    branch = MAIN
+
+    async def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the turns of a branch: number, what the user said, and when."""
+        return await self._run(partial(self._of, turns_of, branch_id))
+
+    async def find_turns_by_content(
+        self, search_term: str, branch_id: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the turns of a branch whose message holds a text, in small or capital letters."""
+        wanted = search_term.casefold()
+        turns = await self._run(partial(self._of, turns_of, branch_id))
+        return [each for each in turns if wanted in _said_in(each["full_content"]).casefold()]
+
+    async def get_conversation_by_turns(
+        self, branch_id: str | None = None
+    ) -> dict[int, list[dict[str, str | None]]]:
+        """Return of each item of a branch its type and its tool, by turn."""
+        found: dict[int, list[dict[str, str | None]]] = {}
+        for turn, item in _numbered(await self._items(branch_id)):
+            found.setdefault(turn, []).append({"type": _type(item), "tool_name": _tool(item)})
+        return found
+
+    async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
+        """Return how often each tool was called in each turn of a branch: name, count, turn."""
+        return _tool_usage(await self._items(branch_id))
+
+    async def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
+        """Return the tokens of a branch's own calls, or of all branches; None without any call."""
+        names = [branch_id] if branch_id else await self._run(self._branches)
+        totals: Counter[str] = Counter()
+        for name in names:
+            for usage in (await self._run(partial(self._of, turn_usage, name))).values():
+                totals.update({key: usage[key] for key in _COUNTS} | {"total_turns": 1})
+        return dict(totals) if totals else None
+
+    async def get_turn_usage(
+        self, user_turn_number: int | None = None, branch_id: str | None = None
+    ) -> list[dict[str, Any]] | dict[str, Any]:
+        """Return the tokens of a turn of a branch, or of each; ``{}`` of one without a call."""
+        found = await self._run(partial(self._of, turn_usage, branch_id))
+        if user_turn_number is not None:
+            return found.get(user_turn_number, {})
+        return [{"user_turn_number": turn, **usage} for turn, usage in sorted(found.items())]
+
+    async def store_run_usage(self, result: Any) -> None:
+        """Record what the last turn has used, unless its answers were added with their usage."""
+        await self._run(partial(self._store_usage, result.context_wrapper.usage))
+
+    async def _items(self, branch: str | None) -> list[Any]:
+        return await self._run(
+            lambda: [each.item for each in live_items(self.store, self._stream(branch))]
+        )
+
+    def _of(self, told: Callable[[EventStore, UUID], T], branch: str | None) -> T:
+        """Return what is told of a branch."""
+        return told(self.store, self._stream(branch))
+
+    def _stream(self, branch: str | None) -> UUID:
+        """Return the conversation of a branch."""
+        name = self.branch if branch is None else self._known(branch)
+        return self.store.stream(self._key_of(name), **self.owner)
+
+    def _key_of(self, branch: str) -> str:
+        return self.session_id if branch == MAIN else f"{self.session_id}#{branch}"
+
+    def _known(self, branch: str) -> str:
+        if branch not in self._branches():
+            raise ValueError(f"Branch {branch!r} does not exist")
+        return branch
+
+    def _branches(self, *, used: bool = False) -> list[str]:
+        """Return the names of all branches; with ``used``, of deleted ones too."""
+        main = self.store.stream(self.session_id, **self.owner)
+        found = {MAIN: True}
+        for event in events_after(self.store, main, 0):
+            if event.type == OpenAIBranch.type and event.text is not None:
+                told = loads_json(event.text)
+                found[told["name"]] = not told["deleted"]
+        return [name for name, there in found.items() if there or used]
+
+    def _store_usage(self, usage: Any) -> None:
+        if calls := calls_to_tell(self.store, self._stream(None), usage):
+            self._append(lambda writer: [writer.place(each) for each in kept(calls)])
 
 
-def tool_usage(items: Iterable[Any]) -> list[tuple[str, int, int]]:
+def _tool_usage(items: Iterable[Any]) -> list[tuple[str, int, int]]:
     """Return how often each tool was called in each turn: name, count, turn.
 
     A search for tools counts by its outputs where the turn has no call of it.
@@ -63,7 +151,7 @@ def turns_of(store: EventStore, stream: UUID) -> list[dict[str, Any]]:
         for item in items_in(event):
             if isinstance(item, dict) and item.get("role") == "user":
                 content = item.get("content")
-                said = said_in(content)
+                said = _said_in(content)
                 found.append(
                     {
                         "turn": len(found) + 1,
@@ -77,30 +165,7 @@ def turns_of(store: EventStore, stream: UUID) -> list[dict[str, Any]]:
     return found
 
 
-def turn_usage(store: EventStore, stream: UUID) -> dict[int, dict[str, Any]]:
-    """Return the tokens of the calls of a conversation, by turn."""
-    turns = dict[str, int]()
-    events = list(live_events(store, stream))
-    for event in reversed(events):
-        if event.type == UserMessage.type:
-            turns.setdefault(str(loads_json(event.meta).get("turn")), len(turns) + 1)
-    found: dict[int, dict[str, Any]] = {}
-    views = Views(store)
-    for row in views.usage(by="turn", conversation_id=stream) if events else ():
-        turn = turns.get((row.key or "").rpartition("/")[2])
-        if turn is not None and row.total_tokens is not None:
-            found[turn] = {
-                "requests": row.calls,
-                "input_tokens": row.prompt_tokens or 0,
-                "output_tokens": row.completion_tokens or 0,
-                "total_tokens": row.total_tokens or 0,
-                "input_tokens_details": {"cached_tokens": row.cached_prompt_tokens},
-                "output_tokens_details": {"reasoning_tokens": row.reasoning_tokens},
-            }
-    return found
-
-
-def said_in(content: Any) -> str:
+def _said_in(content: Any) -> str:
     """Return the text of a message's content."""
     if isinstance(content, str):
         return content

@@ -1,15 +1,23 @@
-"""What the model calls of a run have used, as the SDK's runner tells it to a session: pure."""
+"""What model calls have used, as the runner tells a session, and as a session tells others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
+from agent_eventstore.integrations.openai_history import live_events
 from agent_eventstore.providers.base import plain
 from agent_eventstore.providers.usage import responses_usage
-from eventstore.events import BilledCall, TokenUsage
+from eventstore import EventStore
+from eventstore.bill import bills
+from eventstore.events import AssistantMessage, BilledCall, TokenUsage, UserMessage
+from eventstore.events.codec import loads_json
+from projections import Views
 
-__all__ = ["RunUsage", "counts_of", "told_later"]
+__all__ = ["RunUsage", "calls_to_tell", "counts_of", "told_later", "turn_usage"]
+
+_FEW = 20  # items of a turn, of which most have no more
 
 _DETAILS = {"input_tokens_details": "cached_tokens", "output_tokens_details": "reasoning_tokens"}
 
@@ -67,6 +75,40 @@ def told_later(usage: Any, answers: Sequence[BilledCall]) -> list[BilledCall]:
         call.model_copy(update={"usage": responses_usage(counts_of(entry))})
         for call, entry in zip(calls[-len(entries) :], entries, strict=True)
     ]
+
+
+def calls_to_tell(store: EventStore, stream: UUID, usage: Any) -> list[BilledCall]:
+    """Return what `told_later` does of the answers to a conversation's newest user message."""
+    answers = set[int]()
+    for event in live_events(store, stream, _FEW):
+        if event.type == UserMessage.type:
+            break
+        if event.type == AssistantMessage.type:
+            answers.add(event.version)
+    return told_later(usage, bills(store.read(stream), answers)) if answers else []
+
+
+def turn_usage(store: EventStore, stream: UUID) -> dict[int, dict[str, Any]]:
+    """Return the tokens of the calls of a conversation, by turn."""
+    turns = dict[str, int]()
+    events = list(live_events(store, stream))
+    for event in reversed(events):
+        if event.type == UserMessage.type:
+            turns.setdefault(str(loads_json(event.meta).get("turn")), len(turns) + 1)
+    found: dict[int, dict[str, Any]] = {}
+    views = Views(store)
+    for row in views.usage(by="turn", conversation_id=stream) if events else ():
+        turn = turns.get((row.key or "").rpartition("/")[2])
+        if turn is not None and row.total_tokens is not None:
+            found[turn] = {
+                "requests": row.calls,
+                "input_tokens": row.prompt_tokens or 0,
+                "output_tokens": row.completion_tokens or 0,
+                "total_tokens": row.total_tokens or 0,
+                "input_tokens_details": {"cached_tokens": row.cached_prompt_tokens},
+                "output_tokens_details": {"reasoning_tokens": row.reasoning_tokens},
+            }
+    return found
 
 
 def counts_of(usage: Any) -> dict[str, Any]:

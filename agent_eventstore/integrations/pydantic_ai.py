@@ -7,9 +7,12 @@ timeline, usage, tool audit, messages[], search and `verify` work on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
 
+from pydantic_ai.agent import AgentRunResult
+from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import (
     ConversationEntry,
     ConversationRecord,
@@ -24,6 +27,9 @@ from eventstore import AsyncEventStore, EventStore
 __all__ = ["EventStoreConversations"]
 
 T = TypeVar("T")
+
+_saving: ContextVar[str | None] = ContextVar("revision", default=None)
+"""The revision that a save goes on from."""
 
 
 class EventStoreConversations(ConversationStore):
@@ -43,8 +49,50 @@ class EventStoreConversations(ConversationStore):
         self._histories = Histories(self.store)
         self._records = Records(self.store, self._histories)
 
+    async def save(
+        self, conversation: Conversation | AgentRunResult[Any], *, scope: str | None = None
+    ) -> list[ConversationEntry]:
+        """Append the messages that are new; see `ConversationStore.save`.
+
+        Where this object has saved the revision that it goes on from, the append alone finds out
+        whether somebody else has saved another since.
+        """
+        is_result = isinstance(conversation, AgentRunResult)
+        held = conversation.conversation if is_result else conversation
+        token = _saving.set(held.revision)
+        try:
+            saved: list[ConversationEntry] = await super().save(conversation, scope=scope)
+            return saved
+        finally:
+            _saving.reset(token)
+
+    async def _read(
+        self, conversation_id: str, *, limit: int | None = None, scope: str | None = None
+    ) -> tuple[ConversationRecord, list[ConversationEntry]] | None:
+        """Return record and messages in one change of threads, where the framework makes two."""
+        if limit is None or limit >= 0:
+            try:
+                return await _thread(self._both, conversation_id, limit, scope)
+            except LookupError:  # saved or deleted meanwhile, perhaps: the framework finds out
+                pass
+        found: tuple[ConversationRecord, list[ConversationEntry]] | None
+        found = await super()._read(conversation_id, limit=limit, scope=scope)
+        return found
+
+    def _both(
+        self, conversation_id: str, limit: int | None, scope: str | None
+    ) -> tuple[ConversationRecord, list[ConversationEntry]] | None:
+        record, head = self._records.at_head(conversation_id)
+        if record is None or scope not in (None, record.scope):
+            return None
+        return record, self._histories.up_to(record.head_id, limit, head)
+
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return what is known of a conversation besides its messages."""
+        if (revision := _saving.get()) is not None:
+            record = self._records.saved(conversation_id, revision)
+            if record is not None:
+                return record
         return await _thread(self._records.one, conversation_id)
 
     async def read_records(

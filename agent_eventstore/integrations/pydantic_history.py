@@ -17,6 +17,7 @@ from agent_eventstore.integrations.conversation_head import Head, news_of
 from agent_eventstore.integrations.conversation_memory import Memory, Objects
 from agent_eventstore.integrations.conversation_pages import events_before
 from agent_eventstore.integrations.pydantic_kept import message_in
+from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
 from eventstore import EventStore
 from eventstore.events import BranchSwitch, VersionRange
 from eventstore.sql.read import EventText
@@ -63,8 +64,12 @@ class Histories:
         self._memory: Memory[_Read] = Memory()
         self.streams: Memory[UUID] = Memory()
 
-    def up_to(self, head_id: str | None, limit: int | None) -> list[ConversationEntry]:
+    def up_to(
+        self, head_id: str | None, limit: int | None, head: Head | None = None
+    ) -> list[ConversationEntry]:
         """Return the messages up to one, in order: the newest, or all.
+
+        ``head`` is the conversation's, where the caller has just looked for it.
 
         Raises:
             LookupError: There is none of that id, or it was erased.
@@ -73,8 +78,10 @@ class Histories:
             return []
         stream = self.streams.get(head_id) or self._place(head_id)[0]
         known = self._memory.get(stream)
-        with self._store._on_driver() as connection:
-            head, page = news_of(connection, stream, known and known.head)
+        page: list[EventText] | None = []
+        if head is None or known is None or known.head != head:
+            with self._store._on_driver() as connection:
+                head, page = news_of(connection, stream, known and known.head)
         read = known.up_to(head_id, head, page) if known and page is not None else None
         if read is not None and (read.complete or (limit and limit <= len(read.ids))):
             entries = read.entries.newest(limit)
@@ -139,7 +146,7 @@ def _back(
     for event in events:
         if wanted is None:
             return
-        if event.text is None or wanted not in event.text:
+        if event.text is None or event.type == PydanticAIRecord.type or wanted not in event.text:
             continue
         kept = message_in(event.text)
         if kept is not None and kept["id"] == wanted:

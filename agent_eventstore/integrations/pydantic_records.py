@@ -20,7 +20,7 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.messages import ModelResponse
 
 from agent_eventstore.integrations.conversation_finding import ends_with, place_of
-from agent_eventstore.integrations.conversation_head import attempts, head_of
+from agent_eventstore.integrations.conversation_head import Head, attempts, head_of
 from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
@@ -67,8 +67,12 @@ class Records:
 
     def one(self, conversation_id: str) -> ConversationRecord | None:
         """Return the newest record, which stands at the end but for what is no message."""
+        return self.at_head(conversation_id)[0]
+
+    def at_head(self, conversation_id: str) -> tuple[ConversationRecord | None, Head]:
+        """Return the newest record, and the conversation's head as it was looked for."""
         stream = self._store.stream(conversation_id)
-        known = self._written.get(stream)
+        known = self._written.get(conversation_id)
         with self._store._on_driver() as connection:
             head = head_of(connection, stream)
         if known is not None and (known.places.version, known.chain) == head[:2]:
@@ -78,7 +82,17 @@ class Records:
         record = None if told is None else _RECORD.validate_python(told)
         if record is not None and record.head_id is not None:
             self._histories.streams.keep(record.head_id, stream)
-        return record
+        return record, head
+
+    def saved(self, conversation_id: str, revision: str) -> ConversationRecord | None:
+        """Return the record of a revision if this object has saved it; the database is not asked.
+
+        Whether it is the newest yet is for an append to find out.
+        """
+        known = self._written.get(conversation_id)
+        if known is None or known.revision != revision:
+            return None
+        return _RECORD.validate_python(known.record)
 
     def newest(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
         """Return those of a scope or of all, the one saved last first."""
@@ -103,7 +117,7 @@ class Records:
         key = record.conversation_id
         stream = self._store.stream(key)
         for attempt in attempts():
-            known = self._written.take(stream)
+            known = self._written.take(key)
             if known is None or known.revision != expected:
                 known = self._stands(stream, key)
             if known.revision != expected:
@@ -148,7 +162,7 @@ class Records:
         told = _written(record)
         events.append(places.put(told))
         done = self._store.append(key, events, expected_version=expected or NO_STREAM)
-        self._written.keep(stream, _Known(done.anchor.chain, told.record, places))
+        self._written.keep(key, _Known(done.anchor.chain, told.record, places))
         if call_id and isinstance(entries[-1].message, ModelResponse):
             self.answering.pop(key, None)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 from uuid import UUID
 
 from agent_eventstore.agents.agent_options import AgentOptions, config_of
@@ -25,9 +25,30 @@ from eventstore import EventStore
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import JsonObject
 from eventstore.ids import StreamId
+from eventstore.options import require_known
 from projections import Views
 
-__all__ = ["Scheduler"]
+__all__ = ["Scheduler", "SchedulerOptions"]
+
+
+class SchedulerOptions(AgentOptions, total=False):
+    """How a scheduler and its agents go about it; all have defaults.
+
+    Attributes:
+        directory: The working directory, in which files of instructions are; by default the
+            process's.
+        max_interrupt_chain_depth: How many tasks may have enqueued one another by tools, at most;
+            32.
+        on_event: Told of ``task_started``, ``turn_aborted`` and ``task_ended``, and of all that a
+            listener is told, with the conversation that it is about.
+        conversation: How sessions of the other conversations are opened: ``state_directory``,
+            ``if_busy``, ``lease_s`` and the like, as of `Conversation.open`.
+    """
+
+    directory: str | Path
+    max_interrupt_chain_depth: int
+    on_event: OnEvent | None
+    conversation: dict[str, Any] | None
 
 
 class Scheduler:
@@ -39,76 +60,39 @@ class Scheduler:
     Args:
         root: The conversation whose log holds the queue, open for writing.
         model: Whom to ask; see `AgentSession`.
-        directory: The working directory, in which files of instructions are; by default the
-            process's.
-        max_interrupt_chain_depth: How many tasks may have enqueued one another by tools, at most.
-        on_event: Told of ``task_started``, ``turn_aborted`` and ``task_ended``, and of all that a
-            listener is told, with the conversation that it is about.
-        conversation: How sessions of the other conversations are opened: ``state_directory``,
-            ``if_busy``, ``lease_s`` and the like, as of `Conversation.open`.
-        options: How its agents answer; see `AgentOptions`.
+        options: Those of `SchedulerOptions`, and how its agents answer: see `AgentOptions`.
     """
 
     def __init__(
-        self,
-        root: Conversation,
-        *,
-        model: Any,
-        directory: str | Path = ".",
-        max_interrupt_chain_depth: int = 32,
-        on_event: OnEvent | None = None,
-        conversation: dict[str, Any] | None = None,
-        **options: Unpack[AgentOptions],
+        self, root: Conversation, *, model: Any, **options: Unpack[SchedulerOptions]
     ) -> None:
         self._root, self._one = root, threading.Lock()
         self._runs = TaskRuns(
             root,
             model,
-            Path(directory),
-            max_interrupt_chain_depth,
-            on_event or (lambda conversation_id, kind, text: None),
-            conversation or {},
-            options,
+            Path(options.get("directory", ".")),
+            options.get("max_interrupt_chain_depth", 32),
+            options.get("on_event") or (lambda conversation_id, kind, text: None),
+            options.get("conversation") or {},
+            _of_agents(options),
         )
 
     @classmethod
-    def create(
-        cls,
-        store: EventStore,
-        *,
-        model: Any,
-        directory: str | Path = ".",
-        max_interrupt_chain_depth: int = 32,
-        on_event: OnEvent | None = None,
-        conversation: dict[str, Any] | None = None,
-        **options: Unpack[AgentOptions],
-    ) -> Self:
+    def create(cls, store: EventStore, *, model: Any, **options: Unpack[SchedulerOptions]) -> Self:
         """Begin a root conversation.
 
         Args:
             store: Where all conversations are kept.
             model: Whom to ask.
-            directory: As of the class, and so are those that follow.
-            max_interrupt_chain_depth: How long a chain of interrupts may be.
-            on_event: Who is told.
-            conversation: Further arguments of `Conversation.start`: title, user, instructions; how
-                its session is opened holds for the others, too.
-            options: How its agents answer.
+            options: As of the class; ``conversation`` may have all that `Conversation.start` takes:
+                title, user, instructions. How its session is opened holds for the others, too.
 
         Raises:
             ConversationExists: There is a conversation of this id or key already.
         """
-        told = config_of(model, options, None)
-        root = Conversation.start(store, session_config=told, **(conversation or {}))
-        return cls(
-            root,
-            model=model,
-            directory=directory,
-            max_interrupt_chain_depth=max_interrupt_chain_depth,
-            on_event=on_event,
-            conversation=conversation,
-            **options,
-        )
+        told = config_of(model, _of_agents(options), None)
+        how = options.get("conversation") or {}
+        return cls(Conversation.start(store, session_config=told, **how), model=model, **options)
 
     @classmethod
     def open(
@@ -117,11 +101,7 @@ class Scheduler:
         root: StreamId,
         *,
         model: Any,
-        directory: str | Path = ".",
-        max_interrupt_chain_depth: int = 32,
-        on_event: OnEvent | None = None,
-        conversation: dict[str, Any] | None = None,
-        **options: Unpack[AgentOptions],
+        **options: Unpack[SchedulerOptions],
     ) -> Self:
         """Open a root conversation again; `run` then goes on with the tasks that are left.
 
@@ -129,27 +109,16 @@ class Scheduler:
             store: Where all conversations are kept.
             root: Its id, or the product's key for it.
             model: Whom to ask.
-            directory: As of the class, and so are those that follow.
-            max_interrupt_chain_depth: How long a chain of interrupts may be.
-            on_event: Who is told.
-            conversation: Further arguments of `Conversation.open`, which hold for the others, too.
-            options: How its agents answer.
+            options: As of the class.
 
         Raises:
             ConversationInUse: Another session has it open.
             ConversationNotFound: There is none of this id or key.
         """
-        told = config_of(model, options, None)
-        opened = Conversation.open(store, root, session_config=told, **(conversation or {}))
-        return cls(
-            opened,
-            model=model,
-            directory=directory,
-            max_interrupt_chain_depth=max_interrupt_chain_depth,
-            on_event=on_event,
-            conversation=conversation,
-            **options,
-        )
+        told = config_of(model, _of_agents(options), None)
+        how = options.get("conversation") or {}
+        opened = Conversation.open(store, root, session_config=told, **how)
+        return cls(opened, model=model, **options)
 
     @property
     def root(self) -> UUID:
@@ -227,3 +196,14 @@ class Scheduler:
     def __exit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End all sessions."""
         self.close(None if error is None else type(error).__name__)
+
+
+def _of_agents(options: SchedulerOptions) -> AgentOptions:
+    """Return those of the options that are its agents'.
+
+    Raises:
+        TypeError: There is no such option.
+    """
+    require_known(options, SchedulerOptions)
+    own = AgentOptions.__annotations__
+    return cast("AgentOptions", {name: each for name, each in options.items() if name in own})

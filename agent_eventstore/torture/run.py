@@ -36,6 +36,7 @@ from agent_eventstore.torture.writing import fold, hold, rebuild_again, tail, wr
 from eventstore import EventStore, new_id
 from eventstore.errors import StoreUnavailable
 from eventstore.sql import feed
+from eventstore.sql.urls import file_of
 from projections.catalogue import PROJECTIONS
 from projections.engine.setup import install_all
 
@@ -210,7 +211,7 @@ def _grounds(store: EventStore, scenario: str) -> Iterator[tuple[EventStore, Set
     if setbacks is None:
         yield store, None
         return
-    file = store.engine.url.database if store.engine.dialect.name == "sqlite" else None
+    file = file_of(store.engine.url)
     directory = Path(tempfile.gettempdir() if file is None else file).resolve()
     with (
         setbacks[store.engine.dialect.name](directory if file is None else directory.parent) as own,

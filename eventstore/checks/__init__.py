@@ -6,6 +6,7 @@ the log are in `eventstore.checks.log`; what only one database has stands in mod
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from eventstore.errors import CannotConnect, NotWritable, StatementRefused, StoreUnavailable
 from eventstore.store import EventStore
 
-__all__ = ["Check", "Checker", "Status", "run"]
+__all__ = ["Check", "Checker", "Status", "name_of", "run"]
 
 Status = Literal["ok", "warning", "problem"]
 
@@ -50,3 +51,10 @@ def run(checks: Iterable[tuple[str, Checker]], store: EventStore) -> Iterator[Ch
             if isinstance(error, NotWritable):
                 advice = "ask as the owner, or look into the server's log if its disk fails"
             yield Check(name, "problem", f"cannot be checked: {reason}", advice)
+
+
+def name_of(statement: str) -> str:
+    """Return the name of the trigger that a statement of the migrations makes."""
+    found = re.search(r"CREATE (?:TRIGGER|FUNCTION) (\w+)", statement)
+    assert found is not None  # noqa: S101 - a constant of the migration
+    return found[1]

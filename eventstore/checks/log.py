@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
-from sqlalchemy import Connection, UniqueConstraint, func, inspect, select, text
+from sqlalchemy import Connection, UniqueConstraint, func, inspect, select
 
-from eventstore.checks import Check
+from eventstore.checks import Check, Checker, postgresql, sqlite
 from eventstore.events.own import ENTRY_POINTS
 from eventstore.sql.feed import held_back
 from eventstore.sql.migrate import REVISIONS, current_revision, revision_script
 from eventstore.sql.schema import metadata_for
 from eventstore.store import EventStore
 
-__all__ = ["chain", "feed", "keys", "schema", "tables", "triggers"]
+__all__ = ["chain", "feed", "keys", "of_database", "schema", "tables", "triggers"]
 
 _HELD_S = 10.0
-_COLUMNS = {
-    "sqlite": text(
-        "SELECT owner.name, part.name FROM sqlite_master AS owner "
-        "JOIN pragma_table_info(owner.name) AS part WHERE owner.type = 'table'"
-    ),
-    "postgresql": text(
-        "SELECT table_name, column_name FROM information_schema.columns "
-        "WHERE table_schema = current_schema()"
-    ),
-}
+_OWN = {"sqlite": sqlite, "postgresql": postgresql}
+
+
+def of_database(store: EventStore) -> tuple[tuple[str, Checker], ...]:
+    """Return the checks that the store's database alone has."""
+    own: tuple[tuple[str, Checker], ...] = _OWN[store.engine.dialect.name].CHECKS
+    return own
 
 
 def schema(store: EventStore) -> Check:
@@ -72,9 +68,9 @@ def tables(store: EventStore) -> Check:
 
 
 def _columns(connection: Connection) -> dict[str, set[str]]:
-    """Return the names of columns by table; reflection would stumble over ``xid8``."""
+    """Return the names of columns by table."""
     found: dict[str, set[str]] = {}
-    for table, column in connection.execute(_COLUMNS[connection.dialect.name]):
+    for table, column in connection.execute(_OWN[connection.dialect.name].COLUMNS):
         found.setdefault(table, set()).add(column)
     return found
 
@@ -82,54 +78,13 @@ def _columns(connection: Connection) -> dict[str, set[str]]:
 def triggers(store: EventStore) -> Check:
     """Whether the triggers that keep events immutable are there, as declared, and always fire."""
     with store.reading() as connection:
-        is_sqlite = connection.dialect.name == "sqlite"
-        wrong = sorted((_sqlite_triggers if is_sqlite else _postgresql_triggers)(connection))
+        own = _OWN[connection.dialect.name]
+        wrong = sorted(own.wrong_triggers(connection, revision_script(REVISIONS[0])[own.TRIGGERS]))
     if not wrong:
         return Check("triggers", "ok", "the database refuses to change events")
     advice = "make them again as migrations/versions/0001_events.py does; verify with --all"
     said = f"missing, changed or disabled: {', '.join(wrong)}"
     return Check("triggers", "problem", said, advice, {"wrong": wrong})
-
-
-def _declared(name: str) -> tuple[str, ...]:
-    declared: tuple[str, ...] = revision_script(REVISIONS[0])[name]
-    return declared
-
-
-def _name_of(statement: str) -> str:
-    found = re.search(r"CREATE (?:TRIGGER|FUNCTION) (\w+)", statement)
-    assert found is not None  # noqa: S101 - a constant of the migration
-    return found[1]
-
-
-def _sqlite_triggers(connection: Connection) -> set[str]:
-    query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-    found = {name: " ".join(sql.split()) for name, sql in connection.execute(query)}
-    declared = {_name_of(each): " ".join(each.split()) for each in _declared("SQLITE_TRIGGERS")}
-    return {name for name, sql in declared.items() if found.get(name) != sql}
-
-
-def _postgresql_triggers(connection: Connection) -> set[str]:
-    function, *declared = _declared("POSTGRESQL_TRIGGERS")
-    query = text(
-        """
-        SELECT tgname, prosrc, pg_get_triggerdef(pg_trigger.oid), tgenabled
-        FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
-        WHERE tgrelid IN (to_regclass('events'), to_regclass('purges')) AND NOT tgisinternal
-        """
-    )
-    right = set()
-    for name, source, definition, enabled in connection.execute(query):
-        expected = next((each for each in declared if _name_of(each) == name), "")
-        same = _words(expected) == _words(definition) and source == function.split("$$")[1]
-        if same and enabled == "A":
-            right.add(name)
-    return {_name_of(each) for each in declared} - right
-
-
-def _words(statement: str) -> list[str]:
-    """Return a statement's words in no order: the server writes UPDATE OR DELETE its own way."""
-    return sorted(re.sub(r"\bON \w+\.", "ON ", statement).replace("()", "").split())
 
 
 def chain(store: EventStore, sample: int | None) -> Check:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from sqlalchemy import text
+import re
+from collections.abc import Sequence
 
-from eventstore.checks import Check, Checker, Status
+from sqlalchemy import Connection, text
+
+from eventstore.checks import Check, Checker, Status, name_of
 from eventstore.sql.rights import relations
 from eventstore.sql.row_security import is_secured, unsecured
 from eventstore.store import EventStore
 
-__all__ = ["CHECKS"]
+__all__ = ["CHECKS", "COLUMNS", "TRIGGERS", "wrong_triggers"]
+
+COLUMNS = text(
+    "SELECT table_name, column_name FROM information_schema.columns "
+    "WHERE table_schema = current_schema()"
+)
+"""The columns of every table; reflection would stumble over ``xid8``."""
+TRIGGERS = "POSTGRESQL_TRIGGERS"
+"""What the migration calls its triggers, behind the function that they call."""
+_FOUND_TRIGGERS = text(
+    """
+    SELECT tgname, prosrc, pg_get_triggerdef(pg_trigger.oid), tgenabled
+    FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+    WHERE tgrelid IN (to_regclass('events'), to_regclass('purges')) AND NOT tgisinternal
+    """
+)
 
 _NEEDED = ("fsync", "full_page_writes", "synchronous_commit")
 _SETTINGS = text(
@@ -44,6 +62,23 @@ _SIZES = text(
 _CONCERNED = text("SELECT row_security_active('conversations')")
 _STORE_CONNECTIONS = 10  # of a store that is opened with its defaults, at the most
 _WRAPAROUND = 1_000_000_000
+
+
+def wrong_triggers(connection: Connection, declared: Sequence[str]) -> set[str]:
+    """Return the names of triggers that are not there as they are declared, or do not fire."""
+    function, *triggers = declared
+    right = set()
+    for name, source, definition, enabled in connection.execute(_FOUND_TRIGGERS):
+        expected = next((each for each in triggers if name_of(each) == name), "")
+        same = _words(expected) == _words(definition) and source == function.split("$$")[1]
+        if same and enabled == "A":
+            right.add(name)
+    return {name_of(each) for each in triggers} - right
+
+
+def _words(statement: str) -> list[str]:
+    """Return a statement's words in no order: the server writes UPDATE OR DELETE its own way."""
+    return sorted(re.sub(r"\bON \w+\.", "ON ", statement).replace("()", "").split())
 
 
 def server(store: EventStore) -> Check:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DatabaseError
 
-from eventstore.checks import Check, Checker
+from eventstore.checks import Check, Checker, name_of
 from eventstore.store import EventStore
 
-__all__ = ["CHECKS"]
+__all__ = ["CHECKS", "COLUMNS", "TRIGGERS", "wrong_triggers"]
+
+COLUMNS = text(
+    "SELECT owner.name, part.name FROM sqlite_master AS owner "
+    "JOIN pragma_table_info(owner.name) AS part WHERE owner.type = 'table'"
+)
+"""The columns of every table."""
+TRIGGERS = "SQLITE_TRIGGERS"
+"""What the migration calls its triggers."""
 
 _LARGE_LOG_BYTES = 256 * 2**20
 _MANY_FREE_BYTES = 64 * 2**20
@@ -19,6 +28,17 @@ SOUND = (3, 51, 3)
 """The first release without the WAL-reset bug (sqlite.org/wal.html, March 2026)."""
 _MENDED = ((3, 44, 6), (3, 50, 7))
 """Older lines that got the fix, each from this release on."""
+
+
+def wrong_triggers(connection: Connection, declared: Sequence[str]) -> set[str]:
+    """Return the names of triggers that are not there as they are declared."""
+    query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+    found = {name: _one_line(sql) for name, sql in connection.execute(query)}
+    return {name_of(each) for each in declared if found.get(name_of(each)) != _one_line(each)}
+
+
+def _one_line(statement: str) -> str:
+    return " ".join(statement.split())
 
 
 def integrity(store: EventStore) -> Check:

@@ -228,13 +228,16 @@ class Backend(ABC):
         """Return how many of these streams have an event of this version and chain."""
 
     @abstractmethod
-    def insert(self, table: str, columns: Columns, rows: Rows) -> Bound:
+    def insert(
+        self, table: str, columns: Columns, rows: Rows, *, otherwise: str = "DO NOTHING"
+    ) -> Bound:
         """Return the statement that inserts those of many rows that are not there yet, in order.
 
         Args:
             table: Its name.
             columns: PostgreSQL's type of each, by name.
             rows: Values as the driver takes them, but for digests, which are bytes.
+            otherwise: What becomes of those that are there, as SQL after ``ON CONFLICT``.
         """
 
     @abstractmethod

@@ -35,7 +35,7 @@ from eventstore.sql.row_security import OWNER
 from eventstore.sql.sessions import NAMES, Session
 from eventstore.sql.sqlite import SQLITE
 from eventstore.sql.sqlite import begin as begin_sqlite
-from eventstore.sql.urls import parse
+from eventstore.sql.urls import is_in_memory, parse
 
 __all__ = [
     "SYNCHRONOUS",
@@ -190,7 +190,7 @@ def begin_with_settings(connection: Connection) -> None:
 def _sqlite_engine(
     url: URL, synchronous: str, busy_timeout_ms: int, read_only: bool, pool_size: int
 ) -> Engine:
-    in_memory = url.database in (None, "", ":memory:")
+    in_memory = is_in_memory(url)
     if not in_memory:
         url = _sqlite_file(url, read_only)
     try:

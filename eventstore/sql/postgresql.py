@@ -284,12 +284,14 @@ class _Postgresql(Backend):
         cur.execute(_STANDING, columns)
         return int(cur.fetchone()[0])
 
-    def insert(self, table: str, columns: Columns, rows: Rows) -> Bound:
+    def insert(
+        self, table: str, columns: Columns, rows: Rows, *, otherwise: str = "DO NOTHING"
+    ) -> Bound:
         # One statement for all: rows are locked in the order given.
         arrays = ", ".join(f"%s::{kind}[]" for kind in columns.values())
         sql = (
             f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays}) "  # noqa: S608 - names
-            "ON CONFLICT DO NOTHING"
+            f"ON CONFLICT {otherwise}"
         )
         values = zip(*rows, strict=True)
         return Bound(sql, [[_column(*each) for each in zip(columns.values(), values, strict=True)]])

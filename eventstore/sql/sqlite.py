@@ -180,8 +180,10 @@ class _Sqlite(Backend):
         ]
         return int(cur.execute(_STANDING, [json.dumps(hexed)]).fetchone()[0])
 
-    def insert(self, table: str, columns: Columns, rows: Rows) -> Bound:
-        return Bound(f"{_insert(table, columns)} ON CONFLICT DO NOTHING", rows)
+    def insert(
+        self, table: str, columns: Columns, rows: Rows, *, otherwise: str = "DO NOTHING"
+    ) -> Bound:
+        return Bound(f"{_insert(table, columns)} ON CONFLICT {otherwise}", rows)
 
     def load(
         self, cur: Any, table: str, columns: Columns, rows: Rows, *, triggers: bool = False

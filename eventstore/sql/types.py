@@ -26,6 +26,7 @@ from sqlalchemy import (
     ColumnElement,
     DateTime,
     Dialect,
+    LargeBinary,
     Text,
     TypeDecorator,
     Uuid,
@@ -39,6 +40,7 @@ from eventstore.errors import RowDamaged
 from eventstore.events.codec import dumps, dumps_json
 
 __all__ = [
+    "Digest",
     "Id",
     "IndexedText",
     "JsonText",
@@ -304,3 +306,22 @@ def text_to_id(text: str) -> UUID:
     except ValueError as error:
         raise RowDamaged("no id") from error
     return found
+
+
+class Digest(TypeDecorator[bytes]):
+    """A digest of 16 bytes; as a ``uuid`` PostgreSQL keeps it in exactly these."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Choose the column type of the database."""
+        return Uuid() if dialect.name == "postgresql" else LargeBinary()
+
+    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> Any:
+        """Hand over what the driver takes."""
+        return value if value is None or dialect.name != "postgresql" else UUID(bytes=value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:
+        """Return the bytes."""
+        return value.bytes if isinstance(value, UUID) else value

@@ -18,7 +18,7 @@ from eventstore.errors import InvalidUrl
 from eventstore.log import HIGHEST_PORT, MaskedUrl, masked
 from eventstore.sql.sessions import NAMES, problem_of
 
-__all__ = ["parse"]
+__all__ = ["file_of", "is_in_memory", "parse"]
 
 _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
@@ -61,6 +61,17 @@ def parse(url: str | URL, schema: str | None = None) -> URL:
     if schema is not None:
         parsed = _in_schema(parsed, schema)
     return parsed.set(drivername=driver)
+
+
+def is_in_memory(url: URL) -> bool:
+    """Whether a database ends with the process that has opened it."""
+    return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+
+
+def file_of(url: URL) -> str | None:
+    """Return the file of a database on SQLite, as the URL names it; None if it has none."""
+    has_one = url.get_backend_name() == "sqlite" and not is_in_memory(url)
+    return url.database if has_one else None
 
 
 def _in_schema(url: MaskedUrl, schema: str) -> MaskedUrl:

@@ -249,6 +249,7 @@ class GroupItem(Item):
             ("shorter_tokens", tokens),
             ("mandatory", "" if group.yields else group.label),
             ("relevance", relevance),
+            ("worth", None),
         ):
             object.__setattr__(self, name, value)
 

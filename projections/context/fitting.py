@@ -255,7 +255,7 @@ class Fitting:
         ]
         said = [item.text for item in items if item.kind == "user"]
         reductions = self._strategy.reductions(items, said[-1] if said else "")
-        if not aim.strict:
+        if not aim.strict and any(item.kind == "summary" for item in items):
             # A target that cannot be reached is no reason to lose what stands for the rest.
             reductions = (each for each in reductions if items[each.item].kind != "summary")
         # Of what is left out in any case, the facts may be told.

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
-from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -28,9 +27,9 @@ from eventstore.blobs import alias_of
 from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.ids import call_id
-from eventstore.sql.backend import AnyConnection, backend_of, cursor, has_table, run_each
+from eventstore.sql.backend import AnyConnection, backend_of, cursor, has_table
 from eventstore.sql.migrate import schema_lock
-from eventstore.sql.types import Id
+from eventstore.sql.types import Digest, Id
 from projections.context.compression.facts import Fact, FactKind, lasting_facts
 from projections.context.compression.shortening import Preview, shorten
 from projections.context.counting import ENCODING
@@ -38,7 +37,7 @@ from projections.context.limits import chars_of
 from projections.context.rows import ContextRow
 from projections.engine import setup
 from projections.tokens import Count, Tokenizer, count_message, counts, tokenizer_for
-from projections.tokens.counts import Digest, canonical
+from projections.tokens.counts import canonical
 
 __all__ = ["TABLE", "KeptLevels", "Lower", "create", "lower"]
 
@@ -63,10 +62,8 @@ _TOKENIZER = tokenizer_for(ENCODING)
 _LETTERS: dict[FactKind, str] = {"identifier": "i", "name": "n", "phrase": "p", "term": "t"}
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
 
-_WRITE = """
-    INSERT INTO lower_levels (conversation_id, digest, held) VALUES ({}, {}, {})
-    ON CONFLICT (conversation_id, digest) DO UPDATE SET held = excluded.held
-    """
+_COLUMNS = {"conversation_id": "uuid", "digest": "uuid", "held": "text"}
+_MENDING = "(conversation_id, digest) DO UPDATE SET held = excluded.held"
 _READ = "SELECT digest, held FROM lower_levels WHERE conversation_id = {} AND digest IN "
 
 
@@ -215,14 +212,12 @@ class KeptLevels:
         return True
 
     def _write(self, connection: AnyConnection) -> None:
-        backend = backend_of(connection)
-        owner = backend.from_id(self._conversation_id)
+        owner = str(self._conversation_id)
         # In one order everywhere, so that two writers cannot wait for each other.
-        rows = [
-            (owner, backend.from_digest(digest), _dumped(made))
-            for digest, made in sorted(self._new.items(), key=itemgetter(0))
-        ]
-        run_each(connection, _WRITE.replace("{}", backend.mark), rows)
+        rows = [(owner, digest, _dumped(self._new[digest])) for digest in sorted(self._new)]
+        # What is there already has been damaged, or is the same.
+        backend = backend_of(connection)
+        backend.insert(TABLE.name, _COLUMNS, rows, otherwise=_MENDING).run(connection)
 
     def _digest(self, row: ContextRow) -> bytes:
         digest = blake2b(

@@ -336,4 +336,4 @@ class _Stepping:
         ]
         if missed:
             groups = tuple(sorted((*groups, *missed), key=_key))
-        return replace(step.before, groups=groups, step=step.covered)
+        return step.before.going_on(groups, step.covered)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 
@@ -92,6 +92,7 @@ class Plan:
         older: What the digest tells of the history before these groups.
         stages: The places of the newest groups that the steps before the last have covered, whose
             plans still stand: each has a digest of its own.
+        digests: The rows of its digests, by what they depend on besides, once they were made.
     """
 
     groups: tuple[Planned, ...]
@@ -100,6 +101,18 @@ class Plan:
     recalled: frozenset[tuple[int, int]] = frozenset()
     older: Older | None = None
     stages: tuple[tuple[int, int], ...] = ()
+    digests: dict[Hashable, tuple[ContextRow, ...]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+
+    def going_on(self, groups: tuple[Planned, ...], step: _Key) -> Plan:
+        """Return the plan with the groups since a step, which are whole: its digests are the same.
+
+        Whatever was made for them is not made again.
+        """
+        plan = replace(self, groups=groups, step=step)
+        vars(plan).update(told=self.told, digests=self.digests)
+        return plan
 
     @cached_property
     def trimmed(self) -> bool:

@@ -11,6 +11,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 from operator import attrgetter
 from threading import Lock
 from uuid import UUID
@@ -24,10 +25,11 @@ from projections.context.compression.search import Embedding
 from projections.context.plan_cache import Folded, KeptPlan, PlanMemo, Recent
 from projections.context.rows import ContextRow
 from projections.context.source import RENDERED_FIRST, ContextHead, SqlRowSource, head_of, pending
+from projections.context.state import Active
 from projections.engine import heads
 from projections.engine.generations import Generation
 
-__all__ = ["MEMORY_BYTES", "KeptRows", "Memory", "RecentRows", "shared_memory"]
+__all__ = ["KeptRows", "Memory", "RecentRows", "shared_memory"]
 
 _MOST_NEW = 256  # rows that are read at once to bring kept ones up
 _FEW = 16  # rows that leave something behind, read at once to bring kept ones up
@@ -36,9 +38,6 @@ _MOST_TOKENS = 400_000  # of one conversation's rows beyond these: what the larg
 _PLANNED = 1 << 11  # bytes for which a group of a plan is remembered
 _CONVERSATION = 1 << 12  # bytes of one, beside its rows
 _SEEN = 1 << 15  # bytes for which a conversation is remembered
-
-MEMORY_BYTES = 64 << 20
-"""What a process remembers of conversations by default: some 35,000 rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +141,23 @@ class RecentRows:
         return rows
 
     def _lasting_since(self, kept: _Lasting, before: int) -> list[ContextRow]:
-        rows: list[ContextRow] = []
+        rows = self._lasting_between(kept.before, before)
+        if rows is not None:
+            return [*rows, *kept.rows][: kept.limit]
+        rows = []
         while before > kept.before and len(rows) < kept.limit:
             page = self._source.lasting(before, _FEW)
             rows += (row for row in page if row.version >= kept.before)
             before = page[-1].version if len(page) == _FEW else 0
         return [*rows, *kept.rows][: kept.limit]
+
+    def _lasting_between(self, first: int, before: int) -> list[ContextRow] | None:
+        """Return those from a version on; None if not all rows since then are at hand."""
+        if not (self._all_read or (self._newest and self._newest[-1].version < first)):
+            return None
+        place = bisect_left(self._newest, 1 - before, key=lambda row: -row.version)
+        since = takewhile(lambda row: row.version >= first, islice(self._newest, place, None))
+        return [row for row in since if row.lasting is not None]
 
     def rows_around(self, versions: Sequence[int]) -> Sequence[ContextRow]:
         """Return the visible rows at these versions and next to them, in descending order."""
@@ -180,10 +190,14 @@ class RecentRows:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Where a conversation stood at the last request, and the log that all before it were of."""
+    """Where a conversation stood at the last request, and the log that all before it were of.
+
+    And what was active there, if that was asked.
+    """
 
     head: heads.Head
     log: object
+    active: Active | None
 
 
 class Memory:
@@ -198,7 +212,7 @@ class Memory:
 
     has_levels = False
 
-    def __init__(self, most: int = MEMORY_BYTES) -> None:
+    def __init__(self, most: int) -> None:
         """Remember rows of about so many bytes, and plans of them; nothing with 0."""
         if most < 0:
             raise ValueError(f"memory_bytes is {most}: give a number of bytes, or 0 for none")
@@ -212,6 +226,15 @@ class Memory:
         seen = self._seen.get(stream)
         return None if seen is None else seen.head
 
+    def active(self, stream: UUID, head: heads.Head | None) -> Active | None:
+        """Return what was active at the last request, if only new rows have been folded since."""
+        seen = self._seen.get(stream)
+        if seen is None or head is None or head.unsaved is None:
+            return None
+        last = seen.head
+        same = last.generation is head.generation and (last.version, last.chain) == head.before
+        return seen.active if same else None
+
     def of(
         self,
         rows: SqlRowSource,
@@ -219,6 +242,7 @@ class Memory:
         generation: Generation,
         stream: UUID,
         head: heads.Head | None = None,
+        active: Active | None = None,
     ) -> tuple[RecentRows, PlanMemo]:
         """Return what is remembered of a conversation, as one read sees it.
 
@@ -228,6 +252,7 @@ class Memory:
             generation: Whose rows they are.
             stream: The conversation.
             head: Where it stands, if that is known.
+            active: What is active there, to be remembered.
         """
         if head is None:
             [head] = heads.read(connection, [generation], stream).values()
@@ -237,19 +262,22 @@ class Memory:
             newest = self._seen.get(stream)
             # Another thread's request may have come further.
             if newest is None or newest.log is not log or newest.head.version <= head.version:
-                self._seen.put(stream, _Seen(replace(head, unsaved=None), log))
+                self._seen.put(stream, _Seen(replace(head, unsaved=None), log, active))
         owner, folded = (stream, generation.number, log), Folded.of(head)
         return RecentRows(rows, self._rows, owner, folded), PlanMemo(self._plans, owner, folded)
 
 
-_SHARED: WeakKeyDictionary[Pool, Memory] = WeakKeyDictionary()
+_SHARED: WeakKeyDictionary[Pool, dict[int, Memory]] = WeakKeyDictionary()
 if hasattr(os, "register_at_fork"):  # Another thread of the parent's may have held a lock.
     os.register_at_fork(after_in_child=_SHARED.clear)
 
 
-def shared_memory(engine: Engine) -> Memory:
-    """Return what all conversations of a store share, whichever owners it is bound to."""
-    return _SHARED.setdefault(engine.pool, Memory())
+def shared_memory(engine: Engine, most: int) -> Memory:
+    """Return what all conversations of a store share, whichever owners it is bound to.
+
+    Stores that are made of one engine share it too, if they are given as many bytes.
+    """
+    return _SHARED.setdefault(engine.pool, {}).setdefault(most, Memory(most))
 
 
 def _still_there(

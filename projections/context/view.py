@@ -50,10 +50,16 @@ def digest_rows(
 
     With ``paths`` they tell where the whole of an output is.
     """
+    header = DIGEST_HEADER if paths else DIGEST_TITLE
+    made = plan.digests.get((tokenizer, header))
+    if made is None:
+        made = plan.digests[tokenizer, header] = tuple(
+            _digest_row(told, None if number else plan.older, tokenizer, header)
+            for number, told in enumerate(plan.told)
+        )
     rows: dict[tuple[int, int], ContextRow] = {}
-    for told in plan.told:
+    for row, told in zip(made, plan.told, strict=True):
         older = None if rows else plan.older
-        row = _digest_row(told, older, tokenizer, DIGEST_HEADER if paths else DIGEST_TITLE)
         places = [each.group.key for each in told[:1]]
         if older is not None:
             newer = (each.group.key for each in plan.groups)

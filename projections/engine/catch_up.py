@@ -95,6 +95,7 @@ class CatchUp:
         done: Whether the conversation has been caught up to its end.
         version: Of the last event that was folded.
         erasures: How often the conversation had been erased by then.
+        counts: What was counted since; who reads on in the same transaction may count more.
         stood: Version and chain from which the last piece was folded, by generation.
     """
 
@@ -111,10 +112,11 @@ class CatchUp:
         self._generations = generations
         self._conversation_id = conversation_id
         self._before = before
-        self._counts = TokenCounts(conversation_id)
+        self.counts = TokenCounts(conversation_id)
         self._begun = False
         self._folds: list[Fold] = []
-        self._bound: list[BoundFolds | BoundCounts] = []
+        self._bound: BoundFolds | None = None
+        self._bound_counts: BoundCounts | None = None
         self.stood: list[tuple[int, bytes | None]] = []
         self._most = self._count = self._missed = 0
         self._look_ahead = look_ahead
@@ -140,12 +142,14 @@ class CatchUp:
             if page:
                 self.version, self._chain = page[-1].version, page[-1].chain
                 self._look_for_counts(connection, page)
+                self._bound_counts = None
                 for fold in self._folds:
                     fold.feed(page)
-                    fold.fill(self._counts, stream)
+                    fold.fill(self.counts, stream)
                 self._ahead = self._folded() if self._look_ahead and len(page) < most else None
-                bound = BoundFolds.of(connection, self._folds, stream)
-                self._bound = [bound, self._counts.bind(backend_of(connection))]
+                self._bound = BoundFolds.of(connection, self._folds, stream)
+                if self._ahead is None:
+                    self.bind_counts(connection)
             self._most, self._count, self.done = most, len(page), not page
             caught_up.note(version=self.version, events=len(page))
         return len(page)
@@ -170,9 +174,14 @@ class CatchUp:
                 return
             self.fold(connection, self._most)
         if self._count:
-            for each in self._bound:
-                each.write(connection)
+            assert self._bound is not None  # noqa: S101 - where it was folded
+            self._bound.write(connection)
+            (self._bound_counts or self.counts.bind(backend_of(connection))).write(connection)
             self.done = self._count < self._most
+
+    def bind_counts(self, connection: AnyConnection) -> None:
+        """Bind what was counted: with `ahead`, once its reader has counted too."""
+        self._bound_counts = self.counts.bind(backend_of(connection))
 
     def piece(self, connection: AnyConnection) -> None:
         """Fold and save the next events in one transaction, which must be one for writing.
@@ -230,16 +239,16 @@ class CatchUp:
         erasures = known[0] if known else erasure_count(connection, [stream])
         if erasures != self.erasures:
             # What was counted may be of what is erased.
-            self._counts, self.erasures, self._begun = TokenCounts(stream), erasures, False
+            self.counts, self.erasures, self._begun = TokenCounts(stream), erasures, False
         self._folds = [go_on(head) for head in found]
         self.stood = [(fold.version, fold.chain) for fold in self._folds]
 
     def _look_for_counts(self, connection: AnyConnection, page: Sequence[RecordedEvent]) -> None:
-        self._counts.go_on_in(connection)
+        self.counts.go_on_in(connection)
         if not self._begun and (page[0].version == 1 or len(page) > _FEW):
             # Another generation may have folded them.
-            self._counts.look_in(connection)
-            self._counts.read_ahead()
+            self.counts.look_in(connection)
+            self.counts.read_ahead()
         self._begun = True
 
     def _stands(self, connection: AnyConnection) -> bool:

@@ -29,6 +29,7 @@ from eventstore.sql.migrate import schema_lock
 from eventstore.sql.read import chains_stand
 from eventstore.sql.read_whole import WholeStreams
 from eventstore.sql.schema import metadata_for
+from eventstore.sql.urls import is_in_memory
 from eventstore.telemetry import operation
 from projections.engine import generations, tables
 from projections.engine import set_aside as failures
@@ -115,7 +116,7 @@ def _fold_all(
     failed: list[Failure] = []
     total = _pending_events(store, targets)
     pages = _pages(store, targets, total, workers)
-    if workers > 1 and not _in_memory(store):
+    if workers > 1 and not is_in_memory(store.engine.url):
         fold = partial(_page_done, skip_broken=skip_broken)
         results = in_processes(store, targets, fold, pages, workers)
     else:
@@ -361,7 +362,3 @@ def _save_counts(
         erasure_lock(connection, *ids)
         if erasure_count(connection, ids) == erasures:
             write_all(connection, counts)
-
-
-def _in_memory(store: EventStore) -> bool:
-    return store.engine.url.database in (None, "", ":memory:")

@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Any
 
 from eventstore.events import (
+    AssistantMessage,
     BranchSwitch,
     ConversationEnd,
     ConversationFork,
@@ -99,6 +100,13 @@ def _user(draft: Draft, message: UserMessage) -> None:
     told: dict[str, Any] = {"text": text, "name": message.name, **shown_as(message.ui)}
     point(draft, "user", role="user", **told)
     branches.begin(draft)  # no event begins the turns of transcripts
+
+
+def _assistant(draft: Draft, message: AssistantMessage) -> None:
+    timeline_items.HANDLERS[AssistantMessage](draft, message)
+    fork = draft.state["fork"]
+    if fork is not None and fork["kind"] == "answer":
+        branches.begin(draft)  # nor what a transcript's user got for another answer
 
 
 def _conversation_start(draft: Draft, start: ConversationStart) -> None:
@@ -249,6 +257,7 @@ def _forget(draft: Draft, first: int, last: int) -> None:
 
 _HANDLERS: dict[type, folding.Handler] = timeline_items.HANDLERS | {
     UserMessage: _user,
+    AssistantMessage: _assistant,
     ConversationStart: _conversation_start,
     ConversationFork: _conversation_fork,
     ConversationUpdate: _conversation_update,

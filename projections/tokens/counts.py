@@ -24,17 +24,12 @@ from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy import (
     Column,
     Connection,
-    Dialect,
     Double,
     Integer,
-    LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     Table,
-    TypeDecorator,
-    Uuid,
 )
-from sqlalchemy.types import TypeEngine
 
 from eventstore.sql.backend import (
     AnyConnection,
@@ -45,13 +40,12 @@ from eventstore.sql.backend import (
     cursor,
     has_table,
 )
-from eventstore.sql.types import Id
+from eventstore.sql.types import Digest, Id
 from projections.tokens import Count, Tokenizer, count_message
 
 __all__ = [
     "TABLE",
     "BoundCounts",
-    "Digest",
     "TokenCounts",
     "canonical",
     "count",
@@ -65,26 +59,6 @@ __all__ = [
 ]
 
 Message = Mapping[str, Any]
-
-
-class Digest(TypeDecorator[bytes]):
-    """A digest of 16 bytes; as a ``uuid`` PostgreSQL keeps it in exactly these."""
-
-    impl = LargeBinary
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Choose the column type of the database."""
-        return Uuid() if dialect.name == "postgresql" else LargeBinary()
-
-    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> Any:
-        """Hand over what the driver takes."""
-        return value if value is None or dialect.name != "postgresql" else UUID(bytes=value)
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:
-        """Return the bytes."""
-        return value.bytes if isinstance(value, UUID) else value
-
 
 TABLE = Table(
     "token_counts",

@@ -22,14 +22,13 @@ BEGIN = (
 
 def begun(url: str, *more: str, handler: str = "default_int_handler") -> subprocess.Popen[str]:
     """Start a worker, which tells of each import, and would then go on for ever."""
+    return started("-c", BEGIN.format(handler=handler, url=url, more=more))
+
+
+def started(*program: str) -> subprocess.Popen[str]:
+    """Start Python, which tells of each import."""
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-X",
-            "importtime",
-            "-c",
-            BEGIN.format(handler=handler, url=url, more=more),
-        ],
+        [sys.executable, "-X", "importtime", *program],
         cwd=ROOT,
         env=ENVIRONMENT,
         stdout=subprocess.DEVNULL,
@@ -54,8 +53,22 @@ def test_an_interrupt_while_it_imports_ends_it_quietly(module: str, own: str) ->
     with begun(own) as process:
         told = interrupt(process, module)
     assert INTERRUPTED == process.returncode
-    said = (line for line in told.splitlines() if not line.startswith("import time:"))
-    assert "" == "".join(said).strip()
+    assert "" == said(told)
+
+
+@pytest.mark.parametrize("module", ["pydantic", "agent_eventstore", "agent_eventstore.cli"])
+def test_so_does_one_of_the_package_that_is_run(module: str, own: str) -> None:
+    """``python -m`` imports the packages above ahead of the command's first line."""
+    with started("-m", "agent_eventstore.cli", "--db", own, "projections", "run") as process:
+        told = interrupt(process, module)
+    assert INTERRUPTED == process.returncode
+    assert "" == said(told)
+
+
+def said(told: str) -> str:
+    """Return what a process has written besides its imports."""
+    lines = (line for line in told.splitlines() if not line.startswith("import time:"))
+    return "".join(lines).strip()
 
 
 def test_an_interrupt_that_the_caller_has_ignored_stays_so(own: str) -> None:

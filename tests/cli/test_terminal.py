@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pty
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent_eventstore.cli.console import escaped, shown
-from tests.cli.program import ENVIRONMENT, ROOT, run
+from tests.cli.program import ENVIRONMENT, run
+from tests.warm import Programs
 
 HARMFUL = {
     "C0": "\x1b]0;title\x07 \x1b[31m \x08 \x00",
@@ -57,14 +56,12 @@ def hostile_url(sqlite_url: str, tmp_path: Path) -> str:
     return sqlite_url
 
 
-def _on_terminal(url: str, *arguments: str) -> str:
+def _on_terminal(programs: Programs, url: str, *arguments: str) -> str:
     """Run a command whose stdout is a terminal, and return what that got."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "agent_eventstore.cli", "--db", url, *arguments],
-        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)},
-        stdout=theirs,
-    ) as process:
+    given = ("-m", "agent_eventstore.cli", "--db", url, *arguments)
+    environment = {**os.environ, **ENVIRONMENT}
+    with programs.start(*given, stdout=theirs, environment=environment) as process:
         os.close(theirs)
         got = b""
         try:
@@ -86,11 +83,12 @@ def _on_terminal(url: str, *arguments: str) -> str:
     ],
     ids=" ".join,
 )
-def test_json_on_a_terminal(hostile_url: str, command: tuple[str, ...]) -> None:
+def test_json_on_a_terminal(hostile_url: str, command: tuple[str, ...], programs: Programs) -> None:
     """A terminal gets escapes, a pipe the characters themselves, and both the same values."""
     [conversation] = run("list", "--json", url=hostile_url).document
     arguments = [conversation["conversation_id"] if each == "CID" else each for each in command]
-    on_terminal, piped = _on_terminal(hostile_url, *arguments), run(*arguments, url=hostile_url).out
+    on_terminal = _on_terminal(programs, hostile_url, *arguments)
+    piped = run(*arguments, url=hostile_url).out
     assert shown(on_terminal) == on_terminal
     assert HARMFUL["bidi"] in piped
     values = [

@@ -269,6 +269,23 @@ def test_what_nobody_understands_is_told(sqlite_url: str, tmp_path: Path) -> Non
     assert "" == run("verify", url=sqlite_url).err
 
 
+def test_exports_of_other_products(sqlite_url: str, tmp_path: Path) -> None:
+    """Their format is told by their content, and what was passed over is said."""
+    said = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["hello"]}}
+    silent = {"author": {"role": "system"}, "content": {"content_type": "text", "parts": [""]}}
+    nodes = {
+        "a": {"message": silent, "parent": None, "children": ["b"]},
+        "b": {"message": said, "parent": "a", "children": []},
+    }
+    chat, data = tmp_path / "conversations.json", tmp_path / "data.jsonl"
+    chat.write_text(json.dumps([{"conversation_id": "c", "mapping": nodes}]), "utf-8")
+    data.write_text(json.dumps({"conversations": [{"from": "human", "value": "hi"}]}), "utf-8")
+    done = run("import", str(chat), str(data), "--json", url=sqlite_url)
+    assert (0, 2, 4) == (done.status, done.document["conversations"], done.document["events_added"])
+    assert {"text of system that says nothing": 1} == done.document["passed_over"]
+    assert "passed over: 1 line (1 text of system that says nothing)" in done.err
+
+
 @pytest.mark.parametrize(
     ("content", "said"), [("", "the file is empty"), ("{}", "the content tells no format: name it")]
 )

@@ -176,7 +176,7 @@ def test_no_method_is_forgotten() -> None:
     assert public(AsyncEventStore) <= CALLS.keys() | BORROWING
 
 
-@pytest.mark.parametrize("most", partly([5, 25]))
+@pytest.mark.parametrize("most", partly([3, 25]))
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_of_a_store(name: str, most: int, world: World) -> None:
     """Each kind of error, at each statement of the call; at first and last ones in `make test`."""
@@ -188,21 +188,22 @@ def test_of_a_store(name: str, most: int, world: World) -> None:
         lambda: call(world),
         before=world.renew,
         after=after,
-        first=sorted(CALLS).index(name) * 5,
-        most=most if name not in APPENDS else 60 if most > 5 else len(ERRORS[world.database]),
+        first=sorted(CALLS).index(name) * 3,
+        most=most if name not in APPENDS else 60 if most > 3 else len(ERRORS[world.database]),
     )
 
 
+@pytest.mark.parametrize("few", partly([2, 4]))
 @pytest.mark.parametrize(
     "name", sorted(public(AsyncEventStore) - {"close", "for_owner", "open"} - BORROWING)
 )
-def test_of_an_asynchronous_store(name: str, world: World) -> None:
+def test_of_an_asynchronous_store(name: str, few: int, world: World) -> None:
     """The twin is the same code by way of threads: a look at each method."""
     with asyncio.Runner() as runner:
         twin = AsyncEventStore(world.own)
         world.store = Blocking(runner, twin)
         after = world.require_once if name in APPENDS else lambda: None
-        call, most = CALLS[name], len(ERRORS[world.database]) if name in APPENDS else 4
+        call, most = CALLS[name], len(ERRORS[world.database]) if name in APPENDS else few
         strike(
             world.faults,
             world.database,

@@ -14,6 +14,7 @@ from eventstore import events as e
 from projections import Views
 from tests.cli.program import run
 from tests.cli.samples import WEATHER, write_transcripts
+from tests.exhaustive import partly
 from tests.failures.injected import ERRORS, Faults
 from tests.projections.support import turn
 
@@ -44,7 +45,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 ELSEWHERE = {"chat", "db grant", "db secure", "db unsecure", "demo", "keys rewrap", "torture"}
 """These have no database, or one of their own; rights are PostgreSQL's alone (`test_rights`); a
 chat is recorded as any conversation (`test_chat`)."""
-_EACH = 5
 
 
 def leaves(group: click.Group, *path: str) -> Iterator[str]:
@@ -77,9 +77,10 @@ def test_no_command_is_forgotten() -> None:
     assert set(leaves(cli)) == COMMANDS.keys() | ELSEWHERE
 
 
+@pytest.mark.parametrize("few", partly([3, 5]))
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_of_commands(
-    name: str, told: EventStore, struck_url: str, faults: Faults, directory: Path
+    name: str, few: int, told: EventStore, struck_url: str, faults: Faults, directory: Path
 ) -> None:
     """Errors at the beginning, in the midst and at the end of what a command asks."""
 
@@ -92,9 +93,9 @@ def test_of_commands(
     with faults.armed(None):
         assert 2 != command()[0]
     steps, kinds = faults.count, ERRORS[told.engine.dialect.name]
-    begin = sorted(COMMANDS).index(name) * _EACH
-    for number in range(_EACH):
-        fault, at = kinds[(begin + number) % len(kinds)], 1 + number * (steps - 1) // (_EACH - 1)
+    begin = sorted(COMMANDS).index(name) * few
+    for number in range(few):
+        fault, at = kinds[(begin + number) % len(kinds)], 1 + number * (steps - 1) // (few - 1)
         told.append(CID, [e.UserMessage.text("new")])
         with faults.armed(fault, at):
             status, said = command()

@@ -14,6 +14,7 @@ from projections import Views, worker
 from projections.catalogue import PROJECTIONS
 from projections.engine.lag import measure
 from projections.upkeep import compare, rebuild, status
+from tests.exhaustive import partly
 from tests.failures.injected import Faults
 from tests.failures.struck import public, strike
 from tests.projections.support import turn
@@ -81,7 +82,6 @@ OTHERS: dict[str, Callable[[World], object]] = {
 }
 WHOLE = {"context", "timeline", "usage of all"}
 """One for each way in which reads go; of the others each meets a part of the errors."""
-_FEW = 8
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,9 @@ def test_no_view_is_forgotten() -> None:
     assert public(Views) == CALLS.keys()
 
 
+@pytest.mark.parametrize("few", partly([4, 8]))
 @pytest.mark.parametrize("name", sorted(CALLS | OTHERS))
-def test_of_views(name: str, world: World) -> None:
+def test_of_views(name: str, few: int, world: World) -> None:
     """Each kind of error, at statements of the catch-up and of the answer."""
     calls = CALLS | OTHERS
     strike(
@@ -113,6 +114,6 @@ def test_of_views(name: str, world: World) -> None:
         world.store.engine.dialect.name,
         lambda: calls[name](world),
         before=world.renew,
-        first=sorted(calls).index(name) * _FEW,
-        most=25 if name in WHOLE else _FEW,
+        first=sorted(calls).index(name) * few,
+        most=25 if name in WHOLE else few,
     )

@@ -31,6 +31,7 @@ from langgraph.types import Interrupt, Send
 
 from agent_eventstore import EventStore
 from agent_eventstore.integrations.langgraph import EventStoreSaver
+from agent_eventstore.integrations.langgraph_codec import told_of
 from agent_eventstore.integrations.langgraph_events import kept_at_end, kept_in, raw_of
 from eventstore.events import OtherPart, TextPart, UserMessage
 from eventstore.events.codec import encode, loads_json
@@ -224,3 +225,25 @@ def test_cut_is_what_is_read(parts: Any, raw: Any, at_end: bool) -> None:
     text = encode(UserMessage(parts=parts, raw=raw))
     cut = kept_at_end(text)
     assert cut == (kept_in(loads_json(text).get("raw")) if at_end else None)
+
+
+def test_values_that_differ_are_told_apart() -> None:
+    """Also those that are equal to Python; what JSON has no form for is told by other bytes."""
+    named = uuid4()
+    values: list[Any] = [0, False, 0.0, -0.0, "0", None, [0], (0,), {"0": 0}, {0: 0}, {0}, 10**30]
+    values += ["\ud800", {"\ud800": 0}, str(named)]
+    told = [told_of([HumanMessage("Hi", additional_kwargs={"it": each})]) for each in values]
+
+    assert None not in told
+    assert len(values) == len({*told})
+    assert told_of([HumanMessage("Hi", additional_kwargs={"it": named})]) is None
+
+
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 65_535, 65_536])
+def test_a_list_is_told_by_its_beginning(length: int) -> None:
+    """What a longer list is told by begins with what the shorter one is told by."""
+    said = [HumanMessage("Hi")] * length
+    before = told_of(said)
+
+    assert before is not None
+    assert (told_of([*said, AIMessage("Hello")]) or b"").startswith(before)

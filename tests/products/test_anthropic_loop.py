@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from anthropic import AsyncAnthropic
 
 from agent_eventstore.conversation import Conversation
@@ -16,6 +17,7 @@ from tests.integration.replay_server import ReplayServer, Streamed
 from tests.products import anthropic_program
 from tests.products.harness import Scene, interrupted_everywhere, outcome
 from tests.products.provider import said_in
+from tests.warm import Programs, programs
 
 ANSWERS: list[Any] = ["anthropic-tool-no-args", "anthropic-text"]
 
@@ -59,16 +61,23 @@ def test_cancelled_at_every_await(store: EventStore) -> None:
     assert interrupted_everywhere(store, ANSWERS, loop, check) > 30
 
 
-def test_process_that_is_told_to_stop(store: EventStore, server: ReplayServer) -> None:
+@pytest.fixture
+def servers() -> Iterator[Programs]:
+    """Give what starts processes that have imported the SDK."""
+    with programs("anthropic") as found:
+        yield found
+
+
+def test_process_that_is_told_to_stop(
+    store: EventStore, server: ReplayServer, servers: Programs
+) -> None:
     """What a program of its own had printed is in the log, and that it was told to stop."""
     server.will(Streamed("anthropic-text", "stall", after=5))
     conversation = Conversation.start(store)
-    program = [sys.executable, anthropic_program.__file__, store.url, str(conversation.id)]
-    with subprocess.Popen(
-        [*program, server.url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
+    program = (str(anthropic_program.__file__), store.url, str(conversation.id), server.url)
+    with servers.start(*program, stdout=subprocess.PIPE) as process:
         assert process.stdout
-        shown = process.stdout.read(3).decode()
+        shown = process.stdout.read(3)
         process.send_signal(signal.SIGINT)
         process.wait(30)
         server.released.set()

@@ -256,7 +256,7 @@ def servers() -> Iterator[Programs]:
 
 
 @pytest.mark.parametrize("users", partly([FEW_USERS, USERS]))
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", partly([2, 1]))
 def test_nothing_is_lost_nothing_twice_nothing_of_others(
     count: int, users: int, servers: Programs, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -11,19 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_eventstore import Conversation
+from agent_eventstore import AsyncConversation, Conversation
 from eventstore import AsyncEventStore, EventStore, new_id
 from eventstore import events as e
 from eventstore.events import NewEvent
 from eventstore.events.values import VersionRange
 from projections import AsyncViews, Views
-from projections.context import CONTEXT, row_cache
+from projections.context import CONTEXT, detail, row_cache
 from projections.context.formats import FORMATS
 from projections.context.plan_cache import Recent
 from projections.context.row_cache import Memory, RecentRows
 from projections.context.rows import ContextRow
 from projections.context.source import SqlRowSource
 from projections.errors import BudgetInfeasible
+from projections.tokens import Count, Tokenizer
 from projections.upkeep import rebuild
 from tests.few import few
 from tests.projections.support import converse
@@ -44,7 +45,7 @@ def told(views: Views, cid: UUID, **limits: Any) -> Any:
 
 def told_anew(views: Views, cid: UUID, **limits: Any) -> Any:
     """Return what is said where nothing is remembered."""
-    views._memory = Memory()
+    views._memory = Memory(1 << 26)
     return told(views, cid, **limits)
 
 
@@ -143,10 +144,22 @@ def asked(store: EventStore, cid: UUID, text: str) -> list[dict[str, Any]]:
         return list(turn.context(max_tokens=4_000).messages)
 
 
+@pytest.mark.parametrize(("kept", "most"), [(256, 0), (50, 16)])
 def test_what_old_messages_leave_behind_is_read_the_same(
-    store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
+    store: EventStore,
+    views: Views,
+    cid: UUID,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: int,
+    most: int,
 ) -> None:
-    """Between two steps only what is new is fetched of it; what is summed up is told no more."""
+    """Of rows that are at hand nothing is fetched, of others little; a summary hides what it has.
+
+    Where fewer rows are kept than a step looks at, each page that is fetched has few.
+    """
+    monkeypatch.setattr(row_cache, "_LEAST_KEPT", kept)
+    if most:
+        monkeypatch.setattr(row_cache, "_MOST_TOKENS", 500)
 
     def exchanges(first: int, count: int) -> list[e.Payload]:
         asked = (f"#W{number:07} must never be charged." for number in range(first, first + count))
@@ -168,13 +181,38 @@ def test_what_old_messages_leave_behind_is_read_the_same(
             store.append(cid, exchanges(more, 10))
             fetched.clear()
             answer = told(views, cid, max_tokens=2_500)
-            assert max(fetched, default=0) <= 16
+            assert max(fetched, default=0) <= most
             assert answer == told_anew(Views(store), cid, max_tokens=2_500)
         assert "What earlier messages named" in json.dumps(answer["messages"])
         old = store.get(cid).version - 205
         some = (VersionRange(first=old, last=old + 20),)
         store.append(cid, [e.Summary(text="more of it", versions=some)])
         assert told(views, cid, max_tokens=2_500) == told_anew(Views(store), cid, max_tokens=2_500)
+
+
+def test_the_digests_of_a_step_are_made_once(
+    store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are the same in every request until the next step."""
+    made: list[str] = []
+    digest = detail.digest
+
+    def counted(text: str, tokenizer: Tokenizer) -> Count:
+        made.append(text)
+        return digest(text, tokenizer)
+
+    monkeypatch.setattr(detail, "digest", counted)
+    steps: list[tuple[int, int] | None] = []
+    for number in range(60):
+        store.append(cid, [e.UserMessage.text(f"Where is order #W{number:07} now?"), ANSWER])
+        if number < 40:
+            continue
+        made.clear()
+        answer = views.context(cid, max_tokens=600)
+        assert bool(made) == (answer.step not in steps[-1:])
+        steps.append(answer.step)
+        assert answer.document == told_anew(Views(store), cid, max_tokens=600)
+    assert 1 < len(set(steps)) < len(steps)
 
 
 def test_more_rows_than_are_kept(
@@ -228,17 +266,49 @@ def test_a_memory_below_nothing(store: EventStore) -> None:
     """A negative number of bytes is refused with the option's name."""
     with pytest.raises(ValueError, match="memory_bytes is -1"):
         Views(store, memory_bytes=-1)
+    with pytest.raises(ValueError, match="memory_bytes is -1"):
+        EventStore.open("sqlite://", memory_bytes=-1)
 
 
 def test_the_memory_of_asynchronous_views(database_url: str) -> None:
     """The asynchronous views hand the option on to those that they are made of."""
 
-    async def main() -> int:
-        async with await AsyncEventStore.open(database_url) as store:
-            views = AsyncViews(store, memory_bytes=70_000)
-            return await views.run(lambda each: each._memory._rows.most)
+    async def main() -> list[int]:
+        async with await AsyncEventStore.open(database_url, memory_bytes=90_000) as store:
+            made = AsyncViews(store, memory_bytes=70_000), AsyncViews(store)
+            return [await views.run(lambda each: each._memory._rows.most) for views in made]
 
-    assert 70_000 == asyncio.run(main())
+    assert [70_000, 90_000] == asyncio.run(main())
+
+
+@pytest.mark.parametrize("memory_bytes", [0, 20_000, 150_000])
+def test_the_store_says_how_much_is_remembered(database_url: str, memory_bytes: int) -> None:
+    """Views and all conversations of the store keep no more, and say what others would."""
+    with EventStore.open(database_url, memory_bytes=memory_bytes) as store:
+        views = Views(store)
+        streams = [converse(store, 30) for _ in range(3)]
+        sent = [asked(store, cid, "and now?") for cid in streams]
+        assert sent == [list(views.context(cid, max_tokens=4_000).messages) for cid in streams]
+        conversations = Views._of_conversations(store.for_owner(user_id="ada"))
+        assert conversations._memory is not views._memory
+        for memory in (conversations._memory, views._memory):
+            kept = memory._rows._values.values()
+            assert sum(each.weight for each in kept) <= memory_bytes
+            assert bool(kept) == (memory_bytes > 0)
+
+
+def test_conversations_of_an_asynchronous_store(database_url: str) -> None:
+    """They remember as much as their store says, as those of a synchronous one do."""
+
+    async def main() -> tuple[int, int]:
+        async with await AsyncEventStore.open(database_url, memory_bytes=90_000) as store:
+            async with await AsyncConversation.start(store) as conversation:
+                async with conversation.turn("one") as turn:
+                    await turn.context(max_tokens=4_000)
+            memory = Views._of_conversations(store.store)._memory
+            return memory._rows.most, len(memory._rows._values)
+
+    assert (90_000, 1) == asyncio.run(main())
 
 
 def test_an_erasure_forgets(store: EventStore, views: Views, cid: UUID) -> None:

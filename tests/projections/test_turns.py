@@ -15,6 +15,7 @@ from eventstore import EventStore
 from eventstore import events as e
 from projections import Views
 from projections.context import CONTEXT
+from projections.context.state import Active, read_active
 from projections.engine import heads
 from projections.engine.catch_up import CatchUp
 from projections.upkeep import rebuild
@@ -148,6 +149,37 @@ def test_what_others_append_is_found_by_looking(store: EventStore, views: Views)
     with EventStore.open(store.engine.url) as other:
         other.append(cid, [e.UserMessage.text("from elsewhere")])
     assert "from elsewhere" == views.context(cid).messages[-1]["content"]
+
+
+def test_what_is_active_is_asked_once(
+    store: EventStore, views: Views, cid: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New rows alone do not change it; a switch does, and so does one that others have saved."""
+    asked: list[UUID] = []
+
+    def counted(*args: Any) -> Active:
+        asked.append(args[2])
+        return read_active(*args)
+
+    monkeypatch.setattr("projections.context_reading.read_active", counted)
+
+    def mode() -> str:
+        said: list[str] = [each["content"] for each in views.context(cid, mode="active").messages]
+        return next(each.split()[3] for each in said if each.startswith("MODE"))
+
+    store.append(cid, [e.ConversationStart(mode="chat"), e.UserMessage.text("one")])
+    assert "chat" == mode()
+    asked.clear()
+    store.append(cid, [e.UserMessage.text("two")])
+    assert "chat" == mode()
+    assert [] == asked
+    store.append(cid, [e.ModeSwitch(mode="agent"), e.UserMessage.text("three")])
+    assert "agent" == mode()
+    with EventStore.open(store.engine.url) as other:
+        other.append(cid, [e.ModeSwitch(mode="chat")])
+        Views(other).context(cid)
+    store.append(cid, [e.UserMessage.text("four")])
+    assert "chat" == mode()
 
 
 def test_a_turn_after_a_cut_over_is_read_from_the_new_tables(

@@ -11,7 +11,7 @@ NAMES = {"sqlite", "postgresql"}
 BACKENDS = {f"eventstore/sql/{name}.py" for name in NAMES}
 
 ALLOWED = {
-    "eventstore/checks/log.py": 2,
+    "eventstore/checks/log.py": 1,
     "eventstore/sql/borrowed.py": 1,
     "eventstore/sql/engines.py": 1,
     "eventstore/sql/migrate.py": 1,
@@ -19,19 +19,14 @@ ALLOWED = {
     "eventstore/sql/schema.py": 2,
     "eventstore/sql/traces.py": 3,
     "eventstore/sql/transactions.py": 4,
-    "eventstore/sql/types.py": 5,
-    "eventstore/sql/urls.py": 3,
+    "eventstore/sql/types.py": 7,
+    "eventstore/sql/urls.py": 5,
     "projections/context/search.py": 3,
     "projections/context/search_index.py": 2,
     "projections/context/search_tables.py": 2,
     "projections/finding.py": 1,
     "projections/models/message_search.py": 1,
-    "projections/tokens/counts.py": 2,
-    "agent_eventstore/cli/db.py": 1,
-    "agent_eventstore/cli/demo.py": 1,
-    "agent_eventstore/cli/options.py": 1,
-    "agent_eventstore/cli/torture.py": 1,
-    "agent_eventstore/torture/run.py": 4,
+    "agent_eventstore/torture/run.py": 3,
     "agent_eventstore/torture/writing.py": 1,
 }
 """How many branches each file has."""

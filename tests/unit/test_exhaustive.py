@@ -24,6 +24,16 @@ def test_diagonal(database, access): pass
 
 def test_plain(): pass
 """
+ABOVE = """
+import pytest
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("number", range(40))
+def test_folds(number, database): pass
+
+@pytest.mark.parametrize("database", ["postgresql"])
+def test_one(database): pass
+"""
 WHOLE = """
 @pytest.mark.exhaustive
 def test_forgotten(): pass
@@ -45,6 +55,16 @@ def test_the_two_have_everything_between_them(tmp_path: Path) -> None:
     assert "test_diagonal[async-postgresql] PASSED" in quick[1]
     rest = run(tmp_path, TESTS, "exhaustive")
     assert (0, True) == (rest[0], "5 passed, 6 deselected" in rest[1])
+
+
+def test_above_the_statements_one_database_does(tmp_path: Path) -> None:
+    """Either, for about half of the tests."""
+    directory = tmp_path / "projections"
+    directory.mkdir()
+    status, said = run(directory, ABOVE, "not exhaustive")
+    assert (0, True) == (status, "41 passed, 40 deselected" in said)
+    assert 10 < sum("-sqlite] PASSED" in line for line in said.splitlines()) < 30
+    assert "test_one[postgresql] PASSED" in said
 
 
 def test_a_test_that_is_left_out_whole_is_named(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from projections import PROJECTIONS, Views, worker
 from projections.engine.lag import measure
 from projections.upkeep import rebuild
 from tests.cli.program import ROOT
+from tests.warm import Programs
 
 HELLO = events.UserMessage.text("hello")
 
@@ -240,7 +241,6 @@ import sys
 {before}
 from eventstore import EventStore, events, new_id, telemetry
 import projections.worker
-{absent}
 with EventStore.open("sqlite://") as store:
     store.append(new_id(), [events.UserMessage.text("hello")])
     projections.worker.run(store, once=True)
@@ -248,15 +248,15 @@ print(telemetry._recorder is not None, "opentelemetry" in sys.modules)
 """
 
 
-def in_a_process(before: str = "", absent: str = "") -> str:
+def in_a_process(before: str = "", programs: Programs | None = None) -> str:
     """Run the store and the worker in a process of its own; return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN.format(before=before, absent=absent)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    given = ("-c", PLAIN.format(before=before))
+    if programs is not None:  # which have imported the product
+        done = programs.run(*given)
+    else:
+        started = [sys.executable, *given]
+        done = subprocess.run(started, cwd=ROOT, capture_output=True, text=True, check=False)
+    done.check_returncode()
     return done.stdout.strip()
 
 
@@ -270,17 +270,19 @@ def test_nothing_is_missed_where_it_is_not_installed() -> None:
     assert "False True" == in_a_process("sys.modules['opentelemetry'] = None")
 
 
-def test_a_process_without_a_provider_sends_nothing() -> None:
+def test_a_process_without_a_provider_sends_nothing(programs: Programs) -> None:
     """The API alone, which other libraries may have loaded, changes nothing."""
-    assert "False True" == in_a_process("import opentelemetry.trace, opentelemetry.metrics")
+    assert "False True" == in_a_process(
+        "import opentelemetry.trace, opentelemetry.metrics", programs
+    )
 
 
 @pytest.mark.parametrize(("of", "kind"), [("trace", "Tracer"), ("metrics", "Meter")])
-def test_a_process_with_a_provider_is_found(of: str, kind: str) -> None:
+def test_a_process_with_a_provider_is_found(of: str, kind: str, programs: Programs) -> None:
     """Whoever has set up a provider need not say so."""
     before = f"import opentelemetry.{of} as api, opentelemetry.sdk.{of} as sdk\n"
     assert "True True" == in_a_process(
-        f"{before}api.set_{kind.lower()}_provider(sdk.{kind}Provider())"
+        f"{before}api.set_{kind.lower()}_provider(sdk.{kind}Provider())", programs
     )
 
 

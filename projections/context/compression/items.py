@@ -8,7 +8,7 @@ shorter), as its ``facts`` (in one line of a digest), or not at all (``dropped``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from projections.context.compression.facts import Fact, calls_of, lasting_facts, texts_of
@@ -42,6 +42,7 @@ class Item:
         label: What stands before them there.
         mandatory: Why it must be sent in full, for errors and the ledger; empty for others.
         relevance: How well it answers the intent, from 0.0; set for strategies that retrieve.
+        worth: What it scores at any age, once it was asked for; see `scoring`.
     """
 
     key: tuple[int, int]
@@ -55,6 +56,11 @@ class Item:
     label: str = ""
     mandatory: str = ""
     relevance: float = 0.0
+    worth: tuple[tuple[str, int], ...] | None = field(default=None, compare=False, repr=False)
+
+    def note_worth(self, worth: tuple[tuple[str, int], ...]) -> None:
+        """Hold what it scores at any age; it is not part of its value."""
+        object.__setattr__(self, "worth", worth)
 
     @property
     def has_shorter(self) -> bool:

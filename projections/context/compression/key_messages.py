@@ -76,10 +76,18 @@ class _Ranked:
         self._open = [index for index, item in enumerate(items) if not item.mandatory]
         self._recent = len(items) - recent
         self._last = last_rounds(items, rounds)
+        self._told: dict[int, str] = {}
         self._rule = {index: _rule(items[index]) for index in self._open}
         self._scores: dict[int, Score] = {
             index: score_of(items[index], len(items) - index) for index in self._open
         }
+
+    def _why(self, index: int) -> str:
+        """Return the score of an item in words, which are put together once."""
+        told = self._told.get(index)
+        if told is None:
+            told = self._told[index] = str(self._scores[index])
+        return told
 
     def reductions(self) -> Iterator[Reduction]:
         talk = self._of(_TALK)
@@ -116,10 +124,10 @@ class _Ranked:
 
     def _leave(self, indexes: Iterable[int], why: str) -> Iterator[Reduction]:
         for index in indexes:
-            yield Reduction(index, "facts", why=f"{why}, {self._scores[index]}")
+            yield Reduction(index, "facts", why=f"{why}, {self._why(index)}")
 
     def _forget(self, indexes: Sequence[int]) -> Iterator[Reduction]:
-        whys = {index: f"dropped, {self._scores[index]}" for index in indexes}
+        whys = {index: f"dropped, {self._why(index)}" for index in indexes}
         for kind in _FACTS:
             for index in indexes:
                 for number, fact in enumerate(self._items[index].facts):
@@ -131,7 +139,7 @@ class _Ranked:
     def _shorten(self, indexes: Iterable[int], why: str) -> Iterator[Reduction]:
         for index in indexes:
             if self._items[index].has_shorter:
-                yield Reduction(index, "shortened", why=f"{why}, {self._scores[index]}")
+                yield Reduction(index, "shortened", why=f"{why}, {self._why(index)}")
 
 
 def _rule(item: Item) -> str:

@@ -21,6 +21,7 @@ __all__ = ["DIGEST_HEADER", "Reduced", "digest_line", "digest_text", "header_tok
 DIGEST_HEADER = "CONVERSATION_DIGEST\nWhat earlier messages named:"
 """What the message that holds the facts begins with."""
 
+_RANK = {level: rank for rank, level in enumerate(LEVELS)}
 _MESSAGE = 5  # tokens of a system message without its content, and the line end of its header
 _LINE_END = 1
 
@@ -176,7 +177,7 @@ class _State:
 
     def carry_out(self, reduction: Reduction) -> None:
         index = reduction.item
-        if not 0 <= index < len(self._items) or reduction.to not in LEVELS:
+        if not 0 <= index < len(self._items) or reduction.to not in _RANK:
             raise ValueError(f"a strategy gave {reduction} for {len(self._items)} items")
         level = self._level[index]
         if self._items[index].mandatory:
@@ -188,7 +189,7 @@ class _State:
         if reduction.fact is not None:
             if level == "facts":
                 self._forget(index, reduction.fact, reduction.why)
-        elif LEVELS.index(reduction.to) > LEVELS.index(level):
+        elif _RANK[reduction.to] > _RANK[level]:
             self._lower(index, reduction.to, reduction.why)
 
     def held(self, section: str) -> int:
@@ -236,10 +237,7 @@ class _State:
 
     def _raise(self, index: int, level: Level, size: int, most: int) -> None:
         now = self._level[index]
-        if (
-            LEVELS.index(level) < LEVELS.index(now)
-            and self.tokens - self._size[index] + size <= most
-        ):
+        if _RANK[level] < _RANK[now] and self.tokens - self._size[index] + size <= most:
             if now == "facts":
                 self._leave_digest(index)
             self._level[index] = level

@@ -73,14 +73,16 @@ class Score(NamedTuple):
     parts: tuple[tuple[str, int], ...]
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{name} {_decimal(points)}" for name, points in self.parts)
+        parts = ", ".join([_told(*part) for part in self.parts])
         return f"score {_decimal(self.points)}: {parts}"
 
 
 def score_of(item: Item, age: int) -> Score:
     """Return how much an item is worth keeping; the newest of a conversation has age 1."""
-    parts = [(name, points) for name, points in _parts(item, age) if points]
-    return Score(sum([points for _, points in parts]), tuple(parts))
+    recency = _RECENCY * _HALF_LIFE // (_HALF_LIFE + age - 1)
+    worth = _worth(item)
+    parts = (("recency", recency), *worth) if recency else worth
+    return Score(sum([points for _, points in parts]), parts)
 
 
 def has_results(item: Item) -> bool:
@@ -98,9 +100,7 @@ def is_summary(item: Item) -> bool:
 
 def is_decision(item: Item) -> bool:
     """Whether an assistant says in prose that something is decided or done."""
-    if item.kind != "assistant" or has_results(item):
-        return False
-    return any(name == "decision" for name, _ in _said(item.text[:_SCANNED]))
+    return any(name == "decision" for name, _ in _worth(item))
 
 
 def last_rounds(items: Sequence[Item], rounds: int) -> int:
@@ -112,9 +112,17 @@ def last_rounds(items: Sequence[Item], rounds: int) -> int:
     return users[-rounds] if 0 < rounds <= len(users) else 0
 
 
-def _parts(item: Item, age: int) -> Iterator[tuple[str, int]]:
+def _worth(item: Item) -> tuple[tuple[str, int], ...]:
+    """Return the parts of an item's score but for that of its age: every step asks again."""
+    worth = item.worth
+    if worth is None:
+        worth = tuple((name, points) for name, points in _parts(item) if points)
+        item.note_worth(worth)
+    return worth
+
+
+def _parts(item: Item) -> Iterator[tuple[str, int]]:
     text, results = item.text[:_SCANNED], has_results(item)
-    yield "recency", _RECENCY * _HALF_LIFE // (_HALF_LIFE + age - 1)
     yield "user", _USER * (item.kind == "user")
     yield "summary", _SUMMARY * is_summary(item)
     yield "error", _ERROR * (item.kind == "error")
@@ -150,6 +158,11 @@ def _decides(text: str) -> bool:
     if not text.isascii() and any(word in text for word in _DECIDES_CHINESE):
         return True
     return not _DECIDES.isdisjoint(_words(text))
+
+
+@lru_cache(maxsize=2048)
+def _told(name: str, points: int) -> str:
+    return f"{name} {_decimal(points)}"
 
 
 @lru_cache(maxsize=512)

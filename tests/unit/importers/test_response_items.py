@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from agent_eventstore import Views
 from agent_eventstore.formats import export_openai, load
+from agent_eventstore.formats.response_items import answer_of
 from eventstore import EventStore
 from projections.context import ContextSettings
 from tests.checkers import CHECKERS
@@ -113,3 +116,23 @@ def test_parts_of_items_are_understood_in_messages_too(write_lines: Write) -> No
     _, asked, said = (event.data for event in only(write_lines(*lines)).events[1:])
     assert ["text", "image"] == [part.kind for part in asked.parts]  # type: ignore[union-attr]
     assert "The second." == said.parts[0].text  # type: ignore[union-attr]
+
+
+_SAID = st.none() | st.text(max_size=8)
+_CALLS = st.fixed_dictionaries(
+    {
+        "type": st.just("function_call"),
+        "name": _SAID,
+        "arguments": _SAID | st.sampled_from(['{"a":1}', "[1]", " ", '```json\n{"a":1}\n```', "{"]),
+    },
+    optional={"id": _SAID, "call_id": _SAID},
+)
+
+
+@given(items=st.lists(_CALLS, min_size=1, max_size=3))
+@example(items=[{"type": "function_call", "name": "a", "arguments": {"b": 1}}])
+def test_an_answer_of_calls_alone(items: list[Any]) -> None:
+    """Its calls are those that it has beside anything else, though read in a shorter way."""
+    reasoned = {"type": "reasoning", "summary": []}
+
+    assert answer_of([*items, reasoned]).tool_calls == answer_of(items).tool_calls

@@ -1,0 +1,249 @@
+"""The export of ChatGPT's data, ``conversations.json``: an array of conversations, each a tree.
+
+Understood are texts, code, thoughts, calls of tools and their results, custom instructions, images
+and files by name, transcripts of speech, and branches: a message in other words, an answer made
+again. The branch of ``current_node`` is the active one, and the others stay as alternatives. What
+follows one upon the other in answer is one event. Each event keeps its messages under
+``raw["chatgpt_message"]`` but for the texts that it has itself; content of another type is kept
+whole, and counted. Messages that say nothing are passed over, and counted. The bytes of images and
+files lie beside the export, and are not read. Nothing is written in this format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at
+from agent_eventstore.formats.chatgpt_content import FINISHED, parts_of, slim, text_in
+from agent_eventstore.formats.left_out import LeftOut
+from agent_eventstore.formats.openai_wire import request_of
+from agent_eventstore.formats.source import Record, Source
+from agent_eventstore.formats.transcript import (
+    UNINTERPRETED,
+    Transcript,
+    explicit_id,
+    identify,
+    moment_of,
+)
+from eventstore.events import (
+    ConversationStart,
+    Invocation,
+    SystemInstruction,
+    ToolResult,
+    UnknownEvent,
+    UserMessage,
+)
+
+__all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
+
+FORMAT = "chatgpt"
+ORIGINAL = "chatgpt_message"
+"""The key in ``raw`` of a message as it came, but for its text; of an answer, of its messages."""
+
+_INSTRUCTING = ("user_editable_context", "model_editable_context")
+_SILENT = ("reasoning_recap",)  # shown beside the thoughts, such as "Thought for 5 seconds"
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is a conversation of such an export."""
+    mapping = value.get("mapping") if isinstance(value, dict) else None
+    return isinstance(mapping, dict) and any(
+        isinstance(node, dict) and "message" in node and ("parent" in node or "children" in node)
+        for node in mapping.values()
+    )
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Iterate over the file's conversations, and over reports of those that cannot be read."""
+    for record in source.records():
+        if isinstance(record, ImportFailed):
+            yield record
+        elif not isinstance(record.value, dict) or not isinstance(
+            record.value.get("mapping"), dict
+        ):
+            yield source.failed(record.line, "a conversation must be an object with a mapping")
+        else:
+            yield _conversation(source, record)
+
+
+def _conversation(source: Source, record: Record) -> Transcript | ImportFailed:
+    value: dict[str, Any] = record.value
+    try:
+        walk = list(_walk(value["mapping"], value.get("current_node")))
+    except ValueError as error:
+        return source.failed(record.line, str(error))
+    rest = {key: told for key, told in value.items() if key != "mapping"}
+    reader = _Reader()
+    title = text_at(value, "title")
+    start = ConversationStart(title=title, raw=rest or None)
+    reader.log.add(start, occurred_at=moment_of({"time": value.get("create_time")}))
+    for place in walk:
+        reader.visit(place)
+    reader.log.close()
+    return Transcript(
+        identify(FORMAT, explicit_id(value, "id"), (value,)),
+        tuple(reader.log.take()),
+        title=title,
+        file=source.file,
+        line=record.line,
+        left_out=reader.left_out,
+    )
+
+
+class _Place:
+    """A node of the tree, where it is come to."""
+
+    __slots__ = ("again", "fork", "id", "message", "parent")
+
+    def __init__(self, named: str, node: dict[str, Any], parent: str | None, number: int) -> None:
+        self.id, self.parent, self.message = named, parent, node.get("message")
+        self.again = number > 0  # in the place of one that was come to before
+        self.fork = False  # whether several follow it
+
+
+def _walk(mapping: dict[str, Any], current: Any) -> Iterator[_Place]:
+    """Give the nodes, a branch at a time, that of the current one last.
+
+    Raises:
+        ValueError: This is no tree.
+    """
+    below: dict[str | None, list[str]] = {}
+    for named, node in mapping.items():
+        if not isinstance(node, dict):
+            raise ValueError(f"node {named[:40]!r} of the mapping is not an object")
+        parent = node.get("parent")
+        known = isinstance(parent, str) and parent in mapping
+        below.setdefault(parent if known else None, []).append(named)
+    active = set[str]()
+    while isinstance(current, str) and current in mapping and current not in active:
+        active.add(current)
+        current = mapping[current].get("parent")
+    for parent, children in below.items():
+        listed = mapping[parent].get("children") if parent is not None else None
+        names = listed if isinstance(listed, list) else []
+        rank = {name: place for place, name in enumerate(names) if isinstance(name, str)}
+        children.sort(key=lambda name, rank=rank: (name in active, rank.get(name, len(rank))))  # type: ignore[misc]
+    left, seen = [(name, None, n) for n, name in enumerate(below.get(None, ()))][::-1], 0
+    todo: list[tuple[str, str | None, int]] = [*left]
+    while todo:
+        named, parent, number = todo.pop()
+        seen += 1
+        place = _Place(named, mapping[named], parent, number)
+        children = below.get(named, [])
+        place.fork = len(children) > 1
+        todo += [(name, named, n) for n, name in enumerate(children)][::-1]
+        yield place
+    if seen < len(mapping):
+        raise ValueError("the mapping is not a tree: a node is its own ancestor")
+
+
+class _Reader:
+    """Makes events of the nodes of one conversation."""
+
+    def __init__(self) -> None:
+        self.log, self.left_out = SessionLog({}), LeftOut()
+        # Of each node that several follow, its version, and where the newest branch begins.
+        self._forks: dict[str | None, tuple[int, tuple[int, int]]] = {None: (1, (2, 0))}
+        # Of each node, the calls of its turn so far: their messages, and the tools.
+        self._calls: dict[str | None, tuple[tuple[str, str], ...]] = {}
+        self._settled = set[str]()
+        self._answer: str | None = None
+        self._instructed = self._asked = False
+
+    def visit(self, place: _Place) -> None:
+        """Take in a node."""
+        message = place.message if isinstance(place.message, dict) else None
+        if place.again:
+            self._leave(place.parent, message)
+        self._calls[place.id] = self._calls.get(place.parent, ())
+        if message is not None:
+            self._take(message, place.id)
+        elif place.message is not None:
+            self.left_out.note("message that is not an object", known=False)
+        if place.fork:
+            self.log.close()
+            self._answer = None
+            self._forks[place.id] = (self.log.last, (self.log.last + 1, self.log.turn))
+
+    def _leave(self, fork: str | None, message: dict[str, Any] | None) -> None:
+        """Go back to where a branch began, and take the next one."""
+        after, answer = self._forks[fork]
+        moment = None if message is None else _moment(message)
+        role = object_in(message or {}, "author").get("role")
+        self.log.close()
+        self._answer = None
+        if self.log.last > after:
+            said = role == "user" and self.log.has_prompt(after)
+            self.log.withdraw(after, moment, None if said else answer)
+        self._forks[fork] = (after, (self.log.last + 1, self.log.turn))
+
+    def _take(self, message: dict[str, Any], node: str) -> None:
+        content, role = object_in(message, "content"), object_in(message, "author").get("role")
+        kind = content.get("content_type")
+        meta = {"occurred_at": _moment(message)}
+        raw = {ORIGINAL: slim(message)}
+        parts = parts_of(content)
+        called = role == "assistant" and message.get("recipient") not in (None, "all")
+        if kind in _SILENT or (not parts and not called and role != "tool"):
+            self.left_out.note(f"{kind} of {role} that says nothing", known=True)
+        elif role == "system" or kind in _INSTRUCTING:
+            aside = {"in_context": False} if self._asked else {}
+            text, continues = text_in(parts), self._instructed and not self._asked
+            self._instructed = self._instructed or not self._asked
+            self._answer = None
+            self.log.add(
+                SystemInstruction(text=text, continues=continues, raw=raw), **aside, **meta
+            )
+        elif role == "user":
+            self._asked, self._answer, self._calls[node] = True, None, ()
+            self.log.prompt(UserMessage(parts=parts, raw=raw), **meta)
+        elif role == "assistant":
+            self._answered(message, node, called=called)
+        elif role == "tool":
+            self._answer = None
+            text, name = text_in(parts, alone=True), text_at(message.get("author"), "name")
+            self.log.result(
+                ToolResult(
+                    call_id="",
+                    name=name,
+                    status="failed" if kind == "system_error" else "success",
+                    content=parts if text is None else text,
+                    provider_id=self._call_of(node, name),
+                    raw=raw,
+                ),
+                **meta,
+            )
+        else:
+            self._answer = None
+            self.log.add(UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: message}), **meta)
+
+    def _answered(self, message: dict[str, Any], node: str, *, called: bool) -> None:
+        about = object_in(message, "metadata")
+        self._answer = self._answer or f"chatgpt-{node}"[:200]
+        answer = self.log.answer(self._answer, occurred_at=_moment(message))
+        kept, parts = slim(message), parts_of(object_in(message, "content"))
+        if called:
+            tool = str(message["recipient"])
+            answer.calls.append(request_of(tool, text_in(parts), node))
+            self._calls[node] += ((node, tool),)
+        else:
+            answer.parts += parts
+        answer.raw = {ORIGINAL: [*(answer.raw or {ORIGINAL: []})[ORIGINAL], kept]}
+        model, finish = text_at(about, "model_slug"), object_in(about, "finish_details")
+        answer.invocation = Invocation(provider="openai", model=model)
+        answer.finish_reason = FINISHED.get(text_at(finish, "type") or "", answer.finish_reason)
+
+    def _call_of(self, node: str, tool: str | None) -> str | None:
+        """Return the message whose call a result answers: the first that waits for its tool."""
+        calls = self._calls[node]
+        fitting = [each for each, name in calls if name == tool] or [each for each, _ in calls]
+        waiting = [each for each in fitting if each not in self._settled]
+        found = next(iter(waiting or fitting[-1:]), None)
+        self._settled.update(() if found is None else (found,))
+        return found
+
+
+def _moment(message: dict[str, Any]) -> Any:
+    return moment_of({"time": message.get("create_time")})

@@ -1,0 +1,173 @@
+"""Trajectories of OpenHands: a list of actions and observations, as its event stream keeps them.
+
+A file holds one as an array, or objects with one under ``history`` or ``trajectory`` (outputs of
+its benchmarks). Understood are messages, thoughts, the system part, every action of the agent's as
+a call of a tool, the observation that it has caused as the result, and ``finish``. Changes of the
+agent's state tell nothing of the conversation: they are passed over, and counted. Any other event
+is kept as it came, and counted. Each event of the log keeps those that it was made of under
+``raw["openhands_event"]``. Nothing is written in this format, and the ``kind`` of the newer SDK's
+events is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agent_eventstore.errors import ImportFailed
+from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at, whole_at
+from agent_eventstore.formats.left_out import LeftOut
+from agent_eventstore.formats.openai_wire import request_of
+from agent_eventstore.formats.source import Record, Source
+from agent_eventstore.formats.transcript import (
+    UNINTERPRETED,
+    Transcript,
+    explicit_id,
+    identify,
+    moment_of,
+)
+from eventstore.events import (
+    ContentPart,
+    ConversationStart,
+    ImagePart,
+    Invocation,
+    ReasoningPart,
+    SystemInstruction,
+    TextPart,
+    ToolResult,
+    UnknownEvent,
+    UserMessage,
+)
+from eventstore.events.codec import dumps
+
+__all__ = ["FORMAT", "ORIGINAL", "read", "recognises"]
+
+FORMAT = "openhands"
+ORIGINAL = "openhands_event"
+"""The key in ``raw`` of an event as it came; of an answer, of its events."""
+
+_HOLDERS = ("history", "trajectory")
+_SILENT = ("agent_state_changed", "change_agent_state", "null", "pause", "resume", "think")
+_SAID = ("message", "finish", "reject")
+_REJECTED = "user_rejected"
+
+
+def recognises(value: Any) -> bool:
+    """Whether a value is an event, or an object that holds a list of them."""
+    held = (value.get(key) for key in _HOLDERS) if isinstance(value, dict) else ()
+    events = next((each for each in held if isinstance(each, list)), None)
+    first = events[0] if events else value
+    return isinstance(first, dict) and (_is_action(first) or _is_observation(first))
+
+
+def _is_action(event: Mapping[str, Any]) -> bool:
+    return isinstance(event.get("action"), str) and isinstance(event.get("args"), dict)
+
+
+def _is_observation(event: Mapping[str, Any]) -> bool:
+    told = event.get("observation"), event.get("content")
+    return all(isinstance(each, str) for each in told) and "extras" in event
+
+
+def read(source: Source) -> Iterator[Transcript | ImportFailed]:
+    """Give the file's conversations: one of its events, and one of each object with events."""
+    for found in source.lists(*_HOLDERS):
+        yield found if isinstance(found, ImportFailed) else _conversation(source, *found)
+
+
+def _conversation(
+    source: Source, rest: dict[str, Any], events: list[Record]
+) -> Transcript | ImportFailed:
+    """Return a conversation; one broken event leaves all of it out."""
+    for number, record in enumerate(events, start=1):
+        if not isinstance(record.value, dict):
+            return source.failed(record.line, f"event {number} is not an object")
+    reader = _Reader()
+    reader.log.add(ConversationStart(raw=rest or None), occurred_at=moment_of(events[0].value))
+    for record in events:
+        reader.take(record.value)
+    reader.log.close()
+    stated = explicit_id(rest, "instance_id")
+    return Transcript(
+        identify(FORMAT, stated, (record.value for record in events)),
+        tuple(reader.log.take()),
+        file=source.file,
+        line=events[0].line,
+        left_out=reader.left_out,
+    )
+
+
+class _Reader:
+    """Makes events of one conversation's."""
+
+    def __init__(self) -> None:
+        self.log, self.left_out = SessionLog({}), LeftOut()
+        self._asked: dict[int, str] = {}
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Take in an event."""
+        kind = text_at(event, "action") or text_at(event, "observation")
+        call = self._asked.get(cause) if (cause := whole_at(event, "cause")) is not None else None
+        if kind in _SILENT and not (kind == "think" and _is_action(event)):
+            self.left_out.note(kind, known=True)
+        elif _is_observation(event) and call is not None:
+            self._result(event, call)
+        elif _is_action(event) and event["action"] == "system":
+            text = text_at(event["args"], "content") or ""
+            self._add(SystemInstruction(text=text, raw={ORIGINAL: event}), event)
+        elif _is_action(event) and event["action"] == "message" and event.get("source") == "user":
+            data = UserMessage(parts=_said(event["args"]), raw={ORIGINAL: event})
+            self.log.prompt(data, occurred_at=moment_of(event))
+        elif _is_action(event) and event.get("source") == "agent":
+            self._answered(event)
+        else:
+            self._add(UnknownEvent(UNINTERPRETED, 1, {ORIGINAL: event}), event)
+
+    def _add(self, data: SystemInstruction | UnknownEvent, event: dict[str, Any]) -> None:
+        self.log.add(data, occurred_at=moment_of(event))
+
+    def _answered(self, event: dict[str, Any]) -> None:
+        args, about = event["args"], object_in(event, "tool_call_metadata")
+        response, number = object_in(about, "model_response"), whole_at(event, "id")
+        key = text_at(response, "id") or f"openhands-{number}"
+        if self.log.open is not None and self.log.open.waiting:
+            self.log.close()  # the model has seen results: this is its next answer
+        answer = self.log.answer(key[:200], occurred_at=moment_of(event))
+        thought = text_at(args, "thought")
+        if event["action"] in _SAID:
+            answer.parts += _said(args) or ((TextPart(text=thought),) if thought else ())
+        elif event["action"] == "think":
+            answer.parts += (ReasoningPart(text=thought or ""),)
+        else:
+            answer.parts += (TextPart(text=thought),) if thought else ()
+            named = f"event-{number}"
+            given = {name: told for name, told in args.items() if name != "thought"}
+            tool = text_at(about, "function_name") or event["action"]
+            answer.calls.append(request_of(tool, dumps(given), named))
+            if number is not None:
+                self._asked[number] = named
+        answer.raw = {ORIGINAL: [*(answer.raw or {ORIGINAL: []})[ORIGINAL], event]}
+        answer.invocation = Invocation(model=text_at(response, "model"))
+
+    def _result(self, event: dict[str, Any], call: str) -> None:
+        code = object_in(object_in(event, "extras"), "metadata").get("exit_code")
+        wrong = event["observation"] == "error" or event.get("success") is False
+        failed = wrong or (isinstance(code, int) and code != 0)
+        denied = event["observation"] == _REJECTED
+        self.log.result(
+            ToolResult(
+                call_id="",
+                status="denied" if denied else "failed" if failed else "success",
+                content=event["content"],
+                provider_id=call,
+                raw={ORIGINAL: {**event, "content": None}},
+            ),
+            occurred_at=moment_of(event),
+        )
+
+
+def _said(args: Mapping[str, Any]) -> tuple[ContentPart, ...]:
+    text = text_at(args, "content") or text_at(args, "final_thought")
+    listed = args.get("image_urls")
+    urls = [url for url in listed if isinstance(url, str)] if isinstance(listed, list) else []
+    return (*((TextPart(text=text),) if text else ()), *(ImagePart(url=url) for url in urls))
