@@ -138,11 +138,6 @@ class RowBuffer:
                 self._begin()
                 patched = self._patched
 
-    @property
-    def counts(self) -> bool:
-        """Whether there are tokens to be counted."""
-        return any(each.counting is not None for each in self._declared.values())
-
     def fill(self, counter: Counter) -> None:
         """Count the tokens that the rows are to say; see `Counting`."""
         for name, declared in self._declared.items():
@@ -321,7 +316,7 @@ class Fold:
         Raises:
             ProjectionFailed: What the fold has made cannot be counted.
         """
-        if self.buffer.counts:
+        if any(table.counting for table in self.generation.projection.tables):
             with blamed(self.generation, conversation_id, self.version):
                 self.buffer.fill(counter)
 
