@@ -8,12 +8,7 @@ thread.
 from __future__ import annotations
 
 import random
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,11 +26,10 @@ from langgraph.checkpoint.base import (
 from agent_eventstore.integrations.langgraph_async import iterated, threaded
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft
-from agent_eventstore.integrations.langgraph_keeping import copied, latest_of, needless, of_runs
-from agent_eventstore.integrations.langgraph_reading import history_of, matches, tuple_of
-from agent_eventstore.integrations.langgraph_thread import Saved, Thread
+from agent_eventstore.integrations.langgraph_reading import history_of, listed, tuple_of
+from agent_eventstore.integrations.langgraph_thread import Thread
 from agent_eventstore.integrations.langgraph_threads import Threads
-from eventstore import NO_STREAM, AsyncEventStore, EventStore
+from eventstore import AsyncEventStore, EventStore
 
 __all__ = ["EventStoreSaver"]
 
@@ -100,20 +94,10 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         All threads are read for that, in one query, which takes as long as they are many.
         """
         asked, codec = {} if config is None else config["configurable"], self._codec_now()
-        wanted, namespace = asked.get("checkpoint_id"), asked.get("checkpoint_ns")
+        only = str(asked["thread_id"]) if asked else None
         until = None if before is None else get_checkpoint_id(before)
-        found = [
-            (checkpoint_id, thread_id, ns)
-            for thread_id, checkpoints in self._checkpoints(asked)
-            for ns, held in checkpoints.items()
-            for checkpoint_id, saved in held.items()
-            if namespace in (None, ns)
-            and wanted in (None, "", checkpoint_id)
-            and (until is None or checkpoint_id < until)
-            and (not filter or matches(saved, filter, codec))
-        ]
-        found.sort(key=lambda each: each[0], reverse=True)
-        fresh = {str(asked["thread_id"])} if asked else set[str]()
+        found = listed(self._threads.checkpoints(only), asked, until, filter or {}, codec)
+        fresh = set[str]() if only is None else {only}
         for checkpoint_id, thread_id, ns in found if limit is None else found[: max(limit, 0)]:
             with self._threads.holding(thread_id):
                 look = self._threads.known if thread_id in fresh else self._threads.now
@@ -159,34 +143,19 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Erase a thread's conversation for good; what its model calls have cost stays known."""
-        thread_id = str(thread_id)
-        with self._threads.holding(thread_id):
-            if self._threads.now(thread_id).has_content:
-                self.store.erase(thread_id, reason="the thread was deleted")
+        self._threads.delete(str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Erase the checkpoints of runs, with their writes and the messages that only they have.
 
         All threads are looked through for that.
         """
-        wanted, loads = set(run_ids), self._codec_now().loads
-        every = self._threads.every() if wanted else ()
-        for thread_id in [each for each, thread in every if of_runs(thread, wanted, loads)]:
-            with self._threads.holding(thread_id):
-                thread = self._threads.now(thread_id)
-                gone = needless(thread, of_runs(thread, wanted, loads))
-                self._threads.erase(thread_id, gone, "its run was deleted")
+        if wanted := set(run_ids):
+            self._threads.delete_runs(wanted, self._codec_now().loads)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread with all its checkpoints, writes and messages behind another one's."""
-        asked, target = str(source_thread_id), str(target_thread_id)
-        if self.store.stream(asked) == self.store.stream(target):
-            return
-        with self._threads.holding(target):
-            source = self.store.read(asked)
-            for batch in copied(source, self._threads.now(target).version):
-                version = self._threads.now(target).version
-                self.store.append(target, batch, expected_version=version or NO_STREAM)
+        self._threads.copy(str(source_thread_id), str(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Erase all checkpoints but the newest of each namespace, or with ``delete`` the threads.
@@ -201,14 +170,8 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         for thread_id in map(str, thread_ids):
             if strategy == "delete":
                 self.delete_thread(thread_id)
-                continue
-            with self._threads.holding(thread_id):
-                thread = self._threads.now(thread_id)
-                kept = latest_of(thread, self._codec_now().loads)
-                gone = {(ns, i) for ns, held in thread.checkpoints.items() for i in held} - kept
-                self._threads.erase(
-                    thread_id, needless(thread, gone) - thread.messages, "it was pruned"
-                )
+            else:
+                self._threads.prune(thread_id, self._codec_now().loads)
 
     aget_tuple = threaded(get_tuple)
     alist = iterated(list)
@@ -249,15 +212,3 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
 
     def _append(self, thread_id: str, add: Callable[[Draft], None]) -> None:
         self._threads.append(thread_id, add, self._codec_now(), self._understood)
-
-    def _checkpoints(
-        self, asked: dict[str, Any]
-    ) -> Iterator[tuple[str, dict[str, dict[str, Saved]]]]:
-        """Yield the checkpoints of the thread asked for, or of all of them."""
-        if not asked:
-            yield from ((each, thread.checkpoints) for each, thread in self._threads.every())
-            return
-        thread_id = str(asked["thread_id"])
-        with self._threads.holding(thread_id):
-            held = self._threads.now(thread_id).checkpoints
-            yield thread_id, {ns: {**each} for ns, each in held.items()}

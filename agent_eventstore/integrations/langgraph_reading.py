@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from langgraph.checkpoint.base import CheckpointTuple
@@ -11,7 +12,7 @@ from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_filters import at_path
 from agent_eventstore.integrations.langgraph_thread import Saved, Thread, Written
 
-__all__ = ["history_of", "matches", "tuple_of"]
+__all__ = ["history_of", "listed", "tuple_of"]
 
 
 def tuple_of(
@@ -40,8 +41,37 @@ def tuple_of(
     )
 
 
-def matches(saved: Saved, wanted: dict[str, Any], codec: Codec) -> bool:
-    """Whether the metadata of a checkpoint has these values; ``a.b`` is ``b`` in ``a``."""
+def listed(
+    threads: Iterable[tuple[str, dict[str, dict[str, Saved]]]],
+    asked: Mapping[str, Any],
+    until: str | None,
+    wanted: dict[str, Any],
+    codec: Codec,
+) -> list[tuple[str, str, str]]:
+    """Return the checkpoints of threads that are asked for: id, thread, namespace; newest first.
+
+    Args:
+        threads: Their checkpoints, by namespace and id.
+        asked: ``checkpoint_id`` and ``checkpoint_ns`` of a config, as far as it names them.
+        until: Only those before this one.
+        wanted: Values that their metadata must have; ``a.b`` is ``b`` in ``a``.
+        codec: Of what is stored.
+    """
+    only, namespace = asked.get("checkpoint_id"), asked.get("checkpoint_ns")
+    found = [
+        (checkpoint_id, thread_id, ns)
+        for thread_id, checkpoints in threads
+        for ns, held in checkpoints.items()
+        for checkpoint_id, saved in held.items()
+        if namespace in (None, ns)
+        and only in (None, "", checkpoint_id)
+        and (until is None or checkpoint_id < until)
+        and (not wanted or _matches(saved, wanted, codec))
+    ]
+    return sorted(found, key=itemgetter(0), reverse=True)
+
+
+def _matches(saved: Saved, wanted: dict[str, Any], codec: Codec) -> bool:
     metadata = codec.loads(saved.metadata)
     return all(at_path(metadata, key) == value for key, value in wanted.items())
 

@@ -1,4 +1,4 @@
-"""The threads of a saver: read, appended to and erased, and the latest ones kept in memory.
+"""The threads of a saver: read, appended to, copied, erased, and the latest ones kept in memory.
 
 What is known of a thread is read no second time; who changes it holds its lock.
 """
@@ -6,7 +6,7 @@ What is known of a thread is read no second time; who changes it holds its lock.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import groupby
 from threading import Lock, RLock
 from typing import Any, cast
@@ -18,8 +18,9 @@ from agent_eventstore.integrations.conversation_head import Head, attempts, news
 from agent_eventstore.integrations.conversation_pages import events_after
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft
-from agent_eventstore.integrations.langgraph_events import LanggraphCheckpoint
-from agent_eventstore.integrations.langgraph_thread import Thread
+from agent_eventstore.integrations.langgraph_events import LanggraphCheckpoint, Typed
+from agent_eventstore.integrations.langgraph_keeping import copied, latest_of, needless, of_runs
+from agent_eventstore.integrations.langgraph_thread import Saved, Thread
 from eventstore import NO_STREAM, EventStore
 from eventstore.events import Payload
 from eventstore.sql.read import SPECIAL, EventText
@@ -120,8 +121,50 @@ class Threads:
                     return
                 thread = self.now(thread_id)
 
-    def erase(self, thread_id: str, versions: set[int], reason: str) -> None:
-        """Erase events of a thread; whoever asks holds it."""
+    def checkpoints(
+        self, thread_id: str | None
+    ) -> Iterator[tuple[str, dict[str, dict[str, Saved]]]]:
+        """Yield the checkpoints of a thread, or of each thread, by namespace and id."""
+        if thread_id is None:
+            yield from ((each, thread.checkpoints) for each, thread in self.every())
+            return
+        with self.holding(thread_id):
+            held = self.now(thread_id).checkpoints
+            yield thread_id, {namespace: {**each} for namespace, each in held.items()}
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy all that a thread holds behind what another one does."""
+        if self.store.stream(source) == self.store.stream(target):
+            return
+        with self.holding(target):
+            events = self.store.read(source)
+            for batch in copied(events, self.now(target).version):
+                version = self.now(target).version
+                self.store.append(target, batch, expected_version=version or NO_STREAM)
+
+    def delete(self, thread_id: str) -> None:
+        """Erase a thread's conversation."""
+        with self.holding(thread_id):
+            if self.now(thread_id).has_content:
+                self.store.erase(thread_id, reason="the thread was deleted")
+
+    def delete_runs(self, run_ids: Collection[str], loads: Callable[[Typed], Any]) -> None:
+        """Erase the checkpoints of runs in all threads, with what only they need."""
+        for thread_id in [each for each, found in self.every() if of_runs(found, run_ids, loads)]:
+            with self.holding(thread_id):
+                thread = self.now(thread_id)
+                gone = needless(thread, of_runs(thread, run_ids, loads))
+                self._erase(thread_id, gone, "its run was deleted")
+
+    def prune(self, thread_id: str, loads: Callable[[Typed], Any]) -> None:
+        """Erase what the newest checkpoints of a thread do not need, but for its messages."""
+        with self.holding(thread_id):
+            thread = self.now(thread_id)
+            every = {(ns, each) for ns, held in thread.checkpoints.items() for each in held}
+            gone = needless(thread, every - latest_of(thread, loads))
+            self._erase(thread_id, gone - thread.messages, "it was pruned")
+
+    def _erase(self, thread_id: str, versions: set[int], reason: str) -> None:
         if versions:
             self.store.erase(thread_id, reason=reason, versions=versions, derived=False)
 

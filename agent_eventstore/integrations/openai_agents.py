@@ -14,32 +14,28 @@ from typing import Any, TypeVar
 from agents.memory import SessionSettings
 from agents.memory import session as sdk
 
-from agent_eventstore.integrations.conversation_head import attempts
 from agent_eventstore.integrations.conversation_pages import events_after, newest_events
 from agent_eventstore.integrations.openai_cache import forget, newest_items
 from agent_eventstore.integrations.openai_events import OpenAIItems
 from agent_eventstore.integrations.openai_history import (
     CLEARED,
     LiveItem,
-    has_changes,
-    is_of,
     live_items,
     outdated,
     replacing,
 )
 from agent_eventstore.integrations.openai_usage import RunUsage
-from agent_eventstore.integrations.openai_writing import ItemWriter
+from agent_eventstore.integrations.openai_withdrawn import is_of
+from agent_eventstore.integrations.openai_writing import ItemWriter, SessionEnd
 from agent_eventstore.journal_aio import in_thread
-from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
-from eventstore.errors import WrongExpectedVersion
-from eventstore.events import ConversationStart, Meta
+from eventstore import AsyncEventStore, EventStore, NewEvent
+from eventstore.events import Meta
 from eventstore.owners import Owned
 from eventstore.sql.read import EventText
 
 __all__ = ["EventStoreSession"]
 
 T = TypeVar("T")
-_TAIL = 200  # of the newest events, looked at to learn where a session stands
 
 
 class EventStoreSession:
@@ -69,7 +65,7 @@ class EventStoreSession:
         session_settings: SessionSettings | dict[str, Any] | None = None,
         erase: bool = False,
     ) -> None:
-        self.session_id = self._key = session_id
+        self.session_id = session_id
         given = session_settings
         self.session_settings = (
             SessionSettings(**given) if isinstance(given, dict) else given or SessionSettings()
@@ -78,10 +74,7 @@ class EventStoreSession:
         self.owner = Owned(tenant_id=tenant_id, user_id=user_id)
         self.erase = erase
         self._usage = RunUsage()
-        self._writer: ItemWriter | None = None
-        self._seen: int | None = None
-        """The version that this object has read up to; None if it has read nothing."""
-        self._run_meta: Meta | None = None
+        self._end = SessionEnd(self.store, session_id, self.owner)
         self._attached_at = 0
         self._told: set[int] = set()
         self._lock = threading.RLock()
@@ -131,7 +124,8 @@ class EventStoreSession:
     def attach(self, run: Meta | None) -> None:
         """Have items settle what a run records while it happens; None where it has ended."""
         with self._lock:
-            self._run_meta, self._writer = run, None
+            self._end.run = run
+            self._end.move()
             newest = [] if run is None else newest_events(self.store, self.id, 1)
             self._attached_at = newest[0].version if newest else 0
             self._told.clear()
@@ -139,7 +133,7 @@ class EventStoreSession:
     @property
     def id(self) -> Any:
         """The conversation's id."""
-        return self.store.stream(self._key, **self.owner)
+        return self._end.id
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Do what asks the database in a thread, to its end even if the caller is cancelled."""
@@ -155,12 +149,12 @@ class EventStoreSession:
         return None if limit is None or limit < 0 else limit
 
     def _get(self, limit: int | None) -> list[Any]:
-        items, self._seen = newest_items(self.store, self.id, limit)
+        items, self._end.seen = newest_items(self.store, self.id, limit)
         return items
 
     def _add(self, items: list[Any], usage: Any) -> None:
-        if self._run_meta is None:
-            self._append(lambda writer: writer.events(items, usage), compare=True)
+        if self._end.run is None:
+            self._end.append(lambda writer: writer.events(items, usage), compare=True)
             return
         live: list[EventText] = []
 
@@ -169,11 +163,11 @@ class EventStoreSession:
             live[:] = [
                 each
                 for each in recorded
-                if each.version not in self._told and is_of(self._run_meta, each)
+                if each.version not in self._told and is_of(self._end.run, each)
             ]
             return writer.settling(items, live)
 
-        for event in self._append(settling, compare=True):
+        for event in self._end.append(settling, compare=True):
             if isinstance(event.data, OpenAIItems):
                 self._told.update(each.first for each in event.data.told)
 
@@ -184,7 +178,7 @@ class EventStoreSession:
             popped[:] = live_items(self.store, self.id, 1)
             return replacing(self.store, self.id, writer, popped, (), "pop_item")
 
-        self._append(withdrawing)
+        self._end.append(withdrawing)
         if popped and self.erase:
             versions = {each.version for each in popped}
             self.store.erase(self.id, reason="pop_item", versions=versions, **self.owner)
@@ -199,8 +193,8 @@ class EventStoreSession:
         if self.erase and newest_events(self.store, self.id, 1):
             self.store.erase(self.id, reason="clear_session", **self.owner)
             forget(self.store, self.id)
-            self._writer = None
-        self._append(replaced)
+            self._end.move()
+        self._end.append(replaced)
 
     def _replace_suffix(
         self,
@@ -221,38 +215,5 @@ class EventStoreSession:
                 self.store, self.id, writer, wanted, output, "compaction", also=expired
             )
 
-        self._append(replaced)
+        self._end.append(replaced)
         return found
-
-    def _append(
-        self, make: Callable[[ItemWriter], list[NewEvent]], *, compare: bool = False
-    ) -> list[NewEvent]:
-        """Append what is made for where the session stands, and again if that was elsewhere."""
-        for attempt in attempts():
-            writer, self._writer = self._writer or self._at_end(), None
-            base = writer.version
-            if compare and self._seen is not None and self._seen < base:
-                if has_changes(self.store, self.id, self._seen, self._run_meta):
-                    raise WrongExpectedVersion(self.id, self._seen, base)
-                self._seen = base
-            begun = [] if base else [writer.place(ConversationStart(mode="agent"))]
-            events = make(writer)
-            if not events:
-                return []
-            with attempt:
-                done = self.store.append(
-                    self._key,
-                    [*begun, *events],
-                    expected_version=base or NO_STREAM,
-                    **self.owner,
-                )
-                if self._seen == base:
-                    self._seen = done.version
-                self._writer = writer
-                return events
-        raise AssertionError("the last attempt raises")
-
-    def _at_end(self) -> ItemWriter:
-        writer = ItemWriter.after(newest_events(self.store, self.id, _TAIL))
-        writer.within = None if self._run_meta is None else self._run_meta.turn
-        return writer

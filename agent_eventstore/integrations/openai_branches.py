@@ -16,6 +16,7 @@ from agent_eventstore.integrations.openai_cache import newest_items
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
 from agent_eventstore.integrations.openai_history import live_items
 from agent_eventstore.integrations.openai_turns import SessionTurns, turns_of
+from agent_eventstore.integrations.openai_writing import SessionEnd
 from eventstore.errors import WrongExpectedVersion
 
 __all__ = ["BranchingSession"]
@@ -121,8 +122,9 @@ class BranchingSession(SessionTurns):
         self._go(self._known(branch))
 
     def _go(self, branch: str) -> None:
-        self.branch, self._key = branch, self._key_of(branch)
-        self._writer = self._seen = None
+        self.branch, run = branch, self._end.run
+        self._end = SessionEnd(self.store, self._key_of(branch), self.owner)
+        self._end.run = run
 
     def _delete(self, branch: str, force: bool) -> None:
         if branch == MAIN:

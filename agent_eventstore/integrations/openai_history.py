@@ -19,10 +19,10 @@ from agent_eventstore.integrations.openai_items import (
     items_in,
     told_by,
 )
-from agent_eventstore.integrations.openai_withdrawn import Withdrawn
+from agent_eventstore.integrations.openai_withdrawn import WITHDRAWING, Withdrawn
 from agent_eventstore.integrations.openai_writing import ItemWriter
 from eventstore import EventStore, NewEvent
-from eventstore.events import BranchSwitch, Meta, Retraction, ToolResult, VersionRange
+from eventstore.events import Retraction, ToolResult, VersionRange
 from eventstore.events.codec import loads_json
 from eventstore.sql.read import END, EventText, read_texts
 from projections.engine.folding import joined
@@ -31,8 +31,6 @@ __all__ = [
     "CLEARED",
     "LiveItem",
     "first_page",
-    "has_changes",
-    "is_of",
     "is_stand_in",
     "live_events",
     "live_items",
@@ -45,7 +43,6 @@ CLEARED = "clear_session"
 
 _PAGE = 1000
 _FEW = 4
-_WITHDRAWING = (Retraction.type, BranchSwitch.type)
 _RESULT, _ITEMS = ToolResult.type, OpenAIItems.type
 
 
@@ -69,26 +66,6 @@ def live_items(store: EventStore, stream: UUID, limit: int | None = None) -> lis
         for place, item in reversed(list(enumerate(items_in(event))))
     )
     return list(found if limit is None else islice(found, limit))[::-1]
-
-
-def has_changes(store: EventStore, stream: UUID, after: int, own: Meta | None) -> bool:
-    """Whether items were added, withdrawn or exchanged after a version.
-
-    Args:
-        store: Where it is kept.
-        stream: The conversation.
-        after: The version.
-        own: Where in the conversation a run of one's own records, which is no change.
-    """
-    return any(
-        (each.type in _WITHDRAWING or items_in(each)) and not is_of(own, each)
-        for each in events_after(store, stream, after)
-    )
-
-
-def is_of(run: Meta | None, event: EventText) -> bool:
-    """Whether a run has recorded an event."""
-    return run is not None and loads_json(event.meta).get("session_id") == run.session_id
 
 
 def replacing(
@@ -166,7 +143,7 @@ def live_events(
                 if kind == _ITEMS:
                     changed = True
                     withdrawn.add([each.model_dump() for each in told_by(event)], True)
-            elif kind in _WITHDRAWING:
+            elif kind in WITHDRAWING:
                 told, changed = loads_json(text), True
                 all_below = told.get("reason") == CLEARED
                 withdrawn.add(told.get("versions", ()), True, all_below=all_below)

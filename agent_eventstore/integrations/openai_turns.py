@@ -115,7 +115,7 @@ class SessionTurns(EventStoreSession):
 
     def _store_usage(self, usage: Any) -> None:
         if calls := calls_to_tell(self.store, self._stream(None), usage):
-            self._append(lambda writer: [writer.place(each) for each in kept(calls)])
+            self._end.append(lambda writer: [writer.place(each) for each in kept(calls)])
 
 
 def _tool_usage(items: Iterable[Any]) -> list[tuple[str, int, int]]:

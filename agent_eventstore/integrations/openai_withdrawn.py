@@ -1,16 +1,27 @@
-"""Which versions of a session are withdrawn, as is learnt while it is read from its end: pure."""
+"""Which versions of a session are withdrawn, and whether its items have changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from uuid import UUID
 
-__all__ = ["Withdrawn"]
+from agent_eventstore.integrations.conversation_pages import events_after
+from agent_eventstore.integrations.openai_items import items_in
+from eventstore import EventStore
+from eventstore.events import BranchSwitch, Meta, Retraction
+from eventstore.events.codec import loads_json
+from eventstore.sql.read import EventText
+
+__all__ = ["WITHDRAWING", "Withdrawn", "has_changes", "is_of"]
+
+WITHDRAWING = (Retraction.type, BranchSwitch.type)
+"""Types of events by which items are withdrawn."""
 
 _SMALL = 64
 
 
 class Withdrawn:
-    """What is said of ranges of versions; what is said first holds."""
+    """What is said of ranges of versions while they are read from the end: the first word holds."""
 
     def __init__(self) -> None:
         self._single: dict[int, bool] = {}
@@ -42,3 +53,23 @@ class Withdrawn:
     def below(self, version: int) -> int:
         """Return the version before which to read on; what holds only dead items is passed by."""
         return min([version, *(first for first, last in self._passed if last >= version - 1)])
+
+
+def has_changes(store: EventStore, stream: UUID, after: int, own: Meta | None) -> bool:
+    """Whether items were added, withdrawn or exchanged after a version.
+
+    Args:
+        store: Where it is kept.
+        stream: The conversation.
+        after: The version.
+        own: Where in the conversation a run of one's own records, which is no change.
+    """
+    return any(
+        (each.type in WITHDRAWING or items_in(each)) and not is_of(own, each)
+        for each in events_after(store, stream, after)
+    )
+
+
+def is_of(run: Meta | None, event: EventText) -> bool:
+    """Whether a run has recorded an event."""
+    return run is not None and loads_json(event.meta).get("session_id") == run.session_id

@@ -1,4 +1,4 @@
-"""Events of items of the OpenAI Agents SDK: pure.
+"""Events of items of the OpenAI Agents SDK, and the end of a session, where they are appended.
 
 An item is kept as it came, under the payload's ``raw``, beside what is understood of it: what a
 user said, the model's answer (its reasoning, messages and calls are one), the result of a call. An
@@ -7,8 +7,9 @@ item that has no place in the catalogue is an `OpenAIItem`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
+from uuid import UUID
 
 from agent_eventstore.formats.response_items import (
     ITEM,
@@ -18,11 +19,18 @@ from agent_eventstore.formats.response_items import (
     parts_in,
     result_of,
 )
+from agent_eventstore.integrations.conversation_head import attempts
+from agent_eventstore.integrations.conversation_pages import newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.openai_events import OpenAIItem, OpenAIItems
 from agent_eventstore.integrations.openai_items import items_in
+from agent_eventstore.integrations.openai_withdrawn import has_changes
 from agent_eventstore.providers.parser import text
+from eventstore import NO_STREAM, EventStore
+from eventstore.errors import WrongExpectedVersion
 from eventstore.events import (
+    ConversationStart,
+    Meta,
     NewEvent,
     Payload,
     SystemInstruction,
@@ -30,12 +38,14 @@ from eventstore.events import (
     UserMessage,
     VersionRange,
 )
+from eventstore.owners import Owned
 from eventstore.sql.read import EventText
 from projections.engine.folding import text_of
 
-__all__ = ["ItemWriter"]
+__all__ = ["ItemWriter", "SessionEnd"]
 
 _SYSTEM = ("system", "developer")
+_TAIL = 200  # of the newest events, looked at to learn where a session stands
 
 
 class ItemWriter(Places):
@@ -116,6 +126,72 @@ class ItemWriter(Places):
             if (result := result_of(item, self.calls)) is not None:
                 return result
         return OpenAIItem(item=item)
+
+
+class SessionEnd:
+    """Where a session ends, as one object has seen it: to compare, and to append there.
+
+    Args:
+        store: Where it is kept.
+        key: The conversation's.
+        owner: Whose it is.
+
+    Attributes:
+        seen: The version that was read up to; None if nothing was.
+        run: What a run that records while it happens has as its metadata.
+    """
+
+    def __init__(self, store: EventStore, key: str, owner: Owned) -> None:
+        self._store, self._key, self._owner = store, key, owner
+        self.seen: int | None = None
+        self.run: Meta | None = None
+        self._writer: ItemWriter | None = None
+
+    @property
+    def id(self) -> UUID:
+        """The conversation's id."""
+        return self._store.stream(self._key, **self._owner)
+
+    def move(self) -> None:
+        """Learn anew where the session stands, ahead of the next append."""
+        self._writer = None
+
+    def append(
+        self, make: Callable[[ItemWriter], list[NewEvent]], *, compare: bool = False
+    ) -> list[NewEvent]:
+        """Append what is made for where the session stands, and again if that was elsewhere.
+
+        Raises:
+            WrongExpectedVersion: To ``compare``: its items have changed since they were read.
+        """
+        for attempt in attempts():
+            writer, self._writer = self._writer or self._at_end(), None
+            base = writer.version
+            if compare and self.seen is not None and self.seen < base:
+                if has_changes(self._store, self.id, self.seen, self.run):
+                    raise WrongExpectedVersion(self.id, self.seen, base)
+                self.seen = base
+            begun = [] if base else [writer.place(ConversationStart(mode="agent"))]
+            events = make(writer)
+            if not events:
+                return []
+            with attempt:
+                done = self._store.append(
+                    self._key,
+                    [*begun, *events],
+                    expected_version=base or NO_STREAM,
+                    **self._owner,
+                )
+                if self.seen == base:
+                    self.seen = done.version
+                self._writer = writer
+                return events
+        raise AssertionError("the last attempt raises")
+
+    def _at_end(self) -> ItemWriter:
+        writer = ItemWriter.after(newest_events(self._store, self.id, _TAIL))
+        writer.within = None if self.run is None else self.run.turn
+        return writer
 
 
 def _kind(item: Any) -> tuple[str, Any]:
