@@ -93,7 +93,7 @@ def rebuild(
     with operation("projections", "rebuild", level=INFO, projections=rebuilt) as told:
         started = time.perf_counter()
         install_all(store, projections)
-        with schema_lock(store.engine, durable=False) as connection:
+        with schema_lock(store.engine) as connection:
             end = feed.feed_end(connection)
             targets = [generations.start_building(connection, each, end) for each in chosen]
         numbers = tuple(target.number for target in targets)
