@@ -12,7 +12,6 @@ from agent_eventstore import AsyncConversation, Conversation, recover, recover_a
 from eventstore import EventStore
 from eventstore import events as e
 from projections import Views
-from tests.exhaustive import partly
 from tests.failures.injected import Faults
 from tests.failures.struck import public, strike
 from tests.integration.recording import Access, Recorder, ask_for_tool, data_of, events_of, recorder
@@ -136,9 +135,8 @@ def test_no_method_is_forgotten() -> None:
     assert public(Conversation) == public(AsyncConversation) == CALLS.keys()
 
 
-@pytest.mark.parametrize("few", partly([2, 4]))
 @pytest.mark.parametrize("name", sorted(CALLS | RECOVERING))
-def test_of_recorders(name: str, few: int, world: World) -> None:
+def test_of_recorders(name: str, world: World) -> None:
     """A turn meets each kind of error, all others a part of them."""
     calls = CALLS | RECOVERING
     is_sync = isinstance(world.conversation, Conversation)
@@ -148,6 +146,6 @@ def test_of_recorders(name: str, few: int, world: World) -> None:
         lambda: calls[name](world),
         before=world.reopen,
         after=world.require_whole,
-        first=sorted(calls).index(name) * few,
-        most=(25 if is_sync else 6) if name == "turn" else few,
+        first=sorted(calls).index(name) * 4,
+        most=(25 if is_sync else 6) if name == "turn" else 4,
     )
