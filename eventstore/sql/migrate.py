@@ -49,18 +49,22 @@ _AGAIN_S = 0.01
 
 
 @contextmanager
-def schema_lock(engine: Engine, *, patience_ms: int | None = None) -> Iterator[Connection]:
+def schema_lock(
+    engine: Engine, *, durable: bool = True, patience_ms: int | None = None
+) -> Iterator[Connection]:
     """Yield a connection in a transaction that no other schema change runs beside.
 
-    With ``patience_ms`` it waits no longer for a lock; 0 is without a limit on PostgreSQL.
+    With ``durable`` false a power cut may undo it, as a whole. With ``patience_ms`` it waits no
+    longer for a lock; 0 is without a limit on PostgreSQL.
 
     Raises:
         StoreUnavailable: The database cannot be reached or written, or went away in the block.
         NotWritable: The login may not change the schema: its owner runs ``eventstore db upgrade``.
     """
     url = masked(engine.url)
+    begun = begin_write(engine, durable=durable, patience_ms=patience_ms)
     try:
-        with translated(url), begin_write(engine, patience_ms=patience_ms) as connection:
+        with translated(url), begun as connection:
             if lock := backend_of(connection).lock_schema:
                 connection.exec_driver_sql(lock)
             yield connection

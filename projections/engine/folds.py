@@ -293,19 +293,22 @@ class Fold:
             ProjectionFailed: The projection's fold raised.
         """
         projection, add = self.generation.projection, self.buffer.add
-        fold = projection.fold
-        state, version, chain = self.state, self.version, self.chain
+        fold, state = projection.fold, self.state
+        last: RecordedEvent | None = None
+        if events and events[0].version <= self.version:
+            events = [event for event in events if event.version > self.version]
         try:
             for event in events:
-                if event.version > version:
-                    state, changes = fold(state, event)
-                    if changes:
-                        add(changes)
-                    version, chain = event.version, event.chain
+                state, changes = fold(state, event)
+                if changes:
+                    add(changes)
+                last = event
         except Exception as error:
             raise ProjectionFailed(projection.name, event.conversation_id, event.version) from error
         finally:
-            self.state, self.version, self.chain = state, version, chain
+            self.state = state
+            if last is not None:
+                self.version, self.chain = last.version, last.chain
 
     def fill(self, counter: Counter, conversation_id: UUID) -> None:
         """Count the tokens that the rows are to say, before they are bound.
@@ -313,8 +316,9 @@ class Fold:
         Raises:
             ProjectionFailed: What the fold has made cannot be counted.
         """
-        with blamed(self.generation, conversation_id, self.version):
-            self.buffer.fill(counter)
+        if any(table.counting for table in self.generation.projection.tables):
+            with blamed(self.generation, conversation_id, self.version):
+                self.buffer.fill(counter)
 
 
 def is_own_fault(error: Exception) -> bool:

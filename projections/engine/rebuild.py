@@ -57,9 +57,10 @@ T = TypeVar("T")
 _log = get_logger("projections.engine.rebuild")
 _PATIENCE_MS = 60_000
 _PAUSE_S = 0.2
+_MOMENT_S = 0.05
 _PAGE_EVENTS = 2_500
 _LEAST_PAGE_EVENTS = 500
-_SHARES = 4  # of what is left: a page is one worker's
+_SHARES = 2  # of what is left: a page is one worker's
 _PAGE_CONVERSATIONS = 200
 
 
@@ -145,12 +146,26 @@ def _finish(store: EventStore, targets: Sequence[Generation]) -> None:
     with operation("projections", "cut_over", level=INFO):
         _once_free(store, cut_over)
     # Apart from the cut-over, which must be short: dropping and deleting takes time with size.
-    while _once_free(store, generations.drop_dead):
+    # What a power cut brings back of it, the next rebuild drops.
+    while _once_free(store, _drop_some, durable=False):
         pass
-    _once_free(store, forget)
+    _once_free(store, forget, durable=False)
 
 
-def _once_free(store: EventStore, change: Callable[[Connection], T]) -> T:
+def _drop_some(connection: Connection) -> bool:
+    """Drop a table of a dead generation; return whether there may be more.
+
+    On SQLite, where no reader waits for it, as many as keep writers waiting for a moment: the
+    pages that each commit leaves are brought into the file, which waits for the disk.
+    """
+    until = time.monotonic() + _MOMENT_S
+    while generations.drop_dead(connection):
+        if not backend_of(connection).locks_all or time.monotonic() >= until:
+            return True
+    return False
+
+
+def _once_free(store: EventStore, change: Callable[[Connection], T], *, durable: bool = True) -> T:
     """Change the schema once nobody holds a table that it needs.
 
     Readers wait behind whoever waits for such a table: between two tries they go on.
@@ -158,7 +173,7 @@ def _once_free(store: EventStore, change: Callable[[Connection], T]) -> T:
     until = time.monotonic() + _PATIENCE_MS / 1000
     while True:
         try:
-            with schema_lock(store.engine) as connection:
+            with schema_lock(store.engine, durable=durable) as connection:
                 return change(connection)
         except DatabaseBusy:
             if time.monotonic() >= until:

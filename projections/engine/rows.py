@@ -118,6 +118,8 @@ def bind_new(table: Table, backend: Backend, rows: Mapping[UUID, Mapping[Key, Ro
                 shapes[shape] = [held]
             else:
                 alike.append(held)
+    if not shapes:
+        return NewRows((), ())
     key, others = _key_and_others(table)
     known = set().union(*shapes)
     if unknown := known.difference(others):
@@ -144,7 +146,8 @@ def load(connection: AnyConnection, table: Table, rows: NewRows) -> None:
     """Insert many new rows at once, in the caller's transaction: on PostgreSQL by ``COPY``."""
     if not rows.bound:
         return
-    columns = {table.c[name].name: _COPIED_AS[type(table.c[name].type)] for name in rows.columns}
+    kinds = kinds_of(table)
+    columns = {name: _COPIED_AS[kinds[name]] for name in rows.columns}
     backend, bound, run = backend_of(connection), rows.bound, cursor(connection)
     mark = marked(table, backend.name)
     if mark is not None:
@@ -247,6 +250,7 @@ _CONVERT_ALL: dict[type[TypeEngine[Any]], ConvertAll] = {
 }
 
 
+@lru_cache(maxsize=256)
 def _key_and_others(table: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns of the key, without the owner's, and the other ones."""
     key = tuple(column.name for column in table.primary_key if column.name != _OWNER)
