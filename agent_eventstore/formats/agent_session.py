@@ -173,7 +173,7 @@ class SessionLog:
             kind="message" if answer is None else "answer",
             after=self._active[-1][1] if self._active else 0,
             left=left[0],
-            turn=left[1],
+            turn=left[1] or None,
             withdrawn=_ranges(gone),
         )
         self._made.append(NewEvent(switch, meta=Meta(occurred_at=occurred_at)))

@@ -213,6 +213,20 @@ def test_an_answer_that_was_made_again(store: EventStore, tmp_path: Path) -> Non
     assert "Warm." not in told
 
 
+def test_a_greeting_that_was_made_again(store: EventStore, tmp_path: Path) -> None:
+    """Alternatives that stand ahead of all turns are of none: this could not be imported."""
+    chat = Chat()
+    start = chat.last
+    chat.say("assistant", "Hello.")
+    chat.say("assistant", "Hi!", after=start)
+    chat.say("user", "How warm?")
+    _, cid = imported(store, written(tmp_path, chat.exported()))
+    said = [each["content"] for each in Views(store).context(cid).messages]
+    assert ["Hi!", "How warm?"] == said[-2:]
+    assert "Hello." not in said
+    assert [2] == [len(point.alternatives) for point in Views(store).branches(cid)]
+
+
 def test_one_that_has_grown(store: EventStore, tmp_path: Path) -> None:
     """Another export adds what was said since, and what was said in other words."""
     chat = spoken()

@@ -23,8 +23,11 @@ from eventstore.sql.requests import prepare
 from tests.few import few
 from tests.integration.claude_sessions import example as claude_example
 from tests.integration.codex_sessions import rollout
+from tests.integration.test_chatgpt import spoken
 from tests.properties.hostile import HOSTILE, changed_bytes, changed_json, jsons
 from tests.unit.importers.reading import TAU_BENCH
+from tests.unit.importers.test_openhands import EVENTS
+from tests.unit.importers.test_sharegpt import TURNS
 
 BY_LINE = ("session-jsonl", "messages-jsonl", "claude-code", "codex")
 _FORMATS = st.sampled_from([None, *FORMATS])
@@ -77,6 +80,21 @@ _CHAT = [
     {"sender": "user", "text": "hi", "mentions": ["@cat"], "timestamp": 1_700_000_000},
     {"catId": "cat", "content": "hello", "threadId": "t", "tool_calls": [{"id": 1}]},
 ]
+_DUMP = [
+    {"type": "human", "data": {"content": [{"type": "text", "text": "hi"}], "name": "ada"}},
+    {
+        "type": "ai",
+        "data": {
+            "content": "I look.",
+            "tool_calls": [{"name": "f", "args": {"a": 1}, "id": "c", "type": "tool_call"}],
+            "invalid_tool_calls": [{"name": "g", "args": "{", "id": "d", "error": None}],
+            "usage_metadata": {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7},
+            "response_metadata": {"model_name": "m", "finish_reason": "stop"},
+        },
+    },
+    {"type": "tool", "data": {"content": "r", "tool_call_id": "c", "status": "error"}},
+    {"lc": 1, "type": "constructor", "id": ["x", "AIMessage"], "kwargs": {"content": "done"}},
+]
 
 
 def _documents() -> dict[str, list[Any]]:
@@ -87,6 +105,10 @@ def _documents() -> dict[str, list[Any]]:
     }
     found["claude-code"] = list[Any](claude_example().lines)
     found["codex"] = rollout().lines
+    found["chatgpt"] = [spoken().exported()]
+    found["sharegpt"] = [{"id": "a", "conversations": TURNS}]
+    found["openhands"] = EVENTS
+    found["langchain"] = _DUMP
     real = json.loads(TAU_BENCH.read_text("utf-8"))
     shortest = sorted(real, key=lambda each: len(json.dumps(each)))[:2]
     return {**found, "openai": shortest}
