@@ -193,17 +193,16 @@ def test_of_a_store(name: str, most: int, world: World) -> None:
     )
 
 
-@pytest.mark.parametrize("few", partly([2, 4]))
 @pytest.mark.parametrize(
     "name", sorted(public(AsyncEventStore) - {"close", "for_owner", "open"} - BORROWING)
 )
-def test_of_an_asynchronous_store(name: str, few: int, world: World) -> None:
+def test_of_an_asynchronous_store(name: str, world: World) -> None:
     """The twin is the same code by way of threads: a look at each method."""
     with asyncio.Runner() as runner:
         twin = AsyncEventStore(world.own)
         world.store = Blocking(runner, twin)
         after = world.require_once if name in APPENDS else lambda: None
-        call, most = CALLS[name], len(ERRORS[world.database]) if name in APPENDS else few
+        call, most = CALLS[name], len(ERRORS[world.database]) if name in APPENDS else 4
         strike(
             world.faults,
             world.database,
