@@ -25,6 +25,7 @@ from agent_eventstore.cli.demo import DEMO_FILE, DEMO_TENANT
 from agent_eventstore.cli.options import (
     InputFile,
     Number,
+    ServerUrl,
     Target,
     common,
     find_conversation,
@@ -56,6 +57,7 @@ _LAST = 20  # messages that /history shows
 @click.option(
     "--base-url",
     metavar="URL",
+    type=ServerUrl(),
     envvar="OPENAI_BASE_URL",
     help="A server of OpenAI's API.  [env var: OPENAI_BASE_URL]",
 )

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import click
+from pydantic import HttpUrl, TypeAdapter, ValidationError
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -33,6 +34,7 @@ __all__ = [
     "InputFile",
     "Number",
     "Seconds",
+    "ServerUrl",
     "Target",
     "Versions",
     "common",
@@ -52,6 +54,7 @@ KEY_FILE_VARIABLE = "EVENTSTORE_KEY_FILE"
 Command = TypeVar("Command", bound=Callable[..., Any])
 _KEYS_HINT = f" or {KEYS_VARIABLE}"
 
+_HTTP = TypeAdapter(HttpUrl)
 _HEX_DIGITS = 32
 _AMBIGUOUS = 3
 
@@ -101,6 +104,21 @@ class Seconds(click.FloatRange):
         if not math.isfinite(seconds):
             self.fail(f"{value!r} is not a time in seconds", param, ctx)
         return seconds
+
+
+class ServerUrl(click.ParamType):  # type: ignore[type-arg] # click 8.1 takes no argument
+    """The address of a server that speaks HTTP."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the address as it was given."""
+        address = str(value)
+        with suppress(ValidationError):
+            _HTTP.validate_python(address)
+            if address.isascii() and address.isprintable() and " " not in address:
+                return address
+        self.fail(f"{value!r} is not the address of a server: http(s)://HOST/PATH", param, ctx)
 
 
 class InputFile(click.Path):

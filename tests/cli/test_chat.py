@@ -259,6 +259,19 @@ def test_a_server_that_is_not_there_is_named(sqlite_url: str, here: Path) -> Non
     assert "no answer: APIConnectionError" in told.err
 
 
+@pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host/v1", "http://[::1", "http://"])
+def test_what_is_not_the_address_of_a_server_is_refused(
+    url: str, sqlite_url: str, here: Path
+) -> None:
+    """One line that shows what an address is, before anything is written."""
+    told = run("chat", "Hello?", "--once", "--base-url", url, url=sqlite_url)
+
+    assert 2 == told.status
+    assert f"{url!r} is not the address of a server: http(s)://HOST/PATH" in told.err
+    assert 1 == told.err.count("\n")
+    assert not here.joinpath("history").exists()
+
+
 def test_a_request_over_the_limit_is_refused(sqlite_url: str, here: Path) -> None:
     """Nothing is sent, and the limit is named."""
     told = run("chat", "Hello?", "--once", "--demo", "--max-prompt-tokens", "50", url=sqlite_url)
