@@ -19,7 +19,7 @@ LOWEST_langgraph := $(wildcard tests/integrations/test_langchain_*.py tests/inte
 LOWEST_openai-agents := tests/integrations/openai_agents
 # Of the dependencies, as their packages name them. LGPL: psycopg, which is imported as it is.
 LICENCES := MIT;BSD;Apache;ISC;PSF-2.0;MPL-2.0;Mozilla Public License 2.0;LGPL-3.0-only
-TEST_WORKERS ?= 4
+TEST_WORKERS ?= 3
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
 BENCH_ARGS ?=

@@ -325,7 +325,14 @@ def _become(
         opened = os.open(path, os.O_WRONLY | os.O_CREAT if number else os.O_RDONLY)
         os.dup2(opened, number)
         os.close(opened)
-    sys.stdin = open(0, closefd=False)
+    # What a stream can do was found of what stood there before: a terminal has no positions.
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        before = getattr(sys, name)
+        how = {"encoding": before.encoding, "errors": before.errors, "closefd": False}
+        stream = open(number, "w" if number else "r", **how)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
