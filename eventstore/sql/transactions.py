@@ -11,7 +11,7 @@ that does not wait for the disk can be undone by a power cut. Either is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from typing import Any, Self, Unpack
 
@@ -174,9 +174,13 @@ def empty_log(transactions: Transactions) -> bool:
     """
     if transactions.engine.dialect.name != "sqlite":
         return True
-    with translated(transactions.url), transactions.engine.connect() as connection:
-        alone = connection.execution_options(isolation_level="AUTOCOMMIT", patience_ms=_PATIENCE_MS)
-        return not alone.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+    # SQLAlchemy's connections begin a transaction, and one set to begin none loses its place in the
+    # pool where an error meets it on its way back.
+    with translated(transactions.url), closing(transactions.engine.raw_connection()) as pooled:
+        run = pooled.cursor()
+        pooled.info["timeout"] = None  # The next transaction sets its own.
+        run.execute(f"PRAGMA busy_timeout={min(_PATIENCE_MS, pooled.info['busy_timeout_ms'])}")
+        return not run.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
 
 def append_within(

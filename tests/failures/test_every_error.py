@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import io
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 
 from eventstore import ANY, AsyncEventStore, EventStore, NewEvent, new_id
 from eventstore import events as e
+from eventstore.errors import EventStoreError
 from eventstore.sql.backend import cursor
 from eventstore.sql.requests import Append
 from tests.contract.facade import say
@@ -191,6 +192,20 @@ def test_of_a_store(name: str, most: int, world: World) -> None:
         first=sorted(CALLS).index(name) * 3,
         most=most if name not in APPENDS else 60 if most > 3 else len(ERRORS[world.database]),
     )
+
+
+def test_an_erasure_that_fails_leaves_its_place_in_the_pool(world: World) -> None:
+    """What it asks for outside of transactions included; else ten of them used up the store."""
+    pool: Any = world.own.engine.pool
+    world.renew()
+    with world.faults.armed(None):
+        CALLS["erase"](world)
+    steps, taken = world.faults.count, pool.checkedout()
+    for at in (*range(1, steps + 3), *range(1, steps + 3)):
+        world.renew()
+        with suppress(EventStoreError), world.faults.armed(ERRORS[world.database][0], at):
+            CALLS["erase"](world)
+        assert pool.checkedout() <= taken, f"at statement {at} of {steps}"
 
 
 @pytest.mark.parametrize(
