@@ -13,6 +13,7 @@ before anything can be appended through it.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -229,6 +230,13 @@ def _sqlite_engine(
         # A large transaction, such as an import, would leave a log of its size beside the file.
         cursor.execute(f"PRAGMA journal_size_limit={_LARGEST_LOG}")
         cursor.close()
+
+    @event.listens_for(engine, "invalidate")
+    def roll_back(connection: Any, record: Any, error: BaseException | None) -> None:
+        # Closed, it keeps its lock for as long as anybody holds an unfinished statement of it, as
+        # an interruption's traceback does.
+        with suppress(sqlite3.Error):
+            connection.rollback()
 
     event.listen(engine, "begin", begin_as_asked)
     return engine

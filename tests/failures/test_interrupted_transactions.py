@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.pool import QueuePool
 
 from eventstore import EventStore, new_id
@@ -108,3 +109,27 @@ def test_interrupted_at_every_line(
         store.append(cid, say("last"))
         assert "last" == texts(store.read(cid))[-1]
         assert store.verify().ok
+
+
+def test_an_interrupted_statement_leaves_no_lock(sqlite_url: str) -> None:
+    """SQLAlchemy closes its connection, of which the interruption's traceback holds a cursor."""
+    with EventStore.open(sqlite_url, busy_timeout_ms=200) as store:
+        cid, query = new_id(), "SELECT * FROM events"
+        store.append(cid, say("1", "2"))
+
+        def interrupt(*given: Any) -> None:
+            if given[2] == query:
+                raise KeyboardInterrupt
+
+        def ask() -> None:
+            with store.transaction() as connection:
+                store.append(cid, say("3"), connection=connection)
+                connection.exec_driver_sql(query)
+
+        event.listen(store.engine, "after_cursor_execute", interrupt)
+        with pytest.raises(KeyboardInterrupt) as interruption:
+            ask()
+        store.append(cid, say("4"))
+
+        assert ["1", "2", "4"] == texts(store.read(cid))
+        assert interruption.tb is not None
