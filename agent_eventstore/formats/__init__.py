@@ -165,7 +165,7 @@ def detect(path: Path) -> str:
     """Return the name of a file's format, by its content alone; a directory is a ``project``.
 
     Raises:
-        ImportFailed: The content tells no format; name one.
+        ImportFailed: The content tells no format; name one. Or nothing of it can be read.
     """
     if path.is_dir():
         return project.FORMAT
@@ -184,6 +184,8 @@ def detect(path: Path) -> str:
             return project_messages.FORMAT
         if openai_messages.recognises(value):
             return openai_messages.FORMAT
+    if isinstance(first := next(source.records(), None), ImportFailed):
+        raise first
     names = f"{', '.join(FORMATS[:-2])} or {FORMATS[-2]}"
     said = f"the content tells no format: name it, {names}"
     raise source.failed(1, said if path.stat().st_size else "the file is empty")
