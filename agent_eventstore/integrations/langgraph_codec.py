@@ -21,7 +21,7 @@ from agent_eventstore.integrations.langgraph_events import Typed
 __all__ = ["Codec", "told_of"]
 
 _MESSAGES = "langchain_core.messages."
-_PLAIN: dict[tuple[str, str], type[Any]] = {
+_PLAIN: dict[tuple[str, str], Any] = {
     (cls.__module__, cls.__name__): cls
     for cls in (AIMessage, HumanMessage, SystemMessage, ToolMessage)
 }
