@@ -252,7 +252,7 @@ def test_a_list_is_told_by_its_beginning(length: int) -> None:
 
 @given(st.lists(messages | st.none() | texts, max_size=4))
 def test_together_as_one_by_one(values: list[Any]) -> None:
-    """What is loaded together is what the serialiser makes of each, also where a class has changed."""
+    """What is loaded together is what the serialiser makes of each, of older classes too."""
     codec = Codec(SERDES["LangGraph's"])
     older = AIMessage.model_construct(content="Hi", type="ai")
     odd = HumanMessage("Hi", more=uuid4(), additional_kwargs={"at": Point(1, "p")})
