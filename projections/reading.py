@@ -390,8 +390,5 @@ def _read_across(
 
 def _tell_of_set_aside(connection: Connection, generations: Sequence[Generation]) -> None:
     """Log of how many conversations the newest events are missing."""
-    names = {(each.projection.name, each.number) for each in generations}
-    failed = [each for each in noted(connection) if (each.projection, each.generation) in names]
-    if failed:
-        count = len({each.conversation_id for each in failed})
+    if count := len({each.conversation_id for each in noted(connection, generations)}):
         _log.warning("read without what is set aside", conversations=count)
