@@ -75,13 +75,10 @@ class PatchedRows:
 
     def _note(self, key: Key, values: Mapping[str, Any]) -> None:
         for column, found in self._found.items():
-            place = self._place(column)
+            place = self._key.index(column) if column in self._key else None
             value = values.get(column) if place is None else key[place]
             if value is not None:
                 found.setdefault(value, {})[key] = None
-
-    def _place(self, column: str) -> int | None:
-        return self._key.index(column) if column in self._key else None
 
     def patch(self, patch: Patch) -> list[Key]:
         """Set columns of the rows that match; return their keys."""
@@ -95,7 +92,7 @@ class PatchedRows:
 
     def _matching(self, patch: Patch) -> Iterator[Key]:
         column, first, last = patch.column, patch.first, patch.last
-        place = self._place(column)
+        place = self._key.index(column) if column in self._key else None
         found = self._found.get(column)
         if found is None:
             found = self._found[column] = {}
