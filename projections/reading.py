@@ -9,25 +9,25 @@ instead, as on a replica.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 from uuid import UUID
 from weakref import WeakSet
 
 from sqlalchemy import Connection
 
 from eventstore import EventStore
-from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.log import get_logger
 from eventstore.owners import ANYBODY, Owner
 from eventstore.sql.backend import AnyConnection, DriverConnection
 from eventstore.sql.failures import lacks_connection
 from eventstore.sql.streams import get_stream
+from projections.ahead import Answer, BeginRead, Besides, Query, answered_ahead
 from projections.engine import heads
-from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, catch_up, in_pieces
+from projections.engine.catch_up import PATIENCE_MS, CatchUp, catch_up, in_pieces
 from projections.engine.follower import catch_up_behind
 from projections.engine.generations import Generation, all_live, find_all_live, gone
 from projections.engine.heads import Head
@@ -36,9 +36,8 @@ from projections.engine.set_aside import noted
 from projections.engine.setup import install_all
 from projections.errors import GenerationGone
 from projections.replica import Copy, as_of, known_counts, read_replica, standing_of
-from projections.tokens.counts import TokenCounts
 
-__all__ = ["Besides", "DriverReading", "Reading", "read_current", "read_on_driver", "read_past"]
+__all__ = ["DriverReading", "Reading", "read_current", "read_on_driver", "read_past"]
 
 C = TypeVar("C", Connection, DriverConnection)
 T = TypeVar("T")
@@ -46,14 +45,6 @@ Reading = Callable[[Sequence[Copy]], T]
 """A query: given a connection and a generation of each projection, in the order asked for."""
 DriverReading = Callable[[AnyConnection, Generation, Head | None], T]
 """A query that speaks to the driver alone; it is told the head if that was just written."""
-_Query = Callable[[C, Sequence[Generation], Sequence[Head]], T]
-
-
-class Besides(Protocol):
-    """What a query makes besides its answer, to be kept for others."""
-
-    def write(self, connection: AnyConnection) -> None:
-        """Write it, in a transaction that has found everything as the query has."""
 
 
 _log = get_logger("projections")
@@ -102,8 +93,8 @@ def read_on_driver(
         read: The query.
         last: Where the conversation stood when this process last read it. If the store itself has
             appended since, it is caught up without looking first whether there is something new,
-            and ``read`` may be given a head with ``unsaved`` rows; it raises `NotSaved` to be
-            called again once they are saved.
+            and ``read`` may be given a head with ``unsaved`` rows, which it may keep for ``last``;
+            it raises `NotSaved` to be called again once they are saved.
         besides: What else ``read`` makes, which is written in the transaction that writes the rows,
             if there is one.
 
@@ -127,17 +118,19 @@ def read_on_driver(
     def beside_a_lock(look: Callable[[], T]) -> T:
         return _or_in_memory(store, projections, conversation_id, on_copy, look)
 
-    begin = _Begin(
+    begin = BeginRead(
         store._on_driver,
         partial(store._on_driver, write=True, durable=False, patience_ms=PATIENCE_MS),
         partial(store._on_driver, snapshot=True),
         besides,
     )
-    if last is not None and store._seen_version(conversation_id) > last.version:
+    if last is not None and (
+        last.unsaved is not None or store._seen_version(conversation_id) > last.version
+    ):
         with suppress(GenerationGone), gone():
             generations = [last.generation]
             return beside_a_lock(
-                lambda: _read_new(begin, generations, conversation_id, query, ahead=True)
+                lambda: _read_new(begin, generations, conversation_id, query, last)
             )
     return _looking(
         store,
@@ -197,7 +190,7 @@ def _read_once(
         return _or_in_memory(
             store, projections, None, read, lambda: _read_across(store, projections, read, whose)
         )
-    begin = _Begin(
+    begin = BeginRead(
         store.reading,
         partial(store.writing, durable=False, patience_ms=PATIENCE_MS),
         partial(store.reading, snapshot=True),
@@ -234,19 +227,11 @@ def _or_in_memory(
     return read_replica(store, projections, conversation_id, read)
 
 
-@dataclass(frozen=True, slots=True)
-class _Begin(Begin[C]):
-    """How a read, of one snapshot, begins its transactions; ``besides`` goes in with the rows."""
-
-    snapshot: Callable[[], AbstractContextManager[C]]
-    besides: Besides | None = None
-
-
 def _read_one(
-    begin: _Begin[C],
+    begin: BeginRead[C],
     projections: Sequence[Projection],
     conversation_id: UUID,
-    query: _Query[C, T],
+    query: Query[C, T],
 ) -> T:
     # A snapshot, since what a view reads in several queries must be of one version.
     with begin.snapshot() as connection:
@@ -254,7 +239,7 @@ def _read_one(
         generations = all_live(projections, [each.generation for each in standing])
         current = all(each.current for each in standing)
         if current:
-            answer = _Answer.of(connection, generations, conversation_id, query)
+            answer = Answer.of(connection, generations, conversation_id, query)
     if current:
         return answer.kept(begin)
     # Those found above: of a cut-over since, the tables that are missing tell.
@@ -262,22 +247,20 @@ def _read_one(
 
 
 def _read_new(
-    begin: _Begin[C],
+    begin: BeginRead[C],
     generations: Sequence[Generation],
     conversation_id: UUID,
-    query: _Query[C, T],
-    *,
-    ahead: bool = False,
+    query: Query[C, T],
+    last: Head | None = None,
 ) -> T:
     """Catch a conversation up, and read what all generations have folded up to one version.
 
-    With ``ahead`` the query can do without the tables of what was folded last.
+    With ``last`` the query can do without the tables of what was folded since.
     """
     for attempt in range(_LOOKS):
-        first = ahead and not attempt
-        catching_up = CatchUp(generations, conversation_id, look_ahead=first)
-        if first:
-            early = _answered_ahead(begin, catching_up, conversation_id, query)
+        catching_up = CatchUp(generations, conversation_id, last=None if attempt else last)
+        if last is not None and not attempt:
+            early = answered_ahead(begin, catching_up, conversation_id, query)
             if early is not None:
                 return early.value
         if not catching_up.done:
@@ -295,81 +278,14 @@ def _read_new(
                     replace(head, before=was)
                     for head, was in zip(found, catching_up.stood, strict=True)
                 ]
-                answer = _Answer.of(connection, generations, conversation_id, query, told)
+                answer = Answer.of(connection, generations, conversation_id, query, told)
         if together:
             return answer.kept(begin)
     with begin.writing() as connection:
         catch_up(connection, generations, conversation_id)
         found = heads.of(connection, generations, conversation_id)
-        answer = _Answer.of(connection, generations, conversation_id, query, found)
+        answer = Answer.of(connection, generations, conversation_id, query, found)
     return answer.kept(begin)
-
-
-def _answered_ahead(
-    begin: _Begin[C], catching_up: CatchUp, conversation_id: UUID, query: _Query[C, T]
-) -> _Answer[T] | None:
-    """Answer in the snapshot in which a conversation is folded, then save both in one transaction.
-
-    None if the query needs the tables as they are afterwards, or others have come between.
-    """
-    answer: _Answer[T] | None = None
-    with begin.snapshot() as connection:
-        with catching_up.blamed():
-            catching_up.fold(connection)
-        if (head := catching_up.ahead) is not None:
-            with suppress(heads.NotSaved):
-                made, counts = [head.generation], catching_up.counts
-                answer = _Answer.of(connection, made, conversation_id, query, [head], counts)
-                catching_up.bind_counts(connection)
-    if catching_up.pending:
-        with catching_up.blamed(), begin.writing() as connection:
-            catching_up.save(connection)
-            if answer is not None and catching_up.done and begin.besides is not None:
-                begin.besides.write(connection)
-    return answer if catching_up.done else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer(Generic[T]):
-    """What a query has answered, and the tokens that it has counted."""
-
-    value: T
-    conversation_id: UUID
-    counts: TokenCounts
-    erasures: int
-
-    @classmethod
-    def of(
-        cls,
-        connection: C,
-        generations: Sequence[Generation],
-        conversation_id: UUID,
-        query: _Query[C, T],
-        found: Sequence[Head] = (),
-        counts: TokenCounts | None = None,
-    ) -> _Answer[T]:
-        """Ask, in a transaction that sees one state of the database.
-
-        What is counted joins ``counts``, if there are some already.
-        """
-        counts = counts or TokenCounts(conversation_id)
-        counts.look_in(connection)
-        with counts.active():
-            value = query(connection, generations, found)
-        erasures = found[0].erasures if found else None
-        if erasures is None:
-            erasures = erasure_count(connection, [conversation_id]) if counts.has_new else 0
-        return cls(value, conversation_id, counts, erasures)
-
-    def kept(self, begin: _Begin[C]) -> T:
-        """Store what was counted; a busy database is no reason for the read to fail."""
-        if self.counts.has_new:
-            with suppress(DatabaseBusy), begin.writing() as connection:
-                erasure_lock(connection, self.conversation_id)
-                # What was erased since it was read must leave nothing.
-                if erasure_count(connection, [self.conversation_id]) == self.erasures:
-                    self.counts.write(connection)
-        return self.value
 
 
 def _read_across(
