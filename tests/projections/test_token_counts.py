@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from projections import Views
+from projections.ahead import MOST_UNSAVED
 from projections.catalogue import PROJECTIONS
 from projections.engine.catch_up import catch_up
 from projections.engine.generations import start_building
@@ -232,9 +233,10 @@ class TestTheTable:
         """New messages are new: a catch-up looks for none of them, and writes what it counted."""
         store.append(cid, [e.UserMessage.text("hello")])
         views.context(cid)
-        store.append(cid, [e.AssistantMessage.of("world")])
         with statements(store) as seen:
-            views.context(cid)
+            for number in range(MOST_UNSAVED):
+                store.append(cid, [e.AssistantMessage.of(f"world {number}")])
+                views.context(cid)
         about = [sql.split()[0] for sql in seen if "token_counts" in sql]
         assert ["INSERT"] == about
 
