@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
@@ -18,8 +19,8 @@ from sqlalchemy import Connection
 from agent_eventstore.branching import fork_point
 from agent_eventstore.inputs import with_extra
 from agent_eventstore.journal import Journal
-from agent_eventstore.recovery import WAIT_S, IfBusy, claimed, recover
-from agent_eventstore.resuming import warm
+from agent_eventstore.recovery import WAIT_S, IfBusy, claimed, end_open_work
+from agent_eventstore.resuming import left_open, standing
 from agent_eventstore.session import Session
 from agent_eventstore.unwritten import Acknowledged
 from eventstore import NO_STREAM, EventStore, NewEvent, new_id
@@ -86,12 +87,6 @@ def session_start(
 ) -> NewEvent:
     """Return the event with which a session begins."""
     return NewEvent(SessionStart(mode=mode, config=config or {}), new_id(), meta)
-
-
-def next_turn(views: Views, conversation_id: UUID) -> tuple[Mode | None, int]:
-    """Return the mode that a conversation is in, and the number of its next turn."""
-    state = views.run_state(conversation_id)
-    return state.mode, (state.last_turn or 0) + 1
 
 
 SessionMode = Literal["interactive", "once"]
@@ -231,13 +226,11 @@ def _opened(store: EventStore, stream: UUID, writing: _Writing) -> Session:
     epoch = claimed(store, stream, session_id, writing.if_busy, writing.lease_s, writing.wait_s)
     try:
         views = Views._of_conversations(store)
-        warm(store, stream)
-        recovery = recover(store, views, stream, writer_epoch=epoch)
-        mode, turn = next_turn(views, stream)
+        recovery = end_open_work(store, partial(left_open, store, stream), epoch)
+        mode, turn, policy = standing(store, stream)
         meta = writing.meta(mode, session_id)
         journal = Journal(store, stream, epoch=epoch)
         journal.write([writing.first(meta)])
-        policy = views.tool_policy(stream)
         if state is not None:
             delete_erased(store, stream, state)
         session = Session(
@@ -294,7 +287,7 @@ def forked(
         Journal(store, stream, epoch=0, version=done.version, written=written),
         views,
         meta,
-        next_turn=next_turn(views, stream)[1] if point.turn is None else point.turn,
+        next_turn=point.turn or (views.run_state(stream).last_turn or 0) + 1,
         state_directory=writing.files,
         tool_policy=point.tool_policy,
     )

@@ -34,6 +34,7 @@ __all__ = [
     "Progress",
     "Recovery",
     "claimed",
+    "end_open_work",
     "recover",
     "recover_all",
     "seal",
@@ -227,23 +228,31 @@ def recover(
         WriterFenced: A newer writer has opened the conversation meanwhile; nothing was appended.
         WrongExpectedVersion: Writers without an epoch kept appending, five times in a row.
     """
-    started = time.perf_counter()
     stream = store.stream(conversation_id, **owner)
-    epoch = writer_epoch
+    look, epoch = partial(views.open_work, stream), writer_epoch
     if dry_run or epoch is None:
-        ends = views.open_work(stream)
+        ends = look()
         if dry_run or not ends.any:
             return _result(ends, seal(ends), ends.last_version)
         epoch = claim(store, stream, take_over=take_over)
+    return end_open_work(store, look, epoch)
+
+
+def end_open_work(store: EventStore, look: Callable[[], OpenWork], epoch: int) -> Recovery:
+    """End what a look finds open, as the writer of this epoch; errors as of `recover`."""
+    started = time.perf_counter()
     for attempt in range(1, _TRIES + 1):
         # Only now, since the dead process may have lived until it was fenced.
-        ends = views.open_work(stream)
+        ends = look()
         events = seal(ends)
         if not events:
             break
         try:
             done = store.append(
-                stream, events, expected_version=ends.last_version, writer_epoch=epoch
+                ends.conversation_id,
+                events,
+                expected_version=ends.last_version,
+                writer_epoch=epoch,
             )
         except WrongExpectedVersion:
             if attempt == _TRIES:
@@ -251,7 +260,7 @@ def recover(
             continue
         _log.info(
             "recovered",
-            conversation_id=str(stream),
+            conversation_id=str(ends.conversation_id),
             version=done.version,
             sealed=len(events),
             duration_ms=round(1000 * (time.perf_counter() - started), 1),

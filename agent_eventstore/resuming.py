@@ -14,15 +14,21 @@ from uuid import UUID
 from agent_eventstore.machines.answers import KEPT
 from eventstore import EventStore, RecordedEvent
 from eventstore.errors import EventStoreError
-from eventstore.events import ToolCall
+from eventstore.events import ToolCall, ToolPolicy
+from eventstore.events.values import Mode
 from eventstore.log import get_logger
 from projections import Views
+from projections.context import CONTEXT
+from projections.context.state import tool_policy
 from projections.engine.folding import SEALS
-from projections.models.open_items import OpenToolCall
+from projections.models.open_items import OpenToolCall, OpenWork
 from projections.models.open_work import OPEN_WORK
 from projections.models.runs import RUNS, NodeRow, RunArtifact, RunRow
 from projections.models.tool_calls import ToolCallRow
+from projections.queries import open_work, readable
 from projections.reading import read_current
+from projections.replica import Copy
+from projections.run_mode import mode_and_turn
 
 __all__ = [
     "LeftCall",
@@ -30,9 +36,10 @@ __all__ = [
     "Todo",
     "Upkeep",
     "earlier_calls",
+    "left_open",
     "next_node",
     "resume",
-    "warm",
+    "standing",
 ]
 
 
@@ -200,13 +207,40 @@ EVERY = 250
 _log = get_logger("agent_eventstore")
 
 
-def warm(store: EventStore, conversation_id: UUID) -> None:
-    """Catch up the views that opening reads, in one pass over the events and one transaction.
+def left_open(store: EventStore, conversation_id: UUID) -> OpenWork:
+    """Return what a conversation has open, and catch up all that opening reads.
+
+    In one pass over the events and one transaction.
 
     Raises:
         ConversationNotFound: No conversation has this id.
     """
-    read_current(store, [OPEN_WORK, RUNS], conversation_id, lambda _: None)
+
+    def read(copies: Sequence[Copy]) -> OpenWork:
+        with readable(OPEN_WORK.name):
+            return open_work(*copies[0], conversation_id)
+
+    return read_current(store, (OPEN_WORK, RUNS, CONTEXT), conversation_id, read)
+
+
+def standing(
+    store: EventStore, conversation_id: UUID
+) -> tuple[Mode | None, int, ToolPolicy | None]:
+    """Return a conversation's mode, the number of its next turn, and which tools it may use.
+
+    Raises:
+        ConversationNotFound: No conversation has this id.
+    """
+
+    def read(copies: Sequence[Copy]) -> tuple[Mode | None, int, ToolPolicy | None]:
+        runs, context = copies
+        with readable(RUNS.name):
+            mode, last_turn = mode_and_turn(*runs, conversation_id)
+        with readable(CONTEXT.name):
+            policy = tool_policy(*context, conversation_id)
+        return mode, last_turn + 1, policy
+
+    return read_current(store, (RUNS, CONTEXT), conversation_id, read)
 
 
 class Upkeep:
@@ -229,9 +263,9 @@ class Upkeep:
 
     def run(self, version: int) -> None:
         """Catch up, in one transaction; what fails here is logged, and done by who opens next."""
-        self._version = version
+        store, self._version = self._views.store, version
         try:
-            warm(self._views.store, self._conversation_id)
+            read_current(store, (OPEN_WORK, RUNS), self._conversation_id, lambda _: None)
         except EventStoreError as error:
             _log.warning(
                 "views not caught up", conversation_id=str(self._conversation_id), why=error

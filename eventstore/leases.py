@@ -20,15 +20,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, delete, insert, select, update
-
 from eventstore.errors import ConversationInUse, EventStoreError
 from eventstore.log import get_logger
 from eventstore.processes import described, has_ended, identity
-from eventstore.sql.backend import backend_of
-from eventstore.sql.schema import metadata_for
+from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor, run_each
 from eventstore.sql.streams import raise_writer_epoch
 from eventstore.sql.transactions import Transactions
+from eventstore.sql.types import escape, unescape
 
 __all__ = [
     "KEEPER",
@@ -66,60 +64,104 @@ class Lease:
     live: bool
 
 
-def now_of(connection: Connection) -> datetime:
-    """Return the time by which leases run out."""
-    return backend_of(connection).now(connection)
+_OF = Statement(
+    """
+    SELECT conversation_id, session_id, process, who, since, expires_at
+    FROM writer_leases WHERE conversation_id = ANY(:ids)
+    """
+)
+_GIVE = """
+    INSERT INTO writer_leases (conversation_id, session_id, process, who, since, expires_at)
+    VALUES (:conversation_id, :session_id, :process, :who, :since, :expires_at)
+    ON CONFLICT (conversation_id) DO
+    """
+_TAKE = Statement(
+    f"""{_GIVE} UPDATE SET session_id = excluded.session_id, process = excluded.process,
+        who = excluded.who, since = excluded.since, expires_at = excluded.expires_at
+    """
+)
+_TAKE_FREE = Statement(f"{_GIVE} NOTHING")
+_RENEW = Statement(
+    """
+    UPDATE writer_leases SET expires_at = :expires_at
+    WHERE conversation_id = :conversation_id AND session_id = :session_id
+    """
+)
+_LET_GO = Statement(
+    """
+    DELETE FROM writer_leases WHERE conversation_id = :conversation_id
+        AND session_id = coalesce(:session_id, session_id)
+    """
+)
 
 
-def lease_of(connection: Connection, conversation_id: UUID) -> Lease | None:
+def lease_of(connection: AnyConnection, conversation_id: UUID) -> Lease | None:
     """Return the lease of a conversation's writer; None if none was left, or none ever given."""
     return next(iter(leases_of(connection, (conversation_id,))), None)
 
 
-def leases_of(connection: Connection, conversation_ids: Collection[UUID]) -> list[Lease]:
+def leases_of(connection: AnyConnection, conversation_ids: Collection[UUID]) -> list[Lease]:
     """Return the leases of these conversations' writers, in no order; none where there is none."""
-    table = _table(connection)
-    query = select(table).where(table.c.conversation_id.in_(conversation_ids))
-    rows = connection.execute(query).mappings().all()
-    now = now_of(connection) if rows else None
-    return [
-        Lease(**row, live=row["expires_at"] > now and not has_ended(row["process"])) for row in rows
-    ]
-
-
-def take(connection: Connection, writer: tuple[UUID, str, str, str], lease_s: float) -> None:
-    """Write a lease that stands for some seconds from now; there must be none.
-
-    ``writer`` is conversation, session, process and who that is in words.
-    """
-    now = now_of(connection)
-    row = (*writer, now, now + timedelta(seconds=lease_s))
-    names = ("conversation_id", "session_id", "process", "who", "since", "expires_at")
-    connection.execute(insert(_table(connection)).values(dict(zip(names, row, strict=True))))
-
-
-def renew(connection: Connection, sessions: Iterable[tuple[UUID, str, float]]) -> None:
-    """Let leases stand for so many seconds from now; those of others stay as they are."""
-    table, now = _table(connection), now_of(connection)
-    for conversation_id, session_id, lease_s in sorted(sessions):
-        connection.execute(
-            update(table)
-            .where(table.c.conversation_id == conversation_id, table.c.session_id == session_id)
-            .values(expires_at=now + timedelta(seconds=lease_s))
+    backend, run = backend_of(connection), cursor(connection)
+    ids = [backend.from_id(each) for each in conversation_ids]
+    rows = run.execute(_OF.on(backend), {"ids": backend.array(ids)}).fetchall()
+    run.close()
+    now = backend.now(connection) if rows else None
+    found = []
+    for stream, session_id, process, who, since, expires in rows:
+        until = backend.to_time(expires)
+        live = now is not None and until > now and not has_ended(process)
+        began = backend.to_time(since)
+        found.append(
+            Lease(backend.to_id(stream), session_id, process, unescape(who), began, until, live)
         )
+    return found
 
 
-def let_go(connection: Connection, conversation_id: UUID, session_id: str | None = None) -> None:
+def take(
+    connection: AnyConnection,
+    conversation_id: UUID,
+    session_id: str,
+    lease_s: float,
+    how: Statement = _TAKE,
+) -> None:
+    """Write this process's lease that stands for some seconds from now, in place of any other.
+
+    With ``_TAKE_FREE`` another one stays.
+    """
+    backend = backend_of(connection)
+    now = backend.now(connection)
+    row = {
+        "conversation_id": backend.from_id(conversation_id),
+        "session_id": session_id,
+        "process": identity(),
+        "who": escape(described()),
+        "since": backend.from_time(now),
+        "expires_at": backend.from_time(now + timedelta(seconds=lease_s)),
+    }
+    run_each(connection, how.on(backend), [row])
+
+
+def renew(connection: AnyConnection, sessions: Iterable[tuple[UUID, str, float]]) -> None:
+    """Let leases stand for so many seconds from now; those of others stay as they are."""
+    backend = backend_of(connection)
+    now = backend.now(connection)
+    rows = [
+        {
+            "conversation_id": backend.from_id(conversation_id),
+            "session_id": session_id,
+            "expires_at": backend.from_time(now + timedelta(seconds=lease_s)),
+        }
+        for conversation_id, session_id, lease_s in sorted(sessions)
+    ]
+    run_each(connection, _RENEW.on(backend), rows)
+
+
+def let_go(connection: AnyConnection, conversation_id: UUID, session_id: str | None = None) -> None:
     """Delete the lease of a session, or whosever it is."""
-    table = _table(connection)
-    query = delete(table).where(table.c.conversation_id == conversation_id)
-    if session_id is not None:
-        query = query.where(table.c.session_id == session_id)
-    connection.execute(query)
-
-
-def _table(connection: Connection) -> Table:
-    return metadata_for(connection.dialect.name).tables["writer_leases"]
+    backend = backend_of(connection)
+    row = {"conversation_id": backend.from_id(conversation_id), "session_id": session_id}
+    run_each(connection, _LET_GO.on(backend), [row])
 
 
 LEASE_S = 30.0
@@ -262,7 +304,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
     os.register_at_fork(after_in_child=KEEPER.begin_anew)
 
 
-def writer_of(connection: Connection, conversation_id: UUID) -> Lease | None:
+def writer_of(connection: AnyConnection, conversation_id: UUID) -> Lease | None:
     """Return the lease of a conversation's writer, in the caller's transaction; None if none."""
     lease = lease_of(connection, conversation_id)
     if lease is None or not KEEPER.is_dropped(lease.session_id):
@@ -270,7 +312,7 @@ def writer_of(connection: Connection, conversation_id: UUID) -> Lease | None:
     return replace(lease, live=False)
 
 
-def without_writer(connection: Connection, conversation_ids: Collection[UUID]) -> set[UUID]:
+def without_writer(connection: AnyConnection, conversation_ids: Collection[UUID]) -> set[UUID]:
     """Return which of these conversations a writer has left open and does not live any more."""
     leases = leases_of(connection, conversation_ids)
     return {
@@ -296,14 +338,15 @@ def claim(
         ConversationInUse: A writer lives, and is not to be taken over; nothing was changed.
         ConversationNotFound: No conversation has this id.
     """
-    with transactions.writing() as connection:
+    with transactions._on_driver(write=True) as connection:
         epoch = raise_writer_epoch(connection, conversation_id)
         held = writer_of(connection, conversation_id)
         if held is not None and held.live and not take_over:
             raise ConversationInUse(conversation_id, held.who, held.since, held.expires_at)
-        let_go(connection, conversation_id)
         if session_id is not None:
-            take(connection, _own(conversation_id, session_id), lease_s)
+            take(connection, conversation_id, session_id, lease_s)
+        elif held is not None:
+            let_go(connection, conversation_id)
     return epoch
 
 
@@ -316,8 +359,7 @@ def begin(
     """
     try:
         with transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
-            if lease_of(connection, conversation_id) is None:
-                take(connection, _own(conversation_id, session_id), lease_s)
+            take(connection, conversation_id, session_id, lease_s, _TAKE_FREE)
     except EventStoreError as error:
         _log.warning("no lease taken", conversation_id=str(conversation_id), why=str(error))
 
@@ -326,7 +368,3 @@ def give_back(transactions: Transactions, conversation_id: UUID, session_id: str
     """Delete the lease of a session that did not come about, in a transaction of its own."""
     with transactions.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
         let_go(connection, conversation_id, session_id)
-
-
-def _own(conversation_id: UUID, session_id: str) -> tuple[UUID, str, str, str]:
-    return conversation_id, session_id, identity(), described()

@@ -35,12 +35,19 @@ def described() -> str:
 
 def identity() -> str:
     """Return what tells this process from all others of its machine; empty where nothing does."""
-    place, started = _place(), _started(os.getpid())
-    return f"{place}:{os.getpid()}:{started}" if place and started else ""
+    return _identity(os.getpid())
+
+
+@cache
+def _identity(number: int) -> str:
+    place, started = _place(), _started(number)
+    return f"{place}:{number}:{started}" if place and started else ""
 
 
 def has_ended(process: str) -> bool:
     """Whether a process is known to have ended: one of this machine that is not there any more."""
+    if process == identity():
+        return False
     place, _, rest = process.partition(":")
     number, _, started = rest.partition(":")
     if not process or place != _place() or not number.isdecimal():

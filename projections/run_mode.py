@@ -7,18 +7,20 @@ with the post-run protocol, and nothing of its nodes.
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
+from eventstore.events.values import Mode
 from projections.context import Injection, prompts
 from projections.engine.generations import Generation, whole_number
 from projections.engine.tables import shown
 from projections.models.runs import NodeRow, RunRow, RunState
 from projections.queries import readable
 
-__all__ = ["injections", "read_run_state"]
+__all__ = ["injections", "mode_and_turn", "read_run_state"]
 
 
 def read_run_state(
@@ -48,6 +50,17 @@ def read_run_state(
             rows("run_nodes", "run_id", "ordinal", "node_id"),
             rows("run_artifacts", "run_id", "node_id", "name"),
         )
+
+
+def mode_and_turn(
+    connection: Connection, generation: Generation, conversation_id: UUID
+) -> tuple[Mode | None, int]:
+    """Return the mode that a conversation is in, and its last turn; 0 is before the first."""
+    table = generation.tables["conversation_state"]
+    query = select(table.c.mode, table.c.last_turn)
+    row = connection.execute(query.where(table.c.conversation_id == conversation_id)).first()
+    mode, last_turn = (None, None) if row is None else row
+    return mode, index(last_turn or 0)
 
 
 def injections(state: RunState, run_id: str | None = None) -> tuple[Injection, ...]:

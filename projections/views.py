@@ -12,8 +12,6 @@ from collections.abc import Generator
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
-from sqlalchemy import Connection
-
 from eventstore.events import ToolPolicy
 from eventstore.ids import StreamId
 from eventstore.options import require_known
@@ -25,10 +23,9 @@ from projections.context.compression.strategy import Strategy, strategy_of
 from projections.context.formats.neutral import with_facts
 from projections.context.options import Asked, AskedContext
 from projections.context.settings import settings_of
-from projections.context.state import CONTEXT_ACTIVE, read_active
+from projections.context.state import tool_policy
 from projections.context.window import budget_of
 from projections.context_reading import ContextReading, sent
-from projections.engine.generations import Generation
 from projections.finding import SearchHit
 from projections.follow import Follower, Waits, followed
 from projections.listing import ConversationEntry, ConversationPage
@@ -240,12 +237,7 @@ class Views(ViewsAcross):
             ConversationNotFound: No conversation has this id or key.
         """
         stream = self.store.stream(conversation_id, **owner)
-
-        def read(connection: Connection, generation: Generation) -> ToolPolicy | None:
-            table = generation.tables[CONTEXT_ACTIVE.name]
-            return read_active(connection, table, stream).tool_policy
-
-        return self._read(CONTEXT, stream, read)
+        return self._read(CONTEXT, stream, partial(tool_policy, conversation_id=stream))
 
     def context_of(
         self,

@@ -6,9 +6,11 @@ that the SDK can do stays as it is, but ``isinstance`` no longer holds.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import FunctionType, MethodType
 from typing import Any, Self, TypeVar, cast
 
 from agent_eventstore.clients import calls
@@ -48,7 +50,16 @@ _METHODS = frozenset({"create", "parse", "stream"})
 _LOOPS = frozenset({"thread", "tool_runner"})
 """Helpers of the SDK that call the model by themselves, through the client that they are given."""
 
-_UNSEEN = frozenset({"connect"})
+_UNSEEN: frozenset[Path] = frozenset(
+    {
+        ("post",),
+        ("completions", "create"),
+        ("responses", "connect"),
+        ("responses", "compact"),
+        ("realtime", "connect"),
+        ("beta", "realtime", "connect"),
+    }
+)
 """Methods that call the model and that the recorder has no part in."""
 
 _RAW, _STREAMING = "with_raw_response", "with_streaming_response"
@@ -70,7 +81,8 @@ def record(
     untouched. Chunks, answers and exceptions reach the caller unchanged.
 
     Args:
-        client: A synchronous client for `Turn`, an asynchronous one for `AsyncTurn`.
+        client: A synchronous client for `Turn`, an asynchronous one for `AsyncTurn`. One that is
+            recorded already is taken anew with these options: no call is recorded twice.
         provider: Who is asked; by default told from the client's URL.
         unrecorded: What happens to a call where no turn is open, which is passed on and cannot be
             recorded: ``warn`` says so once for each place, as an `UnrecordedCall` and in the log;
@@ -84,17 +96,15 @@ def record(
         ValueError: ``unrecorded`` is not one of the three.
     """
     Guard("", unrecorded)
-    wrapping = _wrapping(client, provider, unrecorded)
+    wrapping = replace(_wrapping(client, provider), unrecorded=unrecorded)
     return cast(C, RecordedClient(replace(wrapping, tools_from_messages=tools_from_messages)))
 
 
 def _bound(client: C, turn: OpenTurn[Any, Any, Any], provider: str | None) -> C:
     """Return a client whose calls are recorded in a turn; see `OpenTurn.client`."""
-    own = isinstance(client, RecordedClient)
-    wrapping = cast(Any, client)._wrapping if own else _wrapping(client, provider)
-    wrapping = replace(wrapping, turn=turn)
+    wrapping = replace(_wrapping(client, provider), turn=turn)
     _own_kind(turn, wrapping)
-    return cast(C, RecordedClient(replace(wrapping, provider=provider or wrapping.provider)))
+    return cast(C, RecordedClient(wrapping))
 
 
 OpenTurn.bind = staticmethod(_bound)
@@ -105,12 +115,17 @@ def plain_client(client: C) -> C:
     return cast(C, cast(Any, client)._wrapping.client) if type(client) is RecordedClient else client
 
 
-def _wrapping(client: Any, provider: str | None, unrecorded: Unrecorded = "warn") -> _Wrapping:
+def _wrapping(client: Any, provider: str | None) -> _Wrapping:
+    if type(client) is RecordedClient and not client._path:
+        known: _Wrapping = client._wrapping
+        return replace(known, provider=provider or known.provider)
+    if isinstance(client, type):
+        raise TypeError(f"{client.__name__} is a class: hand in a client that was made of it")
     anthropic = hasattr(client, "messages")
     if not anthropic and not hasattr(client, "chat") and not hasattr(client, "responses"):
         raise TypeError(f"{type(client).__name__} is not a client of OpenAI's or Anthropic's shape")
     surfaces = _ANTHROPIC if anthropic else _OPENAI
-    return _Wrapping(client, surfaces, provider, unrecorded)
+    return _Wrapping(client, surfaces, provider)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +135,7 @@ class _Wrapping:
     client: Any
     surfaces: dict[Path, Surface]
     provider: str | None
-    unrecorded: Unrecorded
+    unrecorded: Unrecorded = "warn"
     turn: OpenTurn[Any, Any, Any] | None = None
     tools_from_messages: bool = True
 
@@ -136,6 +151,15 @@ class _Wrapping:
     def guard(self, method: Path) -> Guard:
         """Return what is done about calls of a method that cannot be recorded."""
         return Guard(".".join((type(self.client).__name__, *method)), self.unrecorded)
+
+    def added(self, name: str) -> FunctionType | None:
+        """Return a public method that the product's own subclass adds to a client of an SDK."""
+        roots, found = {path[0] for path in self.surfaces}, None
+        for cls in type(self.client).__mro__:
+            if roots & {*vars(cls), *vars(cls).get("__annotations__", ())}:
+                return found if isinstance(found, FunctionType) else None
+            found = found or vars(cls).get(name)
+        return None
 
     def open_turn(self, guard: Guard) -> OpenTurn[Any, Any, Any] | None:
         """Return the turn to record in; None if there is none, which has been said then.
@@ -164,6 +188,8 @@ class RecordedClient:
         object.__setattr__(self, "_raw", raw)
 
     def __getattr__(self, name: str) -> Any:
+        if name in RecordedClient.__slots__:  # not set yet: only where no one has made it
+            raise AttributeError(name)
         wrapping, path = self._wrapping, (*self._path, name)
         value = getattr(self._target, name)
         if name in (_RAW, _STREAMING):
@@ -172,15 +198,17 @@ class RecordedClient:
         if surface is not None and name in _METHODS:
             managed = name == "stream" or self._raw == _STREAMING
             return _recording(wrapping, surface, wrapping.guard(path), value, managed)
-        if surface is not None and name in _UNSEEN:
+        if path in _UNSEEN:
             return _telling(wrapping.guard(path), value)
         if surface is not None and name in _LOOPS:
             return functools.partial(getattr(type(self._target), name), self)
-        if any(known[: len(path)] == path for known in wrapping.surfaces):
+        if any(known[: len(path)] == path for known in (*wrapping.surfaces, *_UNSEEN)):
             return RecordedClient(wrapping, value, path, self._raw)
         if name == "_client" and self._path:
             return RecordedClient(wrapping)
-        return self._copying(value) if not self._path and name in _COPIES else value
+        if self._path:
+            return value
+        return self._copying(value) if name in _COPIES else self._added(name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._target, name, value)
@@ -209,12 +237,27 @@ class RecordedClient:
         """Close the client."""
         await self._target.__aexit__(kind, error, trace)
 
+    def __copy__(self) -> RecordedClient:
+        """Return a recorded copy of the client."""
+        if self._path:
+            return RecordedClient(self._wrapping, copy.copy(self._target), self._path, self._raw)
+        return RecordedClient(replace(self._wrapping, client=copy.copy(self._target)))
+
+    def _added(self, name: str, value: Any) -> Any:
+        """Have what a product's own subclass adds call the model through the recorder."""
+        method = None if name.startswith("_") else self._wrapping.added(name)
+        if method is None:
+            return value
+        if "__class__" in method.__code__.co_freevars:  # super() takes no other self
+            return _telling(self._wrapping.guard((name,)), value)
+        return MethodType(method, self)
+
     def _copying(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
-        def copy(*args: Any, **options: Any) -> Any:
+        def copying(*args: Any, **options: Any) -> Any:
             return RecordedClient(replace(self._wrapping, client=method(*args, **options)))
 
-        return copy
+        return copying
 
 
 def _recording(

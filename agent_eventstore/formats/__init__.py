@@ -165,7 +165,7 @@ def detect(path: Path) -> str:
     """Return the name of a file's format, by its content alone; a directory is a ``project``.
 
     Raises:
-        ImportFailed: The content tells no format; name one.
+        ImportFailed: The content tells no format, perhaps as nothing of it can be read; name one.
     """
     if path.is_dir():
         return project.FORMAT
@@ -184,9 +184,12 @@ def detect(path: Path) -> str:
             return project_messages.FORMAT
         if openai_messages.recognises(value):
             return openai_messages.FORMAT
+    if not path.stat().st_size:
+        raise source.failed(1, "the file is empty")
+    first = next(source.records(), None)
+    told = f" ({first.reason})" if isinstance(first, ImportFailed) else ""
     names = f"{', '.join(FORMATS[:-2])} or {FORMATS[-2]}"
-    said = f"the content tells no format: name it, {names}"
-    raise source.failed(1, said if path.stat().st_size else "the file is empty")
+    raise source.failed(1, f"the content tells no format{told}: name it, {names}")
 
 
 def read_transcripts(

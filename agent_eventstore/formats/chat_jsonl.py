@@ -23,6 +23,7 @@ from agent_eventstore.formats.transcript import (
     explicit_id,
     mode_of,
     moment_of,
+    title_of,
 )
 from eventstore.events import (
     AssistantMessage,
@@ -77,9 +78,8 @@ def _transcript(source: Source, messages: list[Record], about: dict[str, Any]) -
     first = messages[0].value
     stated = explicit_id(about, "id") or explicit_id(first, *_THREADS)
     draft = Draft(anchored(FORMAT, stated, messages), source.file, messages[0].line)
-    title = about.get("title", about.get("name"))
     start = ConversationStart(
-        title=title if isinstance(title, str) else None,
+        title=title_of(about, "title", "name"),
         mode=mode_of(about.get("mode")),
         raw={"meta": about} if about else None,
     )

@@ -24,6 +24,7 @@ from agent_eventstore.formats.transcript import (
     anchored,
     explicit_id,
     moment_of,
+    title_of,
 )
 from eventstore.events import ConversationStart, Meta, ToolResult, UnknownEvent
 from eventstore.events.records import EventData
@@ -73,8 +74,7 @@ def _conversation(
             return source.failed(record.line, f"message {number} has no type, or no data")
     known = [Record(fields, record.line) for record, fields in zip(messages, told, strict=True)]
     draft = Draft(anchored(FORMAT, explicit_id(rest, "id"), known), source.file, messages[0].line)
-    title = rest.get("title")
-    start = ConversationStart(title=title if isinstance(title, str) else None, raw=rest or None)
+    start = ConversationStart(title=title_of(rest), raw=rest or None)
     draft.start(start, Meta(occurred_at=moment_of(rest)))
     for record, flat in zip(messages, known, strict=True):
         data = _payload(record.value, flat.value, draft)

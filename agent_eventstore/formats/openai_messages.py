@@ -26,7 +26,14 @@ from agent_eventstore.formats.extras import PROJECT_MESSAGE, facts_of
 from agent_eventstore.formats.openai_wire import message_of, restored
 from agent_eventstore.formats.response_items import grouped, is_item, items_of, transcribed
 from agent_eventstore.formats.source import Parsed, Record, Source
-from agent_eventstore.formats.transcript import Draft, Transcript, explicit_id, identify, moment_of
+from agent_eventstore.formats.transcript import (
+    Draft,
+    Transcript,
+    explicit_id,
+    identify,
+    moment_of,
+    title_of,
+)
 from eventstore import EventStore
 from eventstore.events import ConversationStart, Meta
 from eventstore.events.records import EventData
@@ -126,9 +133,8 @@ def _conversation(source: Source, record: Record, ordinal: int) -> Transcript:
             raise source.failed(record.line, f"message {number} is not an object")
     stated = explicit_id(rest, "id")
     draft = Draft(identify(FORMAT, stated, (record.value, ordinal)), source.file, record.line)
-    title = rest.get("title")
     start = ConversationStart(
-        title=title if isinstance(title, str) else None,
+        title=title_of(rest),
         base_instructions=instructions_in(rest),
         raw=rest or None,
     )

@@ -44,6 +44,7 @@ from agent_eventstore.formats.transcript import (
     explicit_id,
     mode_of,
     moment_of,
+    title_of,
 )
 from eventstore import EventStore, RecordedEvent
 from eventstore.events import (
@@ -142,9 +143,8 @@ def _elements(source: Source) -> Iterator[Parsed]:
 def _transcript(source: Source, messages: list[Record], entry: Entry) -> Transcript:
     line = messages[0].line if messages else None
     draft = Draft(_origin(messages, entry), source.file, line)
-    title = entry.get("title")
     start = ConversationStart(
-        title=title if isinstance(title, str) else None,
+        title=title_of(entry),
         mode=mode_of(entry.get("activeType", entry.get("mode"))),
         raw={"index_entry": dict(entry)} if entry else None,
     )

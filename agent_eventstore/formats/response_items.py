@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent_eventstore.formats.openai_wire import payload_of, request_of
+from agent_eventstore.formats.openai_wire import payload_of
 from agent_eventstore.formats.transcript import Calls
 from agent_eventstore.inputs import content_of
 from agent_eventstore.providers.answer import Answer
@@ -18,13 +18,11 @@ from agent_eventstore.providers.openai_responses import Items
 from agent_eventstore.providers.parser import text
 from eventstore.events import (
     AssistantMessage,
-    ContentPart,
     JsonObject,
     OtherPart,
     SystemInstruction,
     TextPart,
     TokenUsage,
-    ToolCallRequest,
     ToolResult,
     UserMessage,
 )
@@ -102,35 +100,19 @@ def _is_message(item: Mapping[str, Any]) -> bool:
 
 def answer_of(items: Sequence[Any], usage: TokenUsage | None = None) -> AssistantMessage:
     """Return the answer that items came of, which it keeps."""
-    parts: tuple[ContentPart, ...] = ()
-    calls = tuple(call for item in items if (call := _call_in(item)) is not None)
-    if len(calls) < len(items):
-        answer = Answer()
-        output = Items(answer)
-        for place, item in enumerate(items):  # by place, since ids of other servers are not unique
-            output.end({"item": _as_output(item), "output_index": place})
-        parts, calls = answer.parts(), answer.requests(complete=True)
+    answer = Answer()
+    output = Items(answer)
+    for place, item in enumerate(items):  # by place, since ids of other servers are not unique
+        output.end({"item": _as_output(item), "output_index": place})
+    calls = answer.requests(complete=True)
     return AssistantMessage(
-        parts=parts,
+        parts=answer.parts(),
         tool_calls=calls,
         final=not calls,
         usage=usage,
         tools_elsewhere=bool(calls),
         raw={"output": list(items)},
     )
-
-
-def _call_in(item: JsonObject) -> ToolCallRequest | None:
-    """Return the call that an item is, as `Items` has it; None if it is no call, or an odd one.
-
-    Most steps are calls alone, which are written before their tools run.
-    """
-    name, told = item.get("name"), item.get("arguments")
-    if item.get("type") != "function_call" or not isinstance(name, str) or "role" in item:
-        return None
-    if not isinstance(told, str) or not told.strip():
-        return None
-    return request_of(name, told, text(item.get("call_id")) or text(item.get("id")) or None)
 
 
 def _as_output(item: JsonObject) -> JsonObject:

@@ -24,6 +24,7 @@ from agent_eventstore.formats.transcript import (
     Transcript,
     identify,
     moment_of,
+    title_of,
 )
 from eventstore.events import ConversationStart, Meta, UnknownEvent
 from eventstore.events.records import EventData
@@ -82,9 +83,9 @@ def _conversation(
     origin = identify(FORMAT, None, (value, ordinal))
     draft = Draft(origin, source.file, record.line)
     rest = {key: told for key, told in value.items() if told is not turns}
-    system, title = rest.get("system"), rest.get("title")
+    system = rest.get("system")
     start = ConversationStart(
-        title=title if isinstance(title, str) else None,
+        title=title_of(rest),
         base_instructions=system if isinstance(system, str) and system else None,
         raw=rest or None,
     )

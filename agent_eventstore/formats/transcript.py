@@ -54,6 +54,7 @@ __all__ = [
     "identify",
     "mode_of",
     "moment_of",
+    "title_of",
 ]
 
 UNINTERPRETED = "imported_message"
@@ -326,6 +327,12 @@ def anchored(format_name: str, stated: str | None, messages: Sequence[Record]) -
 def mode_of(value: Any) -> Mode | None:
     """Return a mode, if the value names one."""
     return value if is_mode(value) else None
+
+
+def title_of(record: Mapping[str, Any], *keys: str) -> str | None:
+    """Return the title that a record tells by the first of the keys that it has, if it is text."""
+    title = next((record[key] for key in keys or ("title",) if key in record), None)
+    return title if isinstance(title, str) else None
 
 
 def moment_of(record: Mapping[str, Any]) -> datetime | None:

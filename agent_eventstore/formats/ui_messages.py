@@ -25,6 +25,7 @@ from agent_eventstore.formats.transcript import (
     canonical,
     explicit_id,
     moment_of,
+    title_of,
 )
 from agent_eventstore.formats.ui_parts import (
     answers_of,
@@ -102,8 +103,7 @@ def _conversation(
     draft = Draft(
         anchored(FORMAT, explicit_id(rest, "id"), messages), source.file, messages[0].line
     )
-    title = rest.get("title")
-    start = ConversationStart(title=title if isinstance(title, str) else None, raw=rest or None)
+    start = ConversationStart(title=title_of(rest), raw=rest or None)
     draft.start(start, Meta(occurred_at=moment_of(rest)))
     ids: set[str] = set()
     for place, record in enumerate(messages):

@@ -1,18 +1,15 @@
 """The values of a thread by place, of which a list is the beginning of another and what follows.
 
-Lists of messages are most of what a thread holds. Those that were read twice are kept pickled, and
-a reader gets objects of its own in half the time that the serialiser takes.
+Lists of messages are most of what a thread holds. They stay as they were serialised, and each
+reader gets objects of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from agent_eventstore.integrations.conversation_memory import Objects
-from agent_eventstore.integrations.langgraph_codec import Codec, are_plain
+from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_events import Typed, typed_of
 
 __all__ = ["DEEPEST", "KeptList", "Values"]
@@ -31,14 +28,6 @@ class KeptList:
     added: tuple[int, ...]
 
 
-class _Read(NamedTuple):
-    """The list that was read last: by which codec, where its elements stand, and what they are."""
-
-    codec: Codec
-    elements: Sequence[int] = ()
-    objects: Objects = Objects()
-
-
 class Values(dict[int, Typed | KeptList]):
     """Values and lists of values by their places."""
 
@@ -46,7 +35,6 @@ class Values(dict[int, Typed | KeptList]):
         super().__init__()
         self._depths: dict[int, int] = {}
         self._unrolled: dict[int, list[int]] = {}
-        self._read: _Read | None = None
 
     def keep(self, place: int, told: dict[str, Any]) -> None:
         """Take in a value of an event, given as JSON."""
@@ -85,22 +73,5 @@ class Values(dict[int, Typed | KeptList]):
         held = self[place]
         if isinstance(held, tuple):
             return codec.loads(held)
-        wanted, read = self.elements(place), self._read
-        if read is None or read.codec is not codec:  # what is read once is not worth being pickled
-            self._read = _Read(codec)
-            return self._loaded(wanted, codec)
-        same = min(len(wanted), len(read.elements))
-        if wanted[:same] != read.elements[:same]:
-            read, same = _Read(codec), 0
-        if same == len(wanted):
-            return read.objects.first(same).newest()
-        new = self._loaded(wanted[same:], codec)
-        found = [*read.objects.newest(), *new]
-        if len(found) == len(wanted) and are_plain(new):
-            with suppress(Exception):  # Whatever what stands in a message raises.
-                self._read = _Read(codec, wanted, read.objects.followed_by(new))
-        return found
-
-    def _loaded(self, places: Iterable[int], codec: Codec) -> list[Any]:
-        found = (self.get(each) for each in places)
-        return [codec.loads(each) for each in found if isinstance(each, tuple)]
+        found = (self.get(each) for each in self.elements(place))
+        return codec.loads_all([each for each in found if isinstance(each, tuple)])

@@ -22,10 +22,8 @@ from agent_eventstore.formats.response_items import (
 from agent_eventstore.integrations.conversation_head import attempts
 from agent_eventstore.integrations.conversation_pages import newest_events
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.openai_events import OpenAIItem, OpenAIItems
-from agent_eventstore.integrations.openai_items import items_in
+from agent_eventstore.integrations.openai_events import OpenAIItem
 from agent_eventstore.integrations.openai_withdrawn import has_changes
-from agent_eventstore.providers.parser import text
 from eventstore import NO_STREAM, EventStore
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import (
@@ -36,7 +34,6 @@ from eventstore.events import (
     SystemInstruction,
     TokenUsage,
     UserMessage,
-    VersionRange,
 )
 from eventstore.owners import Owned
 from eventstore.sql.read import EventText
@@ -75,35 +72,6 @@ class ItemWriter(Places):
             self.place(self._payload(group, usage if place == last else None))
             for place, group in enumerate(groups)
         ]
-
-    def settling(self, items: Sequence[Any], live: Sequence[EventText]) -> list[NewEvent]:
-        """Return the events of a run's items, of which some were recorded while it happened.
-
-        Args:
-            items: The items, in the runner's order.
-            live: What was recorded, and is not told by items yet.
-        """
-        known = [(event.version, _kind(item)) for event in live for item in items_in(event)]
-        events: list[NewEvent] = []
-        new: list[Any] = []
-        told: list[tuple[Any, int]] = []
-        for item in items:
-            found = next((each for each in known if each[1] == _kind(item)), None)
-            if found is None:
-                events += self._told(told)
-                new.append(item)
-            else:
-                events += self.events(new)
-                known.remove(found)
-                told.append((item, found[0]))
-            (told if found is None else new).clear()
-        return [*events, *self._told(told), *self.events(new)]
-
-    def _told(self, told: Sequence[tuple[Any, int]]) -> list[NewEvent]:
-        if not told:
-            return []
-        versions = tuple(VersionRange(first=v, last=v) for v in sorted({v for _, v in told}))
-        return [self.place(OpenAIItems(items=tuple(item for item, _ in told), told=versions))]
 
     def place(self, data: Payload) -> NewEvent:
         """Return a payload as the next event, with its turn and step."""
@@ -192,10 +160,3 @@ class SessionEnd:
         writer = ItemWriter.after(newest_events(self._store, self.id, _TAIL))
         writer.within = None if self.run is None else self.run.turn
         return writer
-
-
-def _kind(item: Any) -> tuple[str, Any]:
-    """Return what an item has in common with what was recorded of it."""
-    if not isinstance(item, dict):
-        return "", None
-    return text(item.get("type")) or text(item.get("role")), item.get("call_id")

@@ -94,7 +94,8 @@ class _Sqlite(Backend):
     json_object = "json_object"
     snapshot = MappingProxyType(dict[str, str]())
     table_exists = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = :name"
-    analyse = lock_schema = keep_schema = ""
+    analyse = ()
+    lock_schema = keep_schema = ""
     drop_beside = "DROP TABLE IF EXISTS {}"
     fresh_s = math.inf
     feed = _FEED
@@ -153,13 +154,9 @@ class _Sqlite(Backend):
                 taken.append(step)
         if not rows:
             return
-        if len(rows) == 1:
-            cur.execute(_EVENTS, rows[0])
-            last = cur.lastrowid
-        else:
-            cur.executemany(_EVENTS, rows)
-            cur.execute("SELECT last_insert_rowid()")
-            last = cur.fetchone()[0]
+        if len(rows) > 1:
+            cur.executemany(_EVENTS, rows[:-1])
+        last = cur.execute(_EVENTS, rows[-1]).lastrowid  # which many rows do not tell
         # The only writer: positions are counted without a gap up to the last row.
         position = last - len(rows) + 1
         for step in taken:

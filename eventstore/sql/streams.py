@@ -26,12 +26,11 @@ from sqlalchemy import (
     func,
     insert,
     select,
-    update,
 )
 
 from eventstore.errors import ConversationDamaged, ConversationNotFound
 from eventstore.integrity import Problem
-from eventstore.sql.backend import Statement, backend_of, cursor
+from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor
 from eventstore.sql.schema import metadata_for
 
 __all__ = [
@@ -65,6 +64,13 @@ _FIRST = Statement(
 _NEXT = Statement(
     "SELECT conversation_id, version, chain FROM conversations "
     "WHERE conversation_id > :after ORDER BY conversation_id LIMIT :page_size"
+)
+_RAISE = Statement(
+    """
+    UPDATE conversations
+    SET writer_epoch = (writer_epoch / :one + 1) * :one + :chance
+    WHERE conversation_id = :conversation_id RETURNING writer_epoch
+    """
 )
 _COMPARED = Statement(
     """
@@ -185,7 +191,7 @@ def without_row(connection: Connection) -> list[UUID]:
     return list(connection.execute(query.order_by(events.conversation_id)).scalars())
 
 
-def raise_writer_epoch(connection: Connection, conversation_id: UUID) -> int:
+def raise_writer_epoch(connection: AnyConnection, conversation_id: UUID) -> int:
     """Fence every earlier writer of the conversation and return the new writer's epoch.
 
     Its upper bits count the writers, its lower 32 bits are random: a count that is given out twice,
@@ -194,17 +200,17 @@ def raise_writer_epoch(connection: Connection, conversation_id: UUID) -> int:
     Raises:
         ConversationNotFound: No conversation has this id.
     """
-    table = metadata_for(connection.dialect.name).tables["conversations"]
-    last, one = table.c.writer_epoch, 1 << _RANDOM_BITS
-    epoch = connection.execute(
-        update(table)
-        .where(table.c.conversation_id == conversation_id)
-        .values(writer_epoch=last - last % one + one + randbits(_RANDOM_BITS))
-        .returning(last)
-    ).scalar()
-    if epoch is None:
+    backend, run = backend_of(connection), cursor(connection)
+    asked = {
+        "conversation_id": backend.from_id(conversation_id),
+        "one": 1 << _RANDOM_BITS,
+        "chance": randbits(_RANDOM_BITS),
+    }
+    found = run.execute(_RAISE.on(backend), asked).fetchone()
+    run.close()
+    if found is None:
         raise ConversationNotFound(conversation_id)
-    return int(epoch)
+    return int(found[0])
 
 
 def _infos(connection: Connection, query: Select[Any]) -> list[StreamInfo]:

@@ -36,6 +36,7 @@ from eventstore.ids import call_id
 from eventstore.sql.backend import AnyConnection, Statement, backend_of, cursor, text_out
 from eventstore.sql.types import json_out
 from projections.engine.folding import mode_marks
+from projections.engine.generations import Generation
 from projections.engine.projection import Change, Column, Put, ReadTable, State
 
 __all__ = [
@@ -120,6 +121,18 @@ def read_active(connection: AnyConnection, table: Table, conversation_id: UUID) 
     if mode is not None and not is_mode(mode):
         raise RowDamaged("no mode")
     return Active(mode, policy)
+
+
+def tool_policy(
+    connection: AnyConnection, generation: Generation, conversation_id: UUID
+) -> ToolPolicy | None:
+    """Return which tools a conversation may use; None if its start does not say.
+
+    Raises:
+        RowDamaged: Its row was altered.
+    """
+    table = generation.tables[CONTEXT_ACTIVE.name]
+    return read_active(connection, table, conversation_id).tool_policy
 
 
 def _policy(text: str) -> ToolPolicy:

@@ -59,11 +59,10 @@ def digest_rows(
         )
     rows: dict[tuple[int, int], ContextRow] = {}
     for row, told in zip(made, plan.told, strict=True):
-        older = None if rows else plan.older
         places = [each.group.key for each in told[:1]]
-        if older is not None:
+        if plan.older is not None and not rows:
             newer = (each.group.key for each in plan.groups)
-            places += islice((key for key in newer if key > (older.versions[-1],)), 1)
+            places += islice((key for key in newer if key > (plan.older.versions[-1],)), 1)
         rows[min(places)] = row
     return rows
 

@@ -287,11 +287,20 @@ def test_exports_of_other_products(sqlite_url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("", "the file is empty"), ("{}", "the content tells no format: name it")]
+    ("content", "said"),
+    [
+        (b"", "the file is empty"),
+        (b"{}", "the content tells no format: name it"),
+        ('[{"role": "user"}]'.encode("utf-16"), "the text is not UTF-8"),
+        (b'[{"role": "user", "role": "tool"}]', "the name 'role' stands twice in an object"),
+        (b"question,answer\n", "the text is not JSON"),
+    ],
 )
-def test_a_file_without_a_format(sqlite_url: str, tmp_path: Path, content: str, said: str) -> None:
+def test_a_file_without_a_format(
+    sqlite_url: str, tmp_path: Path, content: bytes, said: str
+) -> None:
     """What is wrong with it is told."""
-    (tmp_path / "a").write_text(content, "utf-8")
+    (tmp_path / "a").write_bytes(content)
     done = run("import", str(tmp_path / "a"), url=sqlite_url)
     assert (1, True) == (done.status, said in done.err)
 

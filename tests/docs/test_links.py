@@ -17,6 +17,7 @@ each_page = pytest.mark.parametrize(
 
 _LINK = re.compile(r"\[[^\]]+\]\((?!https?://)([^)\s]+)\)")
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_RULE = re.compile(r"\|[\s:|-]+\|")
 _FILE = re.compile(
     r"`((?:agent_eventstore|eventstore|projections|migrations|tests|docs|scripts|examples|benchmarks)"
     r"/[\w./-]+)`"
@@ -50,3 +51,12 @@ def test_files_that_are_named_exist(page: Path) -> None:
     names = _FILE.findall(page.read_text("utf-8"))
 
     assert [] == [name for name in names if not (ROOT / name).exists()]
+
+
+@each_page
+def test_tables_are_whole(page: Path) -> None:
+    """A table begins with its header: rows after a blank line are shown as text."""
+    lines = ["", *_CODE.sub("", page.read_text("utf-8")).splitlines(), ""]
+    begun = [n for n in range(1, len(lines)) if lines[n][:1] == "|" and lines[n - 1][:1] != "|"]
+
+    assert [] == [lines[n] for n in begun if not _RULE.fullmatch(lines[n + 1])]

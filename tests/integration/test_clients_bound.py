@@ -307,6 +307,51 @@ def test_method_that_the_recorder_does_not_see(plain: OpenAI) -> None:
         record(plain).responses.connect()
 
 
+def test_other_ways_to_the_model(server: ReplayServer, plain: OpenAI) -> None:
+    """Completions of before chats, and requests that the product makes by itself, say so, too."""
+    client = record(plain)
+    server.will(answer(), answer(), answer())
+    with pytest.warns(UnrecordedCall, match="OpenAI.completions.create is not recorded"):
+        client.completions.create(model="m", prompt="hello")
+    with pytest.warns(UnrecordedCall, match="OpenAI.post is not recorded"):
+        client.post("/chat/completions", body={"messages": MESSAGES}, cast_to=object)
+    with pytest.warns(UnrecordedCall, match="OpenAI.responses.compact is not recorded"):
+        client.responses.compact(model="m", input="hello")
+    assert 3 == len(server.asked)
+
+    with pytest.raises(CallNotRecorded):
+        record(plain, unrecorded="raise").completions.create(model="m", prompt="hello")
+    assert 3 == len(server.asked)
+
+
+class Asking(OpenAI):
+    """A product's own client."""
+
+    def ask(self) -> Any:
+        """Ask what it always asks."""
+        return ask(self)
+
+    def options(self) -> Any:
+        """Ask in a way that only the class itself can."""
+        return super().copy()
+
+
+def test_methods_that_a_subclass_adds(
+    shared_store: EventStore, conversation: Conversation, server: ReplayServer
+) -> None:
+    """What a product's own class asks by itself is recorded; where it cannot be, that is said."""
+    server.will(answer("Hi."))
+    with (
+        Asking(base_url=server.url, api_key="t", max_retries=0) as own,
+        conversation.turn("hello"),
+    ):
+        record(own).ask()
+        with pytest.warns(UnrecordedCall, match="Asking.options is not recorded"):
+            record(own).options()
+
+    assert ["Hi."] == answers(shared_store, conversation)
+
+
 def test_tool_runner_of_the_sdk(
     shared_store: EventStore, conversation: Conversation, server: ReplayServer
 ) -> None:

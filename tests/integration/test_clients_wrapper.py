@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -213,3 +215,26 @@ def test_client_of_the_same_shape(shared_store: EventStore, conversation: Conver
 def test_answer_that_was_not_recorded() -> None:
     """What no wrapped client has returned has no call."""
     assert recorded(answer()) is None
+
+
+@pytest.mark.parametrize("again", [record, copy.copy], ids=["recorded again", "copied"])
+def test_recorded_once(
+    shared_store: EventStore,
+    conversation: Conversation,
+    server: ReplayServer,
+    client: OpenAI,
+    again: Callable[[OpenAI], OpenAI],
+) -> None:
+    """A client that is recorded already stays so: each call is in the log once."""
+    server.will(answer("Hi."))
+    with conversation.turn("hello"):
+        ask(again(client))
+
+    assert 1 == len(payloads(shared_store, conversation, e.LlmRequest))
+    assert 1 == len(payloads(shared_store, conversation, e.AssistantMessage))
+
+
+def test_class_in_place_of_a_client() -> None:
+    """A client's class has the shape of a client, and is none."""
+    with pytest.raises(TypeError, match="OpenAI is a class"):
+        record(OpenAI)

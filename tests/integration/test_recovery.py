@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from agent_eventstore.conversation import Conversation
 from agent_eventstore.recovery import recover, recover_all
 from eventstore import EventStore, NewEvent, new_id
 from eventstore import events as e
@@ -18,6 +19,7 @@ from projections import Views
 from projections.models.open_items import OpenWork
 from projections.upkeep import rebuild
 from tests.checkers import check_openai_messages
+from tests.projections.support import statements
 from tests.properties.test_context import transcripts
 from tests.properties.test_recovery import as_recorded
 from tests.settling import settled
@@ -348,3 +350,12 @@ def test_prefixes_of_real_transcripts(alone: EventStore, number: int) -> None:
     for cid in ids:
         assert [] == check_openai_messages(views.context(cid).messages)
         assert not views.open_work(cid).any
+
+
+def test_opening_reads_each_event_once(store: EventStore, crashed: UUID) -> None:
+    """Each view that opening reads once folded the events by itself, in transactions of its own."""
+    Conversation.open(store, crash(store)).close()  # makes the tables, if nobody has yet
+    with statements(store) as seen:
+        Conversation.open(store, crashed).close()
+    reads = [each for each in seen if each.startswith("SELECT position, conversation_id")]
+    assert 2 == len(reads), "those that were there, and those that recovery has appended"

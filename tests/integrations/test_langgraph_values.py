@@ -17,6 +17,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
+    BaseMessage,
     ChatMessage,
     FunctionMessage,
     HumanMessage,
@@ -31,7 +32,7 @@ from langgraph.types import Interrupt, Send
 
 from agent_eventstore import EventStore
 from agent_eventstore.integrations.langgraph import EventStoreSaver
-from agent_eventstore.integrations.langgraph_codec import told_of
+from agent_eventstore.integrations.langgraph_codec import Codec, told_of
 from agent_eventstore.integrations.langgraph_events import kept_at_end, kept_in, raw_of
 from eventstore.events import OtherPart, TextPart, UserMessage
 from eventstore.events.codec import encode, loads_json
@@ -247,3 +248,18 @@ def test_a_list_is_told_by_its_beginning(length: int) -> None:
 
     assert before is not None
     assert (told_of([*said, AIMessage("Hello")]) or b"").startswith(before)
+
+
+@given(st.lists(messages | st.none() | texts, max_size=4))
+def test_together_as_one_by_one(values: list[Any]) -> None:
+    """What is loaded together is what the serialiser makes of each, of older classes too."""
+    codec = Codec(SERDES["LangGraph's"])
+    older = AIMessage.model_construct(content="Hi", type="ai")
+    odd = HumanMessage("Hi", more=uuid4(), additional_kwargs={"at": Point(1, "p")})
+    written = [codec.dumps(each) for each in (*values, older, odd, Point(1, "p"), b"", [0])]
+    loaded, apart = codec.loads_all(written), [codec.loads(each) for each in written]
+    assert loaded == apart
+    for one, other in zip(loaded, apart, strict=True):
+        assert type(one) is type(other)
+        if isinstance(one, BaseMessage):
+            assert one.__getstate__() == other.__getstate__()

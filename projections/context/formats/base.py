@@ -278,7 +278,7 @@ def strict_json(text: str) -> Any:
         ValueError: It is no such text.
         RecursionError: It nests too deeply.
     """
-    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    return _STRICT.decode(text)
 
 
 def _refuse(token: str) -> NoReturn:
@@ -290,3 +290,7 @@ def _finite(token: str) -> float:
     if abs(value) == float("inf"):
         raise ValueError(f"{token[:40]} is out of range")
     return value
+
+
+# Made once: `json.loads` would make a decoder for every call.
+_STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
