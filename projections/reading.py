@@ -1,33 +1,36 @@
-"""How a read finds its rows: caught up first, or folded in memory, or as they once were.
+"""How a read finds its rows: caught up first, or folded in memory.
 
 `Views` says what is asked; this says of which tables. What is read of several projections is read
 in one snapshot, so that it is of one version; what is asked is answered in a transaction that only
 reads. Beside a lock that does not come within half a second, what is new is folded in memory
 instead, as on a replica.
+
+A turn's read finds new rows alone, nearly always, and few of them: it answers from what it has
+folded, keeps that in memory, and saves many at once. No answer depends on it. A fold is pure, so
+whoever lacks what another process has kept, or was killed with, folds it again and says the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 from weakref import WeakSet
 
 from sqlalchemy import Connection
 
 from eventstore import EventStore
+from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import DatabaseBusy
 from eventstore.log import get_logger
 from eventstore.owners import ANYBODY, Owner
 from eventstore.sql.backend import AnyConnection, DriverConnection
 from eventstore.sql.failures import lacks_connection
-from eventstore.sql.streams import get_stream
-from projections.ahead import Answer, BeginRead, Besides, Query, answered_ahead
 from projections.engine import heads
-from projections.engine.catch_up import PATIENCE_MS, CatchUp, catch_up, in_pieces
+from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, catch_up, in_pieces
 from projections.engine.follower import catch_up_behind
 from projections.engine.generations import Generation, all_live, find_all_live, gone
 from projections.engine.heads import Head
@@ -35,9 +38,10 @@ from projections.engine.projection import Projection
 from projections.engine.set_aside import noted
 from projections.engine.setup import install_all
 from projections.errors import GenerationGone
-from projections.replica import Copy, as_of, known_counts, read_replica, standing_of
+from projections.replica import Copy, read_replica, standing_of
+from projections.tokens.counts import TokenCounts
 
-__all__ = ["DriverReading", "Reading", "read_current", "read_on_driver", "read_past"]
+__all__ = ["MOST_UNSAVED", "Besides", "DriverReading", "Reading", "read_current", "read_on_driver"]
 
 C = TypeVar("C", Connection, DriverConnection)
 T = TypeVar("T")
@@ -45,12 +49,30 @@ Reading = Callable[[Sequence[Copy]], T]
 """A query: given a connection and a generation of each projection, in the order asked for."""
 DriverReading = Callable[[AnyConnection, Generation, Head | None], T]
 """A query that speaks to the driver alone; it is told the head if that was just written."""
+_Query = Callable[[C, Sequence[Generation], Sequence[Head]], T]
+
+
+class Besides(Protocol):
+    """What a query makes besides its answer, to be kept for others."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to write."""
+
+    def write(self, connection: AnyConnection) -> None:
+        """Write it, in a transaction that has found everything as the query has."""
 
 
 _log = get_logger("projections")
 _TOLD: WeakSet[EventStore] = WeakSet()
 _LOOKS = 10
 """How many cut-overs in a row a read may meet."""
+
+MOST_UNSAVED = 16
+"""Events of a conversation at which a read saves what it has folded, in a transaction of its own.
+
+Fewer are kept in memory, for the next read to go on from; another process folds them again.
+"""
 
 
 def read_current(
@@ -118,7 +140,7 @@ def read_on_driver(
     def beside_a_lock(look: Callable[[], T]) -> T:
         return _or_in_memory(store, projections, conversation_id, on_copy, look)
 
-    begin = BeginRead(
+    begin = _Begin(
         store._on_driver,
         partial(store._on_driver, write=True, durable=False, patience_ms=PATIENCE_MS),
         partial(store._on_driver, snapshot=True),
@@ -137,35 +159,6 @@ def read_on_driver(
         projections,
         lambda: beside_a_lock(lambda: _read_one(begin, projections, conversation_id, query)),
     )
-
-
-def read_past(
-    store: EventStore,
-    projections: Sequence[Projection],
-    conversation_id: UUID,
-    version: int,
-    read: Reading[T],
-) -> T:
-    """Return what a query would have answered when the conversation was at a version.
-
-    The events up to and including it are folded anew in memory: nothing is written, and it costs
-    what they cost. What was erased since is missing, as it is from the present.
-
-    Raises:
-        ConversationNotFound: No conversation has this id.
-        ValueError: The conversation has not come to this version.
-        ProjectionFailed: A fold raised.
-    """
-    with store.reading(snapshot=True) as connection:
-        current = get_stream(connection, conversation_id).version
-        if not 0 <= version <= current:
-            raise ValueError(
-                f"conversation {conversation_id} has no version {version}: "
-                f"ask for one from 0 to {current}"
-            )
-        counts = known_counts(connection, conversation_id)
-        with as_of(connection, projections, conversation_id, version) as copies, counts.active():
-            return read(copies)
 
 
 def _looking(store: EventStore, projections: Sequence[Projection], look: Callable[[], T]) -> T:
@@ -190,7 +183,7 @@ def _read_once(
         return _or_in_memory(
             store, projections, None, read, lambda: _read_across(store, projections, read, whose)
         )
-    begin = BeginRead(
+    begin = _Begin(
         store.reading,
         partial(store.writing, durable=False, patience_ms=PATIENCE_MS),
         partial(store.reading, snapshot=True),
@@ -227,11 +220,19 @@ def _or_in_memory(
     return read_replica(store, projections, conversation_id, read)
 
 
+@dataclass(frozen=True, slots=True)
+class _Begin(Begin[C]):
+    """How a read, of one snapshot, begins its transactions; ``besides`` goes in with the rows."""
+
+    snapshot: Callable[[], AbstractContextManager[C]]
+    besides: Besides | None = None
+
+
 def _read_one(
-    begin: BeginRead[C],
+    begin: _Begin[C],
     projections: Sequence[Projection],
     conversation_id: UUID,
-    query: Query[C, T],
+    query: _Query[C, T],
 ) -> T:
     # A snapshot, since what a view reads in several queries must be of one version.
     with begin.snapshot() as connection:
@@ -239,7 +240,7 @@ def _read_one(
         generations = all_live(projections, [each.generation for each in standing])
         current = all(each.current for each in standing)
         if current:
-            answer = Answer.of(connection, generations, conversation_id, query)
+            answer = _Answer.of(connection, generations, conversation_id, query)
     if current:
         return answer.kept(begin)
     # Those found above: of a cut-over since, the tables that are missing tell.
@@ -247,10 +248,10 @@ def _read_one(
 
 
 def _read_new(
-    begin: BeginRead[C],
+    begin: _Begin[C],
     generations: Sequence[Generation],
     conversation_id: UUID,
-    query: Query[C, T],
+    query: _Query[C, T],
     last: Head | None = None,
 ) -> T:
     """Catch a conversation up, and read what all generations have folded up to one version.
@@ -260,7 +261,7 @@ def _read_new(
     for attempt in range(_LOOKS):
         catching_up = CatchUp(generations, conversation_id, last=None if attempt else last)
         if last is not None and not attempt:
-            early = answered_ahead(begin, catching_up, conversation_id, query)
+            early = _answered_ahead(begin, catching_up, conversation_id, query)
             if early is not None:
                 return early.value
         if not catching_up.done:
@@ -278,14 +279,85 @@ def _read_new(
                     replace(head, before=was)
                     for head, was in zip(found, catching_up.stood, strict=True)
                 ]
-                answer = Answer.of(connection, generations, conversation_id, query, told)
+                answer = _Answer.of(connection, generations, conversation_id, query, told)
         if together:
             return answer.kept(begin)
     with begin.writing() as connection:
         catch_up(connection, generations, conversation_id)
         found = heads.of(connection, generations, conversation_id)
-        answer = Answer.of(connection, generations, conversation_id, query, found)
+        answer = _Answer.of(connection, generations, conversation_id, query, found)
     return answer.kept(begin)
+
+
+def _answered_ahead(
+    begin: _Begin[C], catching_up: CatchUp, conversation_id: UUID, query: _Query[C, T]
+) -> _Answer[T] | None:
+    """_Answer in the snapshot in which a conversation is folded; save that once it is much.
+
+    None if the query needs the tables as they are afterwards, or others have come between.
+    """
+    answer: _Answer[T] | None = None
+    with begin.snapshot() as connection:
+        with catching_up.blamed():
+            catching_up.fold(connection)
+        if (head := catching_up.ahead) is not None:
+            with suppress(heads.NotSaved):
+                made, counts = [head.generation], catching_up.counts
+                answer = _Answer.of(connection, made, conversation_id, query, [head], counts)
+            besides = begin.besides is not None and begin.besides.waits
+            if answer is not None and catching_up.pending < MOST_UNSAVED and not besides:
+                return answer
+            with catching_up.blamed():
+                catching_up.bind(connection)
+    if catching_up.pending:
+        with catching_up.blamed(), begin.writing() as connection:
+            catching_up.save(connection)
+            if answer is not None and catching_up.done and begin.besides is not None:
+                begin.besides.write(connection)
+    return answer if catching_up.done else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer(Generic[T]):
+    """What a query has answered, and the tokens that it has counted."""
+
+    value: T
+    conversation_id: UUID
+    counts: TokenCounts
+    erasures: int
+
+    @classmethod
+    def of(
+        cls,
+        connection: C,
+        generations: Sequence[Generation],
+        conversation_id: UUID,
+        query: _Query[C, T],
+        found: Sequence[Head] = (),
+        counts: TokenCounts | None = None,
+    ) -> _Answer[T]:
+        """Ask, in a transaction that sees one state of the database.
+
+        What is counted joins ``counts``, if there are some already.
+        """
+        counts = counts or TokenCounts(conversation_id)
+        counts.look_in(connection)
+        with counts.active():
+            value = query(connection, generations, found)
+        erasures = found[0].erasures if found else None
+        if erasures is None:
+            erasures = erasure_count(connection, [conversation_id]) if counts.has_new else 0
+        return cls(value, conversation_id, counts, erasures)
+
+    def kept(self, begin: _Begin[C]) -> T:
+        """Store what was counted; a busy database is no reason for the read to fail."""
+        if self.counts.has_new:
+            with suppress(DatabaseBusy), begin.writing() as connection:
+                erasure_lock(connection, self.conversation_id)
+                # What was erased since it was read must leave nothing.
+                if erasure_count(connection, [self.conversation_id]) == self.erasures:
+                    self.counts.write(connection)
+        return self.value
 
 
 def _read_across(

@@ -13,10 +13,10 @@ from sqlalchemy import func, select
 from eventstore import EventStore, new_id
 from eventstore import events as e
 from projections import Views
-from projections.ahead import MOST_UNSAVED
 from projections.catalogue import PROJECTIONS
 from projections.engine.catch_up import catch_up
 from projections.engine.generations import start_building
+from projections.reading import MOST_UNSAVED
 from projections.tokens import Tokenizer, count_message
 from projections.tokens import counts as token_counts
 from projections.tokens import text as tokens_text

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from eventstore import EventStore
 from eventstore import events as e
-from projections import Views, ahead
+from projections import Views, reading
 from projections.context import CONTEXT
 from projections.context.state import Active, read_active
 from projections.engine import heads
@@ -42,7 +42,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
 @pytest.fixture
 def saving(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every read save what it has folded."""
-    monkeypatch.setattr(ahead, "MOST_UNSAVED", 1)
+    monkeypatch.setattr(reading, "MOST_UNSAVED", 1)
 
 
 def ask(store: EventStore, views: Views, cid: UUID, word: str) -> list[str]:

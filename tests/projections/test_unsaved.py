@@ -20,11 +20,11 @@ from eventstore import events as e
 from eventstore.events import NewEvent
 from eventstore.events.values import VersionRange
 from projections import Views
-from projections.ahead import MOST_UNSAVED
 from projections.context import CONTEXT
 from projections.engine import heads
 from projections.engine.follower import catch_up_behind
 from projections.errors import BudgetInfeasible
+from projections.reading import MOST_UNSAVED
 from projections.tokens.counts import TABLE as COUNTS
 from projections.upkeep import compare, rebuild
 from tests.few import few
