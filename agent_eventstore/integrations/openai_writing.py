@@ -22,7 +22,7 @@ from agent_eventstore.formats.response_items import (
 from agent_eventstore.integrations.conversation_head import attempts
 from agent_eventstore.integrations.conversation_pages import newest_events
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.openai_events import OpenAIItem
+from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch, OpenAIItem
 from agent_eventstore.integrations.openai_withdrawn import has_changes
 from eventstore import NO_STREAM, EventStore
 from eventstore.errors import WrongExpectedVersion
@@ -35,6 +35,7 @@ from eventstore.events import (
     TokenUsage,
     UserMessage,
 )
+from eventstore.events.codec import loads_json
 from eventstore.owners import Owned
 from eventstore.sql.read import EventText
 from projections.engine.folding import text_of
@@ -103,14 +104,16 @@ class SessionEnd:
         store: Where it is kept.
         key: The conversation's.
         owner: Whose it is.
+        branch: The branch of the session that it is.
 
     Attributes:
         seen: The version that was read up to; None if nothing was.
         run: What a run that records while it happens has as its metadata.
     """
 
-    def __init__(self, store: EventStore, key: str, owner: Owned) -> None:
+    def __init__(self, store: EventStore, key: str, owner: Owned, branch: str = MAIN) -> None:
         self._store, self._key, self._owner = store, key, owner
+        self._branch = branch
         self.seen: int | None = None
         self.run: Meta | None = None
         self._writer: ItemWriter | None = None
@@ -131,6 +134,7 @@ class SessionEnd:
 
         Raises:
             WrongExpectedVersion: To ``compare``: its items have changed since they were read.
+            ValueError: The branch was deleted.
         """
         for attempt in attempts():
             writer, self._writer = self._writer or self._at_end(), None
@@ -156,7 +160,19 @@ class SessionEnd:
                 return events
         raise AssertionError("the last attempt raises")
 
+    def newest(self, limit: int) -> list[EventText]:
+        """Return the newest events, newest first.
+
+        Raises:
+            ValueError: They say that the branch was deleted.
+        """
+        found = newest_events(self._store, self.id, limit)
+        told = (loads_json(e.text) for e in found if e.type == OpenAIBranch.type and e.text)
+        if any(each["name"] == self._branch and each["deleted"] for each in told):
+            raise ValueError(f"Branch {self._branch!r} was deleted: switch to another one")
+        return found
+
     def _at_end(self) -> ItemWriter:
-        writer = ItemWriter.after(newest_events(self._store, self.id, _TAIL))
+        writer = ItemWriter.after(self.newest(_TAIL))
         writer.within = None if self.run is None else self.run.turn
         return writer
