@@ -86,7 +86,7 @@ def _ui_parts_in(raw: Mapping[str, Any]) -> list[Any]:
 
 def _kind_of(raw: Any) -> str:
     """Return by what an uninterpreted piece names itself."""
-    for key in ("type", "role", "from", "action", "observation"):
+    for key in ("type", "role", "from", "action", "observation", "kind"):
         if isinstance(raw, Mapping) and isinstance(kind := raw.get(key), str):
             return f"{key} {kind}"
     return "no type"

@@ -5,8 +5,8 @@ its benchmarks). Understood are messages, thoughts, the system part, every actio
 a call of a tool, the observation that it has caused as the result, and ``finish``. Changes of the
 agent's state tell nothing of the conversation: they are passed over, and counted. Any other event
 is kept as it came, and counted. Each event of the log keeps those that it was made of under
-``raw["openhands_event"]``. Nothing is written in this format, and the ``kind`` of the newer SDK's
-events is not read.
+``raw["openhands_event"]``. Nothing is written in this format. Events of the newer SDK, which have a
+``kind``, are read by `agent_eventstore.formats.openhands_sdk`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.agent_session import SessionLog, object_in, text_at, whole_at
 from agent_eventstore.formats.left_out import LeftOut
 from agent_eventstore.formats.openai_wire import request_of
+from agent_eventstore.formats.openhands_sdk import KINDS, SILENT_KINDS, take_kind
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import (
     UNINTERPRETED,
@@ -57,7 +58,9 @@ def recognises(value: Any) -> bool:
     held = (value.get(key) for key in _HOLDERS) if isinstance(value, dict) else ()
     events = next((each for each in held if isinstance(each, list)), None)
     first = events[0] if events else value
-    return isinstance(first, dict) and (_is_action(first) or _is_observation(first))
+    if not isinstance(first, dict):
+        return False
+    return _is_action(first) or _is_observation(first) or text_at(first, "kind") in KINDS
 
 
 def _is_action(event: Mapping[str, Any]) -> bool:
@@ -106,6 +109,11 @@ class _Reader:
 
     def take(self, event: dict[str, Any]) -> None:
         """Take in an event."""
+        if (newer := text_at(event, "kind")) in SILENT_KINDS:
+            self.left_out.note(newer, known=True)
+            return
+        if newer is not None and take_kind(event, self.log, ORIGINAL):
+            return
         kind = text_at(event, "action") or text_at(event, "observation")
         call = self._asked.get(cause) if (cause := whole_at(event, "cause")) is not None else None
         if kind in _SILENT and not (kind == "think" and _is_action(event)):

@@ -18,7 +18,6 @@ __all__ = ["Memory", "Objects"]
 
 T = TypeVar("T")
 _GROUP = 8  # objects that are pickled together
-_MOST_CONVERSATIONS = 64
 _MOST_BYTES = 32 * 2**20
 
 
@@ -75,9 +74,10 @@ class Objects:
 
 
 class Memory(Generic[T]):
-    """What is known of the conversations that were read last: of 64 at most, and 32 MiB."""
+    """What is known of the conversations that were read last: of ``most``, and 32 MiB."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 64) -> None:
+        self._most = most
         self._known: dict[UUID | str, tuple[T | None, int]] = {}
         self._lock = Lock()
         self._size = 0
@@ -100,7 +100,7 @@ class Memory(Generic[T]):
             size = before if size is None else size
             self._size += size - before
             self._known[stream] = known, size
-            while self._size > _MOST_BYTES or len(self._known) > _MOST_CONVERSATIONS:
+            while self._size > _MOST_BYTES or len(self._known) > self._most:
                 self._size -= self._known.pop(next(iter(self._known)))[1]
 
     def asked_again(self, stream: UUID) -> bool:

@@ -24,6 +24,7 @@ from pydantic_core import to_jsonable_python
 
 from agent_eventstore.integrations.conversation_finding import ends_with
 from agent_eventstore.integrations.conversation_pages import newest_events
+from agent_eventstore.integrations.conversation_stores import store_of
 from agent_eventstore.integrations.google_adk_events import GoogleADKState
 from agent_eventstore.integrations.google_adk_log import Named, SessionLog
 from agent_eventstore.integrations.google_adk_reading import SessionEvents
@@ -49,7 +50,7 @@ class EventStoreSessionService(BaseSessionService):
     """
 
     def __init__(self, store: EventStore | AsyncEventStore) -> None:
-        self.store = store.store if isinstance(store, AsyncEventStore) else store
+        self.store = store_of(store)
         self._log, self._events = SessionLog(self.store), SessionEvents(self.store)
         self.answering = self._log.answering  # the calls of streams that are recorded
 

@@ -17,6 +17,7 @@ from google.adk.platform import time
 from google.adk.sessions import Session
 
 from agent_eventstore.integrations.conversation_head import attempts
+from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.google_adk_events import (
@@ -70,13 +71,13 @@ class SessionLog:
     def __init__(self, store: EventStore) -> None:
         self.store = store
         self.answering: dict[tuple[Any, ...], str] = {}
-        self._sessions: dict[Named, KnownSession] = {}
+        self._sessions: Memory[KnownSession] = Memory(_MOST_KNOWN)
         self._locks = tuple(threading.RLock() for _ in range(_STRIPES))
 
     def at(self, named: Named, version: int) -> KnownSession | None:
         """Return a session as it stands at its conversation's version; None if it has none."""
         with self._lock(named):
-            known = self._sessions.get(named)
+            known = self._sessions.get(key_of(*named))
             return known if known and known.places.version == version else self._known(named)
 
     def create(self, named: Named, state: dict[str, Any]) -> KnownSession:
@@ -97,7 +98,7 @@ class SessionLog:
             self._write(named, places, [*begun, snapshot], app, user)
         except WrongExpectedVersion as error:
             raise AlreadyExistsError(f"Session with id {named[2]} already exists.") from error
-        self._remember(named, known)
+        self._sessions.keep(key_of(*named), known)
         return known
 
     def append(self, named: Named, session: Session, event: Event) -> None:
@@ -112,13 +113,13 @@ class SessionLog:
 
     def forget(self, named: Named) -> None:
         """Forget where a session stands."""
-        self._sessions.pop(named, None)
+        self._sessions.take(key_of(*named))
 
     def _append(self, named: Named, session: Session, event: Event) -> None:
         told = loads_json(event.model_dump_json(exclude_none=True))
         app, user, _ = deltas_of(told)
         for attempt in attempts():
-            known = self._sessions.get(named) or self._known(named)
+            known = self._sessions.get(key_of(*named)) or self._known(named)
             if known is not None and not is_current(session, known):
                 known = self._known(named)
             if known is None:
@@ -127,14 +128,14 @@ class SessionLog:
                 raise StaleSessionError(
                     f"session {session.id} was appended to since it was read: get it again"
                 )
-            self._sessions.pop(named, None)
+            self.forget(named)
             events = self._events(named, known, told)
             with attempt:
                 self._write(named, known.places, events, app, user)
                 if isinstance(events[-1].data, AssistantMessage):
                     self.answering.pop(place_in(told), None)
                 known.take(told)
-                self._remember(named, known)
+                self._sessions.keep(key_of(*named), known)
                 session.last_update_time, session._storage_update_marker = known.updated, known.last
                 return
 
@@ -165,14 +166,10 @@ class SessionLog:
         return [places.put(Retraction(versions=(gone,), reason="rewind"))]
 
     def _write(
-        self,
-        named: Named,
-        places: Places,
-        events: list[NewEvent],
-        app: dict[str, Any],
-        user: dict[str, Any],
+        self, named: Named, places: Places, events: list[NewEvent], *shared: JsonObject
     ) -> None:
-        """Append events of a session, and what changes of what it shares, in one transaction."""
+        """Append events, and what changes of the app's and of the user's state, as one."""
+        app, user = shared
         own = partial(
             self.store.append,
             key_of(*named),
@@ -192,13 +189,8 @@ class SessionLog:
         """Return a session as it stands now; None if there is none, or it was deleted."""
         known = known_in(self._backward(key_of(*named), _TAIL))
         if known is not None:
-            self._remember(named, known)
+            self._sessions.keep(key_of(*named), known)
         return known
-
-    def _remember(self, named: Named, known: KnownSession) -> None:
-        self._sessions[named] = known
-        if len(self._sessions) > _MOST_KNOWN:
-            self._sessions.pop(next(iter(self._sessions)), None)
 
     def _backward(self, key: str, first: int | None = None) -> Iterator[EventText]:
         return events_before(self.store, self.store.stream(key), first=first)

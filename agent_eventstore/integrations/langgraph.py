@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -23,11 +22,11 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
+from agent_eventstore.integrations.conversation_stores import unredacted
 from agent_eventstore.integrations.langgraph_async import iterated, threaded
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft
 from agent_eventstore.integrations.langgraph_reading import history_of, listed, tuple_of
-from agent_eventstore.integrations.langgraph_thread import Thread
 from agent_eventstore.integrations.langgraph_threads import Threads
 from eventstore import AsyncEventStore, EventStore
 
@@ -59,26 +58,21 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         messages: Collection[str] | None = None,
     ) -> None:
         super().__init__(serde=serde)
-        self.store = store.store if isinstance(store, AsyncEventStore) else store
-        if self.store.redact is not None:
-            raise ValueError(
-                "this store redacts what is written, and a graph needs its state as it was: "
-                "redact in the graph, and open the store without redact="
-            )
+        self.store = unredacted(store, "its state as it was")
         self._codec = Codec(self.serde)
         self._messages = messages
         self._threads = Threads(self.store)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that a config names, or the newest of its thread and namespace."""
-        with self._asked(config) as (thread, thread_id, namespace, wanted):
+        with self._threads.asked(config) as (thread, thread_id, namespace, wanted):
             return tuple_of(thread, thread_id, namespace, wanted, self._codec_now())
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> dict[str, Any]:
         """Return of what each channel of a checkpoint is rebuilt: a value before it, and writes."""
-        with self._asked(config) as (thread, _, namespace, wanted):
+        with self._threads.asked(config) as (thread, _, namespace, wanted):
             return history_of(thread, namespace, wanted, channels, self._codec_now())
 
     def list(
@@ -115,9 +109,8 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Store a checkpoint; return the config that names it."""
         asked = config["configurable"]
-        namespace = asked.get("checkpoint_ns", "")
-
-        parent, told = asked.get("checkpoint_id"), get_checkpoint_metadata(config, metadata)
+        namespace, parent = asked.get("checkpoint_ns", ""), asked.get("checkpoint_id")
+        told = get_checkpoint_metadata(config, metadata)
         self._append(
             str(asked["thread_id"]),
             lambda draft: draft.checkpoint(namespace, parent, checkpoint, told, new_versions),
@@ -199,16 +192,6 @@ class EventStoreSaver(BaseCheckpointSaver[str]):
         if self._codec.serde is not self.serde:
             self._codec = Codec(self.serde)
         return self._codec
-
-    @contextmanager
-    def _asked(self, config: RunnableConfig) -> Iterator[tuple[Thread, str, str, str]]:
-        """Hold a thread as it is now; with its id, the namespace and the checkpoint asked for."""
-        asked = config["configurable"]
-        thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
-        with self._threads.holding(thread_id):
-            thread = self._threads.now(thread_id)
-            held = thread.checkpoints.get(namespace, {})
-            yield thread, thread_id, namespace, get_checkpoint_id(config) or max(held, default="")
 
     def _append(self, thread_id: str, add: Callable[[Draft], None]) -> None:
         self._threads.append(thread_id, add, self._codec_now(), self._understood)

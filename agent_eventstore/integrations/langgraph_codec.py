@@ -13,10 +13,11 @@ from typing import Any
 
 import ormsgpack
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from agent_eventstore.integrations.langgraph_events import Typed
+from agent_eventstore.integrations.langgraph_events import PackedValue, TaskWrite, Typed
 
 __all__ = ["Codec", "told_of"]
 
@@ -63,6 +64,17 @@ class Codec:
             return self._plain.dumps_typed(value)  # type: ignore[no-any-return]
         except Exception:  # Whatever a class raises that only the other serialiser can write.
             return None
+
+    def written(self, writes: Sequence[tuple[str, Any]]) -> tuple[TaskWrite, ...]:
+        """Return what a task has written; errors, interrupts and the like have indexes below 0."""
+        return tuple(
+            TaskWrite(
+                index=WRITES_IDX_MAP.get(channel, index),
+                channel=channel,
+                value=PackedValue.of(self.dumps(value)),
+            )
+            for index, (channel, value) in enumerate(writes)
+        )
 
     def loads_all(self, values: Sequence[Typed]) -> list[Any]:
         """Return what ``loads`` does of each.

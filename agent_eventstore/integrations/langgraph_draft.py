@@ -20,7 +20,6 @@ from agent_eventstore.integrations.langgraph_events import (
     LanggraphValues,
     LanggraphWrites,
     PackedValue,
-    TaskWrite,
     Typed,
     place_of,
 )
@@ -108,14 +107,6 @@ class Draft(Speech):
         task_path: str,
     ) -> None:
         """Add what a task has written; errors, interrupts and the like replace earlier ones."""
-        written = (
-            TaskWrite(
-                index=WRITES_IDX_MAP.get(channel, index),
-                channel=channel,
-                value=PackedValue.of(self._codec.dumps(value)),
-            )
-            for index, (channel, value) in enumerate(writes)
-        )
         self.add(
             LanggraphWrites(
                 namespace=namespace,
@@ -123,7 +114,7 @@ class Draft(Speech):
                 task_id=task_id,
                 task_path=task_path,
                 replaces=all(channel in WRITES_IDX_MAP for channel, _ in writes),
-                writes=tuple(written),
+                writes=self._codec.written(writes),
             )
         )
 
@@ -189,7 +180,7 @@ class Draft(Speech):
     def _place(self, value: Any, typed: Typed) -> int:
         """Return the place of a value: that of the same one, or a new one."""
         mark = self._codec.mark(value, typed)
-        place = None if mark is None else self._new.get(mark, self._thread.known.get(mark))
+        place = None if mark is None else self._new.get(mark, self._thread.marks.known.get(mark))
         if place is None:
             place = self._keep(PackedValue.of(typed))
             if mark is not None:

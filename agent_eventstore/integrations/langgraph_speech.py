@@ -28,7 +28,7 @@ class Speech:
     """Events that go behind a thread, in the making, each in its turn and step."""
 
     def __init__(self, thread: Thread, codec: Codec, understood: frozenset[str]) -> None:
-        thread.mark(codec)
+        thread.marks.follow(thread.values, thread.spoken, codec)
         self._thread, self._codec, self._understood = thread, codec, understood
         self._turn, self._step = thread.turn, thread.step
         self._calls = dict[str, str]()
@@ -62,8 +62,8 @@ class Speech:
         for index, (message, typed) in enumerate(rest, start=same):
             mark = self._codec.mark(message, typed)
             place = earlier[index] if index < len(earlier) else None
-            if place is None or mark is None or thread.marks.get(place) != mark:
-                place = None if mark is None else self._said.get(mark, thread.said.get(mark))
+            if place is None or mark is None or thread.marks.of.get(place) != mark:
+                place = None if mark is None else self._said.get(mark, thread.marks.said.get(mark))
             if place is None or place in taken or place in thread.retracted:
                 place = self._say(message, typed, mark)
             if place is not None:

@@ -6,11 +6,9 @@ only what has come in since is read again.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any
 
 from langgraph.store.base import (
     BaseStore,
@@ -26,45 +24,19 @@ from langgraph.store.base import (
 
 from agent_eventstore.integrations.conversation_finding import keys_with
 from agent_eventstore.integrations.conversation_head import attempts, followed
+from agent_eventstore.integrations.conversation_memory import Memory
+from agent_eventstore.integrations.conversation_stores import unredacted
 from agent_eventstore.integrations.langgraph_events import LanggraphItem
 from agent_eventstore.integrations.langgraph_filters import at_path, fits, fulfils
+from agent_eventstore.integrations.langgraph_items import Items, Namespace, fields_of
 from agent_eventstore.journal_aio import in_thread
-from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent, RecordedEvent
+from eventstore import NO_STREAM, AsyncEventStore, EventStore, NewEvent
 from eventstore.events import ConversationStart
-from eventstore.events.codec import dumps_json, loads_json
 
 __all__ = ["EventStoreStore"]
 
 _KEY = "langgraph.store:"
 _NAMESPACES = 256
-Namespace = tuple[str, ...]
-
-
-class _Held(NamedTuple):
-    """An item: the version of its event, its JSON, and when it was put first and last."""
-
-    version: int
-    text: str
-    created_at: datetime
-    updated_at: datetime
-
-
-class _Items:
-    """What a namespace holds by key, up to a version."""
-
-    def __init__(self) -> None:
-        self.version, self.chain = 0, b""
-        self.held: dict[str, _Held] = {}
-
-    def fold(self, event: RecordedEvent) -> None:
-        """Take in what comes next."""
-        self.version, self.chain, data = event.version, event.chain, event.data
-        if isinstance(data, LanggraphItem):
-            before, at = self.held.pop(data.key, None), event.recorded_at
-            if data.value is not None:
-                created = at if before is None else before.created_at
-                text = dumps_json(data.value)
-                self.held[data.key] = _Held(event.version, text, created, at)
 
 
 class EventStoreStore(BaseStore):
@@ -82,14 +54,9 @@ class EventStoreStore(BaseStore):
     """
 
     def __init__(self, store: EventStore | AsyncEventStore, *, erase: bool = False) -> None:
-        self.store = store.store if isinstance(store, AsyncEventStore) else store
-        if self.store.redact is not None:
-            raise ValueError(
-                "this store redacts what is written, and a graph needs its items as they were: "
-                "redact in the graph, and open the store without redact="
-            )
+        self.store = unredacted(store, "its items as they were")
         self.erase = erase
-        self._known: OrderedDict[Namespace, _Items] = OrderedDict()
+        self._known: Memory[Items] = Memory(_NAMESPACES)
         self._lock = RLock()
 
     def batch(self, ops: Iterable[Op]) -> list[Any]:
@@ -120,7 +87,7 @@ class EventStoreStore(BaseStore):
         match op:
             case GetOp():
                 held = self._items(_valid(op.namespace)).held.get(op.key)
-                return None if held is None else Item(**_fields(op.namespace, op.key, held))
+                return None if held is None else Item(**fields_of(op.namespace, op.key, held))
             case SearchOp():
                 return self._search(op)
             case ListNamespacesOp():
@@ -147,7 +114,7 @@ class EventStoreStore(BaseStore):
             SearchItem(**fields)
             for namespace in self._namespaces(prefix)
             for key, held in self._items(namespace).held.items()
-            if (fields := _fields(namespace, key, held))
+            if (fields := fields_of(namespace, key, held))
             and all(fulfils(at_path(fields["value"], name), each) for name, each in wanted.items())
         ]
         found.sort(key=lambda item: item.updated_at, reverse=True)
@@ -179,14 +146,11 @@ class EventStoreStore(BaseStore):
             if namespace[: len(prefix)] == prefix:
                 yield namespace
 
-    def _items(self, namespace: Namespace) -> _Items:
+    def _items(self, namespace: Namespace) -> Items:
         """Return what a namespace holds now; what is known of it is read no second time."""
-        known = self._known.get(namespace) or _Items()
-        items = followed(self.store, self.store.stream(_key(namespace)), known)
-        self._known[namespace] = items
-        self._known.move_to_end(namespace)
-        if len(self._known) > _NAMESPACES:
-            self._known.popitem(last=False)
+        key = _key(namespace)
+        items = followed(self.store, self.store.stream(key), self._known.get(key) or Items())
+        self._known.keep(key, items)
         return items
 
 
@@ -204,14 +168,3 @@ def _valid(namespace: Namespace, *, or_none: bool = False) -> Namespace:
                 f"{label!r} is no label of a namespace: it is text without periods and NUL"
             )
     return tuple(namespace)
-
-
-def _fields(namespace: Namespace, key: str, held: _Held) -> dict[str, Any]:
-    """Return what an `Item` is made of; its value is the reader's own."""
-    return {
-        "namespace": namespace,
-        "key": key,
-        "value": loads_json(held.text),
-        "created_at": held.created_at,
-        "updated_at": held.updated_at,
-    }

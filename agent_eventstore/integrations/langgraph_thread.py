@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_events import (
     SLOTS,
     LanggraphCheckpoint,
@@ -23,6 +22,7 @@ from agent_eventstore.integrations.langgraph_events import (
     typed_of,
 )
 from agent_eventstore.integrations.langgraph_lists import KeptList, Values
+from agent_eventstore.integrations.langgraph_marks import Marks
 from eventstore.events import AssistantMessage, Meta, Retraction
 from eventstore.events.codec import loads_json
 from eventstore.ids import call_id
@@ -78,17 +78,11 @@ class Thread:
     retracted: set[int] = field(default_factory=set)
     spoken: set[int] = field(default_factory=set)
     """The places of messages that are events."""
-    marks: dict[int, Typed] = field(default_factory=dict)
-    """What tells the value of a place from others."""
-    known: dict[Typed, int] = field(default_factory=dict)
-    """The places of values by their marks."""
-    said: dict[Typed, int] = field(default_factory=dict)
-    """The places of messages that are events by their marks."""
+    marks: Marks = field(default_factory=Marks)
     latest: dict[tuple[str, str], int] = field(default_factory=dict)
     """By namespace and channel, the place of the list that was saved last."""
     told: dict[int, bytes] = field(default_factory=dict)
     """What the messages of few lists are told by, by place: of those put here last."""
-    _unmarked: list[int] = field(default_factory=list)
     _calls: dict[str, str] = field(default_factory=dict)
     _answers: list[tuple[int, str]] = field(default_factory=list)
 
@@ -128,7 +122,7 @@ class Thread:
                 place = place_of(version, index)
                 self.values.keep(place, value)
                 if value["kind"] != "list":
-                    self._unmarked.append(place)
+                    self.marks.add(place)
         elif kind == _CHECKPOINT:
             self._save(version, told)
         elif kind == LanggraphWrites.type:
@@ -145,7 +139,7 @@ class Thread:
         place = place_of(version)
         self.values[place] = kept
         self.spoken.add(place)
-        self._unmarked.append(place)
+        self.marks.add(place)
 
     def _note_calls(self, version: int, told: dict[str, Any]) -> None:
         for index, request in enumerate(told.get("tool_calls") or ()):
@@ -193,15 +187,3 @@ class Thread:
         self.told |= told
         while len(self.told) > _TOLD:
             self.told.pop(next(iter(self.told)))
-
-    def mark(self, codec: Codec) -> None:
-        """Bring what tells values from others up to date."""
-        for place in self._unmarked:
-            typed = self.values.get(place)
-            if not isinstance(typed, tuple) or (told := codec.mark_of(typed)) is None:
-                continue
-            self.marks[place] = told
-            self.known[told] = place
-            if place in self.spoken:
-                self.said[told] = place
-        self._unmarked.clear()

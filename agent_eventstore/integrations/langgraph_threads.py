@@ -5,16 +5,19 @@ What is known of a thread is read no second time; who changes it holds its lock.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from itertools import groupby
-from threading import Lock, RLock
+from threading import RLock
 from typing import Any, cast
 
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import get_checkpoint_id
 from sqlalchemy import Text, select
 from sqlalchemy import cast as as_type
 
 from agent_eventstore.integrations.conversation_head import Head, attempts, news_of
+from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.conversation_pages import events_after
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_draft import Draft
@@ -28,7 +31,6 @@ from eventstore.sql.schema import metadata_for
 
 __all__ = ["Threads"]
 
-_KEPT = 64
 _LOCKS = 64
 _PAGE = 1_000  # rows that are in memory at once
 
@@ -38,8 +40,7 @@ class Threads:
 
     def __init__(self, store: EventStore) -> None:
         self.store = store
-        self._known: OrderedDict[str, Thread] = OrderedDict()
-        self._lock = Lock()
+        self._known: Memory[Thread] = Memory()
         # A thread's own, shared with few others, so that threads do not wait for each other.
         self._locks = [RLock() for _ in range(_LOCKS)]
 
@@ -50,16 +51,22 @@ class Threads:
     def now(self, thread_id: str) -> Thread:
         """Return a thread as it stands now; whoever asks holds it."""
         thread = self._read(thread_id, self._known.get(thread_id) or Thread())
-        with self._lock:
-            self._known[thread_id] = thread
-            self._known.move_to_end(thread_id)
-            if len(self._known) > _KEPT:
-                self._known.popitem(last=False)
+        self._known.keep(thread_id, thread)
         return thread
 
     def known(self, thread_id: str) -> Thread:
         """Return a thread as it was when it was last looked at; whoever asks holds it."""
         return self._known.get(thread_id) or self.now(thread_id)
+
+    @contextmanager
+    def asked(self, config: RunnableConfig) -> Iterator[tuple[Thread, str, str, str]]:
+        """Hold a thread as it is now; with its id, the namespace and the checkpoint asked for."""
+        asked = config["configurable"]
+        thread_id, namespace = str(asked["thread_id"]), asked.get("checkpoint_ns", "")
+        with self.holding(thread_id):
+            thread = self.now(thread_id)
+            held = thread.checkpoints.get(namespace, {})
+            yield thread, thread_id, namespace, get_checkpoint_id(config) or max(held, default="")
 
     def every(self) -> Iterator[tuple[str, Thread]]:
         """Yield all threads that have checkpoints, with their ids, in one query; to be looked at.

@@ -15,23 +15,22 @@ from agents.memory import SessionSettings
 from agents.memory import session as sdk
 
 from agent_eventstore.integrations.conversation_pages import events_after, newest_events
+from agent_eventstore.integrations.conversation_stores import store_of
 from agent_eventstore.integrations.openai_cache import forget, newest_items
-from agent_eventstore.integrations.openai_events import OpenAIItems
+from agent_eventstore.integrations.openai_compaction import replace_newest
 from agent_eventstore.integrations.openai_history import (
     CLEARED,
     LiveItem,
     live_items,
-    outdated,
     replacing,
 )
+from agent_eventstore.integrations.openai_settling import Settling
 from agent_eventstore.integrations.openai_usage import RunUsage
-from agent_eventstore.integrations.openai_withdrawn import is_of
 from agent_eventstore.integrations.openai_writing import ItemWriter, SessionEnd
 from agent_eventstore.journal_aio import in_thread
 from eventstore import AsyncEventStore, EventStore, NewEvent
 from eventstore.events import Meta
 from eventstore.owners import Owned
-from eventstore.sql.read import EventText
 
 __all__ = ["EventStoreSession"]
 
@@ -70,13 +69,12 @@ class EventStoreSession:
         self.session_settings = (
             SessionSettings(**given) if isinstance(given, dict) else given or SessionSettings()
         )
-        self.store = store.store if isinstance(store, AsyncEventStore) else store
+        self.store = store_of(store)
         self.owner = Owned(tenant_id=tenant_id, user_id=user_id)
         self.erase = erase
         self._usage = RunUsage()
         self._end = SessionEnd(self.store, session_id, self.owner)
-        self._attached_at = 0
-        self._told: set[int] = set()
+        self._settling: Settling | None = None
         self._lock = threading.RLock()
 
     async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Any]:
@@ -116,8 +114,9 @@ class EventStoreSession:
 
         async def replace_suffix(start: int, output: list[Any]) -> bool:
             wanted = live[start:]
-            replace = partial(self._replace_suffix, wanted, output, prune_prefix)
-            return bool(wanted) and await self._run(replace)
+            return bool(wanted) and await self._run(
+                lambda: replace_newest(self.store, self._end, wanted, output, prune_prefix)
+            )
 
         return sdk._CompactionSnapshot([each.item for each in live], complete, replace_suffix)
 
@@ -127,8 +126,8 @@ class EventStoreSession:
             self._end.run = run
             self._end.move()
             newest = [] if run is None else newest_events(self.store, self.id, 1)
-            self._attached_at = newest[0].version if newest else 0
-            self._told.clear()
+            after = newest[0].version if newest else 0
+            self._settling = None if run is None else Settling(run, after)
 
     @property
     def id(self) -> Any:
@@ -137,11 +136,12 @@ class EventStoreSession:
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Do what asks the database in a thread, to its end even if the caller is cancelled."""
-        return await in_thread(partial(self._locked, work))
 
-    def _locked(self, work: Callable[[], T]) -> T:
-        with self._lock:
-            return work()
+        def locked() -> T:
+            with self._lock:
+                return work()
+
+        return await in_thread(locked)
 
     def _most(self, limit: int | None) -> int | None:
         """Return how many items are wanted, by the settings where nothing else is said."""
@@ -153,23 +153,15 @@ class EventStoreSession:
         return items
 
     def _add(self, items: list[Any], usage: Any) -> None:
-        if self._end.run is None:
+        if (settling := self._settling) is None:
             self._end.append(lambda writer: writer.events(items, usage), compare=True)
             return
-        live: list[EventText] = []
 
-        def settling(writer: ItemWriter) -> list[NewEvent]:
-            recorded = events_after(self.store, self.id, self._attached_at)
-            live[:] = [
-                each
-                for each in recorded
-                if each.version not in self._told and is_of(self._end.run, each)
-            ]
-            return writer.settling(items, live)
+        def settled(writer: ItemWriter) -> list[NewEvent]:
+            recorded = events_after(self.store, self.id, settling.after)
+            return settling.events(items, recorded, writer)
 
-        for event in self._end.append(settling, compare=True):
-            if isinstance(event.data, OpenAIItems):
-                self._told.update(each.first for each in event.data.told)
+        settling.note(self._end.append(settled, compare=True))
 
     def _pop(self) -> Any:
         popped: list[LiveItem] = []
@@ -195,25 +187,3 @@ class EventStoreSession:
             forget(self.store, self.id)
             self._end.move()
         self._end.append(replaced)
-
-    def _replace_suffix(
-        self,
-        wanted: Sequence[LiveItem],
-        output: Sequence[Any],
-        prune: Callable[[Any], bool] | None,
-    ) -> bool:
-        found = True
-
-        def replaced(writer: ItemWriter) -> list[NewEvent]:
-            nonlocal found
-            live = live_items(self.store, self.id, None if prune else len(wanted))
-            found = live[-len(wanted) :] == list(wanted)
-            if not found:
-                return []
-            expired = () if prune is None else outdated(live[: -len(wanted)], prune)
-            return replacing(
-                self.store, self.id, writer, wanted, output, "compaction", also=expired
-            )
-
-        self._end.append(replaced)
-        return found

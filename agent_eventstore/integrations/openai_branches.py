@@ -25,7 +25,8 @@ __all__ = ["BranchingSession"]
 class BranchingSession(SessionTurns):
     """A session with branches: items are read from the current one, and added to it.
 
-    Which branch is current is known to this object alone; a new one begins in ``main``.
+    Which branch is current is known to this object alone; a new one begins in ``main``. Reading one
+    that another object has deleted, and adding to it, is refused with `ValueError`.
     """
 
     async def get_items(
@@ -87,6 +88,11 @@ class BranchingSession(SessionTurns):
         """Return each branch: its name, number of items and of turns, beginning, and if current."""
         return await self._run(lambda: [self._described(each) for each in self._branches()])
 
+    def _get(self, limit: int | None) -> list[Any]:
+        if self.branch != MAIN:
+            self._end.newest(1)
+        return super()._get(limit)
+
     def _items_of(self, branch: str, limit: int | None) -> list[Any]:
         if branch not in self._branches():
             return []
@@ -123,7 +129,7 @@ class BranchingSession(SessionTurns):
 
     def _go(self, branch: str) -> None:
         self.branch, run = branch, self._end.run
-        self._end = SessionEnd(self.store, self._key_of(branch), self.owner)
+        self._end = SessionEnd(self.store, self._key_of(branch), self.owner, branch)
         self._end.run = run
 
     def _delete(self, branch: str, force: bool) -> None:
@@ -139,9 +145,12 @@ class BranchingSession(SessionTurns):
         self._drop(branch)
 
     def _drop(self, branch: str) -> None:
-        self.store.append(self.session_id, OpenAIBranch(name=branch, deleted=True), **self.owner)
+        deleted = OpenAIBranch(name=branch, deleted=True)
+        self.store.append(self.session_id, deleted, **self.owner)
         if self.erase:
             self.store.erase(self._key_of(branch), reason="delete_branch", **self.owner)
+        # Told there as well: whoever is on the branch finds it at its end.
+        self.store.append(self._key_of(branch), deleted, **self.owner)
 
     def _clear(self) -> None:
         self._go(MAIN)

@@ -11,11 +11,14 @@ from agent_eventstore.providers.base import plain
 from agent_eventstore.providers.usage import responses_usage
 from eventstore import EventStore
 from eventstore.bill import bills
-from eventstore.events import AssistantMessage, BilledCall, TokenUsage, UserMessage
+from eventstore.events import AssistantMessage, BilledCall, KeptUsage, TokenUsage, UserMessage
 from eventstore.events.codec import loads_json
+from eventstore.log import get_logger
 from projections import Views
 
 __all__ = ["RunUsage", "calls_to_tell", "counts_of", "told_later", "turn_usage"]
+
+_log = get_logger("agent_eventstore")
 
 _FEW = 20  # items of a turn, of which most have no more
 
@@ -78,14 +81,51 @@ def told_later(usage: Any, answers: Sequence[BilledCall]) -> list[BilledCall]:
 
 
 def calls_to_tell(store: EventStore, stream: UUID, usage: Any) -> list[BilledCall]:
-    """Return what `told_later` does of the answers to a conversation's newest user message."""
-    answers = set[int]()
+    """Return what `told_later` does of the answers to a conversation's newest user message.
+
+    Where it has none yet, they are calls of that message's turn.
+    """
+    answers, asked = set[int](), 0
     for event in live_events(store, stream, _FEW):
         if event.type == UserMessage.type:
+            asked = event.version
             break
         if event.type == AssistantMessage.type:
             answers.add(event.version)
-    return told_later(usage, bills(store.read(stream), answers)) if answers else []
+    if asked and _is_told(store, stream, asked):
+        return []
+    if answers:
+        return told_later(usage, bills(store.read(stream), answers))
+    if asked:
+        return told_later(usage, [_call_of(store, stream, asked)])
+    _log.warning("the usage of a run is not recorded, since its session has no turn")
+    return []
+
+
+def _is_told(store: EventStore, stream: UUID, asked: int) -> bool:
+    """Whether the turn that a user message begins has usage without an answer."""
+    name = _name_of(asked)
+    later = (event.data for event in store.read(stream, after=asked))
+    kept = (data.calls for data in later if isinstance(data, KeptUsage))
+    return any(call.llm_call_id == name for calls in kept for call in calls)
+
+
+def _call_of(store: EventStore, stream: UUID, asked: int) -> BilledCall:
+    """Return a call of the turn that a user message begins."""
+    [message] = store.read(stream, after=asked - 1, before=asked + 1)
+    return BilledCall(
+        llm_call_id=_name_of(asked),
+        status="ok",
+        version=asked,
+        end_version=asked,
+        turn=message.meta.turn,
+        started_at=message.occurred_at,
+        ended_at=message.occurred_at,
+    )
+
+
+def _name_of(asked: int) -> str:
+    return f"unanswered {asked}"
 
 
 def turn_usage(store: EventStore, stream: UUID) -> dict[int, dict[str, Any]]:

@@ -22,10 +22,8 @@ from agent_eventstore.formats.response_items import (
 from agent_eventstore.integrations.conversation_head import attempts
 from agent_eventstore.integrations.conversation_pages import newest_events
 from agent_eventstore.integrations.conversation_places import Places
-from agent_eventstore.integrations.openai_events import OpenAIItem, OpenAIItems
-from agent_eventstore.integrations.openai_items import items_in
+from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch, OpenAIItem
 from agent_eventstore.integrations.openai_withdrawn import has_changes
-from agent_eventstore.providers.parser import text
 from eventstore import NO_STREAM, EventStore
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import (
@@ -36,8 +34,8 @@ from eventstore.events import (
     SystemInstruction,
     TokenUsage,
     UserMessage,
-    VersionRange,
 )
+from eventstore.events.codec import loads_json
 from eventstore.owners import Owned
 from eventstore.sql.read import EventText
 from projections.engine.folding import text_of
@@ -76,35 +74,6 @@ class ItemWriter(Places):
             for place, group in enumerate(groups)
         ]
 
-    def settling(self, items: Sequence[Any], live: Sequence[EventText]) -> list[NewEvent]:
-        """Return the events of a run's items, of which some were recorded while it happened.
-
-        Args:
-            items: The items, in the runner's order.
-            live: What was recorded, and is not told by items yet.
-        """
-        known = [(event.version, _kind(item)) for event in live for item in items_in(event)]
-        events: list[NewEvent] = []
-        new: list[Any] = []
-        told: list[tuple[Any, int]] = []
-        for item in items:
-            found = next((each for each in known if each[1] == _kind(item)), None)
-            if found is None:
-                events += self._told(told)
-                new.append(item)
-            else:
-                events += self.events(new)
-                known.remove(found)
-                told.append((item, found[0]))
-            (told if found is None else new).clear()
-        return [*events, *self._told(told), *self.events(new)]
-
-    def _told(self, told: Sequence[tuple[Any, int]]) -> list[NewEvent]:
-        if not told:
-            return []
-        versions = tuple(VersionRange(first=v, last=v) for v in sorted({v for _, v in told}))
-        return [self.place(OpenAIItems(items=tuple(item for item, _ in told), told=versions))]
-
     def place(self, data: Payload) -> NewEvent:
         """Return a payload as the next event, with its turn and step."""
         # What comes later is history: the SDK sends an agent's instructions by itself.
@@ -135,14 +104,16 @@ class SessionEnd:
         store: Where it is kept.
         key: The conversation's.
         owner: Whose it is.
+        branch: The branch of the session that it is.
 
     Attributes:
         seen: The version that was read up to; None if nothing was.
         run: What a run that records while it happens has as its metadata.
     """
 
-    def __init__(self, store: EventStore, key: str, owner: Owned) -> None:
+    def __init__(self, store: EventStore, key: str, owner: Owned, branch: str = MAIN) -> None:
         self._store, self._key, self._owner = store, key, owner
+        self._branch = branch
         self.seen: int | None = None
         self.run: Meta | None = None
         self._writer: ItemWriter | None = None
@@ -163,6 +134,7 @@ class SessionEnd:
 
         Raises:
             WrongExpectedVersion: To ``compare``: its items have changed since they were read.
+            ValueError: The branch was deleted.
         """
         for attempt in attempts():
             writer, self._writer = self._writer or self._at_end(), None
@@ -188,14 +160,19 @@ class SessionEnd:
                 return events
         raise AssertionError("the last attempt raises")
 
+    def newest(self, limit: int) -> list[EventText]:
+        """Return the newest events, newest first.
+
+        Raises:
+            ValueError: They say that the branch was deleted.
+        """
+        found = newest_events(self._store, self.id, limit)
+        told = (loads_json(e.text) for e in found if e.type == OpenAIBranch.type and e.text)
+        if any(each["name"] == self._branch and each["deleted"] for each in told):
+            raise ValueError(f"Branch {self._branch!r} was deleted: switch to another one")
+        return found
+
     def _at_end(self) -> ItemWriter:
-        writer = ItemWriter.after(newest_events(self._store, self.id, _TAIL))
+        writer = ItemWriter.after(self.newest(_TAIL))
         writer.within = None if self.run is None else self.run.turn
         return writer
-
-
-def _kind(item: Any) -> tuple[str, Any]:
-    """Return what an item has in common with what was recorded of it."""
-    if not isinstance(item, dict):
-        return "", None
-    return text(item.get("type")) or text(item.get("role")), item.get("call_id")

@@ -19,6 +19,7 @@ from pydantic_ai.conversation_store import (
     ConversationStore,
 )
 
+from agent_eventstore.integrations.conversation_stores import store_of
 from agent_eventstore.integrations.pydantic_history import Histories
 from agent_eventstore.integrations.pydantic_records import Records
 from agent_eventstore.journal_aio import in_thread
@@ -45,7 +46,7 @@ class EventStoreConversations(ConversationStore):
     """
 
     def __init__(self, store: EventStore | AsyncEventStore) -> None:
-        self.store = store.store if isinstance(store, AsyncEventStore) else store
+        self.store = store_of(store)
         self._histories = Histories(self.store)
         self._records = Records(self.store, self._histories)
 

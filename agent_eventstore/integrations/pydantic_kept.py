@@ -1,17 +1,25 @@
-"""Messages of Pydantic AI as they are kept: to the ``raw`` of an event, and out of it again."""
+"""Messages of Pydantic AI as they are kept: to the ``raw`` of an event, and out of it again.
+
+And records of conversations, which are events of their own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_ai.conversation_store import ConversationRecord
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from typing_extensions import TypedDict
 
-from agent_eventstore.integrations.pydantic_messages import KEY
+from agent_eventstore.integrations.pydantic_messages import KEY, PydanticAIRecord
 from eventstore.events.codec import loads_json
+from eventstore.sql.read import EventText
 
-__all__ = ["KeptMessage", "message_in", "raw_of"]
+__all__ = ["RECORD", "KeptMessage", "message_in", "raw_of", "record_event", "record_in"]
+
+RECORD: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
 
 _CONFIG = ConfigDict(val_json_bytes="base64")  # as of `ModelMessagesTypeAdapter`
 
@@ -58,3 +66,17 @@ def message_in(text: str) -> KeptMessage | None:
         if not isinstance(raw, dict) or KEY not in raw:
             return None
         return _ENDING.validate_python(payload)["raw"]["pydantic_ai"]
+
+
+def record_event(record: ConversationRecord) -> PydanticAIRecord:
+    """Return the event of a record."""
+    return PydanticAIRecord(record=RECORD.dump_python(record, mode="json"))
+
+
+def record_in(events: Iterable[EventText], conversation_id: str) -> Any:
+    """Return the first record among events, newest first; None if it is of another one, or gone."""
+    for event in events:
+        if event.type == PydanticAIRecord.type and event.text is not None:
+            told = loads_json(event.text).get("record")
+            return told if told and told["conversation_id"] == conversation_id else None
+    return None

@@ -6,12 +6,11 @@ decides a race: an append is made to the version that was read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pydantic import TypeAdapter
 from pydantic_ai.conversation_store import (
     ConversationConflict,
     ConversationEntry,
@@ -26,18 +25,16 @@ from agent_eventstore.integrations.conversation_pages import events_before, newe
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.pydantic_events import events_of
 from agent_eventstore.integrations.pydantic_history import Histories
+from agent_eventstore.integrations.pydantic_kept import RECORD, record_event, record_in
 from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
 from eventstore import NO_STREAM, EventStore
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import ConversationStart
-from eventstore.events.codec import loads_json
 from eventstore.sql.lineage import descendants
-from eventstore.sql.read import EventText
 
 __all__ = ["Records"]
 
 _TAIL = 100  # of the newest events, looked at to learn where a conversation stands
-_RECORD: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
 
 
 class _Known(NamedTuple):
@@ -78,8 +75,8 @@ class Records:
         if known is not None and (known.places.version, known.chain) == head[:2]:
             told = known.record
         else:
-            told = _record_in(events_before(self._store, stream, first=4), conversation_id)
-        record = None if told is None else _RECORD.validate_python(told)
+            told = record_in(events_before(self._store, stream, first=4), conversation_id)
+        record = None if told is None else RECORD.validate_python(told)
         if record is not None and record.head_id is not None:
             self._histories.streams.keep(record.head_id, stream)
         return record, head
@@ -92,13 +89,13 @@ class Records:
         known = self._written.get(conversation_id)
         if known is None or known.revision != revision:
             return None
-        return _RECORD.validate_python(known.record)
+        return RECORD.validate_python(known.record)
 
     def newest(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
         """Return those of a scope or of all, the one saved last first."""
         ends = ends_with(self._store, PydanticAIRecord.type)
-        told = [_record_in(events, key) for key, events in ends]
-        found = [_RECORD.validate_python(each) for each in told if each]
+        told = [record_in(events, key) for key, events in ends]
+        found = [RECORD.validate_python(each) for each in told if each]
         found = [each for each in found if scope in (None, each.scope)]
         found.sort(key=lambda each: each.updated_at, reverse=True)
         return found[:limit]
@@ -139,7 +136,7 @@ class Records:
         """Return where a conversation stands, as the database has it."""
         newest = newest_events(self._store, stream, _TAIL)
         older = events_before(self._store, stream, newest[-1].version if newest else 0)
-        return _Known(b"", _record_in(chain(newest, older), key), Places.after(newest))
+        return _Known(b"", record_in(chain(newest, older), key), Places.after(newest))
 
     def _append(
         self,
@@ -159,7 +156,7 @@ class Records:
         for entry in entries:
             last = call_id if entry is entries[-1] else None
             events += events_of(entry.message, entry.id, entry.parent_id, places, last)
-        told = _written(record)
+        told = record_event(record)
         events.append(places.put(told))
         done = self._store.append(key, events, expected_version=expected or NO_STREAM)
         self._written.keep(key, _Known(done.anchor.chain, told.record, places))
@@ -170,7 +167,7 @@ class Records:
         """Begin a conversation that shares the events of another up to a message."""
         source, version = origin
         newest = newest_events(self._store, source, _TAIL, before=version + 1)
-        told = Places.after(newest).put(_written(record))
+        told = Places.after(newest).put(record_event(record))
         key = record.conversation_id
         self._store.fork(source, before=version + 1, conversation_id=key, events=[told])
 
@@ -194,16 +191,3 @@ class Records:
             raise ConversationConflict(conversation_id) from error
         if not shared:
             self._store.erase(conversation_id, reason="the conversation was deleted")
-
-
-def _written(record: ConversationRecord) -> PydanticAIRecord:
-    return PydanticAIRecord(record=_RECORD.dump_python(record, mode="json"))
-
-
-def _record_in(events: Iterable[EventText], conversation_id: str) -> Any:
-    """Return the first record among events, newest first; None if it is of another one, or gone."""
-    for event in events:
-        if event.type == PydanticAIRecord.type and event.text is not None:
-            told = loads_json(event.text).get("record")
-            return told if told and told["conversation_id"] == conversation_id else None
-    return None

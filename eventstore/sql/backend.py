@@ -144,8 +144,8 @@ class Backend(ABC):
     """Execution options of SQLAlchemy's with which a transaction sees one state throughout."""
     table_exists: str
     """The query that says whether there is a table ``:name``."""
-    analyse: str
-    """What tells the planner of a table that was filled at once; empty for nothing."""
+    analyse: Sequence[str]
+    """What tells the planner of a table that was filled at once."""
     lock_schema: str
     """What keeps others from changing the schema until the transaction ends; empty for nothing."""
     keep_schema: str

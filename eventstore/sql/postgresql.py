@@ -184,7 +184,8 @@ class _Postgresql(Backend):
     json_object = "json_build_object"
     snapshot = MappingProxyType({"isolation_level": "REPEATABLE READ"})
     table_exists = "SELECT to_regclass(quote_ident(%(name)s)) IS NOT NULL"
-    analyse = "ANALYZE {}"
+    # A tenth of the usual sample, in a quarter of the time: nobody waits for more of what is new.
+    analyse = ("SET LOCAL default_statistics_target = 10", "ANALYZE {}")
     lock_schema = f"SELECT pg_advisory_xact_lock({_SCHEMA})"
     keep_schema = f"SELECT pg_advisory_xact_lock_shared({_SCHEMA})"
     drop_beside = "DROP FUNCTION IF EXISTS {}()"

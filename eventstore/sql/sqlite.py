@@ -94,7 +94,8 @@ class _Sqlite(Backend):
     json_object = "json_object"
     snapshot = MappingProxyType(dict[str, str]())
     table_exists = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = :name"
-    analyse = lock_schema = keep_schema = ""
+    analyse = ()
+    lock_schema = keep_schema = ""
     drop_beside = "DROP TABLE IF EXISTS {}"
     fresh_s = math.inf
     feed = _FEED

@@ -56,9 +56,11 @@ _Rows = dict[str, dict[Key, dict[str, Any]]]
 class PatchedRows:
     """Rows of one table by key, and which of them have which value in the columns of patches."""
 
+    __slots__ = ("_found", "_key", "rows")
+
     def __init__(self, declared: ReadTable) -> None:
         self.rows: dict[Key, dict[str, Any]] = {}
-        self._places = {name: place for place, name in enumerate(declared.key)}
+        self._key = declared.key
         self._found: dict[str, dict[int, dict[Key, None]]] = {}
 
     def put(self, key: Key, values: Mapping[str, Any]) -> None:
@@ -73,7 +75,7 @@ class PatchedRows:
 
     def _note(self, key: Key, values: Mapping[str, Any]) -> None:
         for column, found in self._found.items():
-            place = self._places.get(column)
+            place = self._key.index(column) if column in self._key else None
             value = values.get(column) if place is None else key[place]
             if value is not None:
                 found.setdefault(value, {})[key] = None
@@ -90,7 +92,7 @@ class PatchedRows:
 
     def _matching(self, patch: Patch) -> Iterator[Key]:
         column, first, last = patch.column, patch.first, patch.last
-        place = self._places.get(column)
+        place = self._key.index(column) if column in self._key else None
         found = self._found.get(column)
         if found is None:
             found = self._found[column] = {}
@@ -121,8 +123,6 @@ class RowBuffer:
         self._declared: dict[str, ReadTable] = {table.name: table for table in projection.tables}
         self._fresh = fresh
         self._earlier: list[_Rows | Patch] = []
-        self._rows: _Rows = {}
-        self._patched: dict[str, PatchedRows] = {}
         self._begin()
 
     def add(self, changes: Iterable[Change]) -> None:
@@ -219,7 +219,7 @@ class RowBuffer:
 
     def _begin(self) -> None:
         self._patched = {name: PatchedRows(each) for name, each in self._declared.items()}
-        self._rows = {name: each.rows for name, each in self._patched.items()}
+        self._rows: _Rows = {name: each.rows for name, each in self._patched.items()}
 
     def _replayed(
         self,

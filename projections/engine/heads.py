@@ -242,9 +242,8 @@ def save(backend: Backend, conversation_id: UUID, heads: Iterable[Head]) -> Boun
     return _bound(backend, _SAVE, conversation_id, heads)
 
 
-def bind(backend: Backend, conversation_id: UUID, heads: Iterable[Head]) -> list[BoundHead]:
-    """Return a conversation's heads for `insert`."""
-    owner = backend.from_id(conversation_id)
+def bind(owner: Any, heads: Iterable[Head]) -> list[BoundHead]:
+    """Return the heads of a conversation for `insert`; its id is given as the driver takes it."""
     return [
         (owner, each.generation.projection.name, each.generation.number, each.version, state)
         for each in heads

@@ -71,18 +71,17 @@ class FoldedPage:
     @classmethod
     def of(cls, backend: Backend, folded: Mapping[UUID, Sequence[Fold]]) -> FoldedPage:
         """Bind folds that began with the first event; by conversation, in order of id."""
+        owners = [backend.from_id(conversation_id) for conversation_id in folded]
         reached: list[BoundHead] = []
-        for owner, folds in folded.items():
+        for owner, folds in zip(owners, folded.values(), strict=True):
             standing = [Head(fold.generation, fold.version, fold.state) for fold in folds]
-            reached += heads.bind(backend, owner, standing)
+            reached += heads.bind(owner, standing)
         bound = {}
         for of_generation in zip(*folded.values(), strict=True):
             for name, table in of_generation[0].generation.tables.items():
-                made = {
-                    owner: fold.buffer.new_rows(name)
-                    for owner, fold in zip(folded, of_generation, strict=True)
-                }
-                bound[table] = row_statements.bind_new(table, backend, made)
+                made = (fold.buffer.new_rows(name) for fold in of_generation)
+                rows = dict(zip(owners, made, strict=True))
+                bound[table] = row_statements.bind_new(table, backend, rows)
         return cls(reached, bound)
 
     def write(self, connection: Connection) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import BigInteger, Boolean, Double, Table
 from sqlalchemy.types import TypeEngine
@@ -93,7 +92,7 @@ class _Prepared:
         return Bound(self.sql, [self.bind(row) for row in rows])
 
 
-def bind_new(table: Table, backend: Backend, rows: Mapping[UUID, Mapping[Key, Row]]) -> NewRows:
+def bind_new(table: Table, backend: Backend, rows: Mapping[Any, Mapping[Key, Row]]) -> NewRows:
     """Return new rows for `load`, which leaves the columns that none of them sets at NULL.
 
     A column at a time, since most columns have nothing to convert, or the same value many times.
@@ -101,19 +100,19 @@ def bind_new(table: Table, backend: Backend, rows: Mapping[UUID, Mapping[Key, Ro
     Args:
         table: The generation's table.
         backend: Of the database that they are for.
-        rows: Whole ones, by conversation, and by the values of their key without its id.
+        rows: Whole ones, by conversation, whose id is as the driver takes it, and by the values of
+            their key without it.
 
     Raises:
         KeyError: A row sets a column that the table does not have.
     """
-    storage, from_id = storage_of(table), backend.from_id
+    storage = storage_of(table)
     # Rows that set the same columns in the same order become columns together.
     shapes: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
     for owner, own in rows.items():
-        owned = from_id(owner)
         for place, values in own.items():
             row = values if storage is None else storage.stored(values)
-            held = (owned, *place, *row.values())
+            held = (owner, *place, *row.values())
             if (alike := shapes.get(shape := tuple(row))) is None:
                 shapes[shape] = [held]
             else:

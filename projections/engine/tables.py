@@ -221,8 +221,8 @@ def end_filling(connection: Connection, projection: Projection, generation: int)
             connection.exec_driver_sql(statement)
     for table in tables_of(projection, generation).values():
         name = connection.dialect.identifier_preparer.quote_identifier(table.name)
-        if analyse := backend_of(connection).analyse:
-            connection.exec_driver_sql(analyse.format(name))
+        for statement in backend_of(connection).analyse:
+            connection.exec_driver_sql(statement.format(name))
 
 
 def _fillings(connection: Connection, projection: Projection, generation: int) -> Iterator[Filling]:

@@ -117,7 +117,7 @@ def test_a_column_that_is_not_there_is_refused(store: EventStore) -> None:
     with store.reading() as connection:
         backend = backend_of(connection)
     with pytest.raises(KeyError, match="nonsense"):
-        rows.bind_new(table, backend, {new_id(): {(1, 0): {"nonsense": 1}}})
+        rows.bind_new(table, backend, {str(new_id()): {(1, 0): {"nonsense": 1}}})
 
 
 def test_rebuilds_of_several_machines_share_the_work(

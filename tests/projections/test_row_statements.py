@@ -100,7 +100,9 @@ def bound(
     connection: Connection, table: Table, rows: dict[UUID, dict[tuple[int], Row]]
 ) -> row_statements.NewRows:
     """Return rows as the driver of the connection takes them."""
-    return row_statements.bind_new(table, backend_of(connection), rows)
+    backend = backend_of(connection)
+    owned = {backend.from_id(owner): own for owner, own in rows.items()}
+    return row_statements.bind_new(table, backend, owned)
 
 
 Write = Callable[[Connection, Table, UUID, Row], None]

@@ -27,6 +27,7 @@ __all__ = [
     "json_of",
     "lasting_facts",
     "may_be_json",
+    "names_identifier",
     "texts_of",
 ]
 
@@ -147,6 +148,15 @@ def facts_of_text(text: str) -> Iterator[Fact]:
         return  # No quotation mark of these is.
     for quoted in _QUOTED.finditer(text, 0, _READ):
         yield Fact(quoted.group(1), "phrase")
+
+
+def names_identifier(text: str) -> bool:
+    """Whether there is an identifier among the facts of prose: told by the first."""
+    for found in _LITERAL.finditer(text, 0, _READ):
+        literal = found[1]
+        if literal is not None and _is_identifier(literal):
+            return True
+    return False
 
 
 def facts_of_json(value: Any) -> Iterator[Fact]:

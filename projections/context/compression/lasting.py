@@ -9,10 +9,10 @@ of the projection `context`, which notes whose words leave anything.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from projections.context.compression.facts import facts_of_text
+from projections.context.compression.facts import facts_of_text, names_identifier
 
 __all__ = ["MOST_READ", "Lasting", "lasting_of", "leaves_anything"]
 
@@ -57,10 +57,12 @@ def lasting_of(text: str) -> Lasting:
     """Return what a user's text leaves behind; often nothing."""
     rules: list[str] = []
     facts: dict[str, None] = {}
-    for rule, found in _left(text):
-        if rule is not None:
-            rules.append(rule)
-        facts.update(dict.fromkeys(found))
+    for said, obliges in _left(text):
+        if obliges:
+            rules.append(said)
+            continue
+        found = (fact for fact in facts_of_text(said) if fact.kind in ("identifier", "name"))
+        facts.update(dict.fromkeys(fact.text for fact in found))
     if not (rules or facts):
         return _NOTHING
     return Lasting(tuple(rules[:_MOST_RULES]), tuple([*facts][:_MOST_FACTS]))
@@ -71,8 +73,8 @@ def leaves_anything(text: str) -> bool:
     return next(_left(text), None) is not None
 
 
-def _left(text: str) -> Iterator[tuple[str | None, Sequence[str]]]:
-    """Yield the rule, or the facts, of each sentence that leaves something."""
+def _left(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield each sentence that leaves something, and whether it is a rule."""
     obliges = _may_oblige(text)
     if not (obliges or _IDENTIFIES.search(text)):
         return
@@ -81,13 +83,9 @@ def _left(text: str) -> Iterator[tuple[str | None, Sequence[str]]]:
         if not said:
             continue
         if obliges and len(said) <= _LONGEST_RULE and _OBLIGES.search(said):
-            yield said, ()
-            continue
-        if not _IDENTIFIES.search(said):
-            continue
-        found = [fact for fact in facts_of_text(said) if fact.kind in ("identifier", "name")]
-        if any(fact.kind == "identifier" for fact in found):
-            yield None, [fact.text for fact in found]
+            yield said, True
+        elif _IDENTIFIES.search(said) and names_identifier(said):
+            yield said, False
 
 
 def _may_oblige(text: str) -> bool:
@@ -95,4 +93,7 @@ def _may_oblige(text: str) -> bool:
     if not text.isascii():
         return _OBLIGES.search(text) is not None
     lowered = text.lower()
-    return any(word in lowered for word in _OBLIGING)
+    for word in _OBLIGING:  # A loop, since every message of a user comes through.
+        if word in lowered:
+            return True
+    return False

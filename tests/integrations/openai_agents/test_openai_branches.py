@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -192,6 +193,56 @@ def test_names_are_made_again_where_those_before_were_erased(store: EventStore) 
 
     first, second = asyncio.run(made())
     assert first != second
+
+
+@pytest.mark.parametrize("erase", [False, True])
+def test_who_is_on_a_branch_hears_that_it_was_deleted(store: EventStore, erase: bool) -> None:
+    """Neither reads it nor adds to it, and goes on once it has switched."""
+    session = BranchingSession(fresh_id(), store, erase=erase)
+    other = BranchingSession(session.session_id, store)
+
+    async def told() -> list[Any]:
+        await session.add_items(turns(2))
+        await session.create_branch_from_turn(2, "b")
+        await session.add_items(turns(1))
+        await other.switch_to_branch("b")
+        before = await other.get_items()
+        await other.add_items(turns(1))
+        await session.delete_branch("b", force=True)
+        for asked in (other.get_items(), other.add_items(turns(1)), other.pop_item()):
+            with pytest.raises(ValueError, match="'b' was deleted"):
+                await asked
+        await other.switch_to_branch("main")
+        assert before[:1] == (await other.get_items())[:1]
+        return await other.get_items()
+
+    assert asyncio.run(told()) == asyncio.run(session.get_items())
+
+
+def test_usage_of_a_turn_without_an_answer(store: EventStore) -> None:
+    """It is the turn's, once; and nobody's before the first turn."""
+    usage = Usage(requests=2, input_tokens=20, output_tokens=10, total_tokens=30)
+    result = SimpleNamespace(context_wrapper=SimpleNamespace(usage=usage))
+
+    async def told(session: Any) -> Any:
+        await session.add_items(turns(1))
+        await session.add_items([{"role": "user", "content": "And now?"}])
+        for _ in range(2):
+            await session.store_run_usage(result)
+        await session.add_items([{"role": "assistant", "content": "This."}])
+        await session.store_run_usage(result)
+        turn = await session.get_turn_usage(2)
+        keys = ("input_tokens", "output_tokens", "total_tokens")
+        return [
+            {key: each[key] for key in keys} for each in (turn, await session.get_session_usage())
+        ]
+
+    own, ours = both(store)
+    assert asyncio.run(told(own)) == asyncio.run(told(ours))
+    own.close()
+    empty = BranchingSession(fresh_id(), store)
+    asyncio.run(empty.store_run_usage(result))
+    assert None is asyncio.run(empty.get_session_usage())
 
 
 def test_searches_for_tools_are_counted(store: EventStore) -> None:

@@ -1,0 +1,76 @@
+"""What a run has recorded while it happened, and the items that the runner adds at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from agent_eventstore.integrations.openai_events import OpenAIItems
+from agent_eventstore.integrations.openai_items import items_in
+from agent_eventstore.integrations.openai_withdrawn import is_of
+from agent_eventstore.integrations.openai_writing import ItemWriter
+from agent_eventstore.providers.parser import text
+from eventstore import NewEvent
+from eventstore.events import Meta, VersionRange
+from eventstore.sql.read import EventText
+
+__all__ = ["Settling"]
+
+
+class Settling:
+    """Which events of a run no item tells yet.
+
+    Args:
+        run: The metadata of what the run records.
+        after: The version behind which it does.
+    """
+
+    def __init__(self, run: Meta, after: int) -> None:
+        self.after = after
+        self._run = run
+        self._told: set[int] = set()
+
+    def events(
+        self, items: Sequence[Any], recorded: Iterable[EventText], writer: ItemWriter
+    ) -> list[NewEvent]:
+        """Return the events of items, of which some were ``recorded`` while the run happened."""
+        known = [
+            (event.version, _kind(item))
+            for event in recorded
+            if event.version not in self._told and is_of(self._run, event)
+            for item in items_in(event)
+        ]
+        events: list[NewEvent] = []
+        new: list[Any] = []
+        told: list[tuple[Any, int]] = []
+        for item in items:
+            found = next((each for each in known if each[1] == _kind(item)), None)
+            if found is None:
+                events += _telling(told, writer)
+                new.append(item)
+            else:
+                events += writer.events(new)
+                known.remove(found)
+                told.append((item, found[0]))
+            (told if found is None else new).clear()
+        return [*events, *_telling(told, writer), *writer.events(new)]
+
+    def note(self, appended: Iterable[NewEvent]) -> None:
+        """Take in which events are told now."""
+        for event in appended:
+            if isinstance(event.data, OpenAIItems):
+                self._told.update(each.first for each in event.data.told)
+
+
+def _telling(told: Sequence[tuple[Any, int]], writer: ItemWriter) -> list[NewEvent]:
+    if not told:
+        return []
+    versions = tuple(VersionRange(first=v, last=v) for v in sorted({v for _, v in told}))
+    return [writer.place(OpenAIItems(items=tuple(item for item, _ in told), told=versions))]
+
+
+def _kind(item: Any) -> tuple[str, Any]:
+    """Return what an item has in common with what was recorded of it."""
+    if not isinstance(item, dict):
+        return "", None
+    return text(item.get("type")) or text(item.get("role")), item.get("call_id")
