@@ -116,8 +116,8 @@ def _real_turns(bench: Bench, database: str, length: int) -> Work:
         note="tau-bench's airline conversations, one after the other; four appends of a turn with "
         f"a tool call, then the messages[] view within {_REAL_BUDGET:,} tokens. Peers load all. "
         "Each commits four times, durably: on SQLite with a write-ahead log and synchronous=FULL, "
-        "the default of each. Ours counts tokens besides, keeps the budget, and writes rows and "
-        "counts in one more transaction, which need not be durable. The SDK's session runs each "
+        "the default of each. Ours counts tokens besides, keeps the budget, and keeps rows and "
+        "counts in memory, to be saved with those of later turns. The SDK's session runs each "
         "call in a thread, as it always does; its processor time has that of the threads.",
     )
 

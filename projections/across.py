@@ -34,8 +34,8 @@ from projections.models.totals import UsageBy, UsageTotal, usage_totals
 from projections.models.usage import USAGE
 from projections.models.words import terms_of
 from projections.queries import readable
-from projections.reading import read_current, read_past
-from projections.replica import Copy
+from projections.reading import read_current
+from projections.replica import Copy, read_past
 from projections.tokens.calibration import Calibration, calibration_of
 
 __all__ = ["ViewsAcross"]

@@ -57,8 +57,8 @@ from projections.engine.heads import Head
 from projections.engine.projection import Projection
 from projections.errors import EmbeddingFailed, GenerationGone
 from projections.models.runs import RUNS
-from projections.reading import read_current, read_on_driver, read_past
-from projections.replica import Copy
+from projections.reading import read_current, read_on_driver
+from projections.replica import Copy, read_past
 from projections.run_mode import injections, read_run_state
 
 __all__ = ["ContextReading", "bring_up", "searched", "sent"]

@@ -1,9 +1,13 @@
-"""How a read finds its rows: caught up first, or folded in memory, or as they once were.
+"""How a read finds its rows: caught up first, or folded in memory.
 
 `Views` says what is asked; this says of which tables. What is read of several projections is read
 in one snapshot, so that it is of one version; what is asked is answered in a transaction that only
 reads. Beside a lock that does not come within half a second, what is new is folded in memory
 instead, as on a replica.
+
+A turn's read finds new rows alone, nearly always, and few of them: it answers from what it has
+folded, keeps that in memory, and saves many at once. No answer depends on it. A fold is pure, so
+whoever lacks what another process has kept, or was killed with, folds it again and says the same.
 """
 
 from __future__ import annotations
@@ -25,7 +29,6 @@ from eventstore.log import get_logger
 from eventstore.owners import ANYBODY, Owner
 from eventstore.sql.backend import AnyConnection, DriverConnection
 from eventstore.sql.failures import lacks_connection
-from eventstore.sql.streams import get_stream
 from projections.engine import heads
 from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, catch_up, in_pieces
 from projections.engine.follower import catch_up_behind
@@ -35,10 +38,10 @@ from projections.engine.projection import Projection
 from projections.engine.set_aside import noted
 from projections.engine.setup import install_all
 from projections.errors import GenerationGone
-from projections.replica import Copy, as_of, known_counts, read_replica, standing_of
+from projections.replica import Copy, read_replica, standing_of
 from projections.tokens.counts import TokenCounts
 
-__all__ = ["Besides", "DriverReading", "Reading", "read_current", "read_on_driver", "read_past"]
+__all__ = ["MOST_UNSAVED", "Besides", "DriverReading", "Reading", "read_current", "read_on_driver"]
 
 C = TypeVar("C", Connection, DriverConnection)
 T = TypeVar("T")
@@ -52,6 +55,10 @@ _Query = Callable[[C, Sequence[Generation], Sequence[Head]], T]
 class Besides(Protocol):
     """What a query makes besides its answer, to be kept for others."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to write."""
+
     def write(self, connection: AnyConnection) -> None:
         """Write it, in a transaction that has found everything as the query has."""
 
@@ -60,6 +67,12 @@ _log = get_logger("projections")
 _TOLD: WeakSet[EventStore] = WeakSet()
 _LOOKS = 10
 """How many cut-overs in a row a read may meet."""
+
+MOST_UNSAVED = 16
+"""Events of a conversation at which a read saves what it has folded, in a transaction of its own.
+
+Fewer are kept in memory, for the next read to go on from; another process folds them again.
+"""
 
 
 def read_current(
@@ -102,8 +115,8 @@ def read_on_driver(
         read: The query.
         last: Where the conversation stood when this process last read it. If the store itself has
             appended since, it is caught up without looking first whether there is something new,
-            and ``read`` may be given a head with ``unsaved`` rows; it raises `NotSaved` to be
-            called again once they are saved.
+            and ``read`` may be given a head with ``unsaved`` rows, which it may keep for ``last``;
+            it raises `NotSaved` to be called again once they are saved.
         besides: What else ``read`` makes, which is written in the transaction that writes the rows,
             if there is one.
 
@@ -133,46 +146,19 @@ def read_on_driver(
         partial(store._on_driver, snapshot=True),
         besides,
     )
-    if last is not None and store._seen_version(conversation_id) > last.version:
+    if last is not None and (
+        last.unsaved is not None or store._seen_version(conversation_id) > last.version
+    ):
         with suppress(GenerationGone), gone():
             generations = [last.generation]
             return beside_a_lock(
-                lambda: _read_new(begin, generations, conversation_id, query, ahead=True)
+                lambda: _read_new(begin, generations, conversation_id, query, last)
             )
     return _looking(
         store,
         projections,
         lambda: beside_a_lock(lambda: _read_one(begin, projections, conversation_id, query)),
     )
-
-
-def read_past(
-    store: EventStore,
-    projections: Sequence[Projection],
-    conversation_id: UUID,
-    version: int,
-    read: Reading[T],
-) -> T:
-    """Return what a query would have answered when the conversation was at a version.
-
-    The events up to and including it are folded anew in memory: nothing is written, and it costs
-    what they cost. What was erased since is missing, as it is from the present.
-
-    Raises:
-        ConversationNotFound: No conversation has this id.
-        ValueError: The conversation has not come to this version.
-        ProjectionFailed: A fold raised.
-    """
-    with store.reading(snapshot=True) as connection:
-        current = get_stream(connection, conversation_id).version
-        if not 0 <= version <= current:
-            raise ValueError(
-                f"conversation {conversation_id} has no version {version}: "
-                f"ask for one from 0 to {current}"
-            )
-        counts = known_counts(connection, conversation_id)
-        with as_of(connection, projections, conversation_id, version) as copies, counts.active():
-            return read(copies)
 
 
 def _looking(store: EventStore, projections: Sequence[Projection], look: Callable[[], T]) -> T:
@@ -266,17 +252,15 @@ def _read_new(
     generations: Sequence[Generation],
     conversation_id: UUID,
     query: _Query[C, T],
-    *,
-    ahead: bool = False,
+    last: Head | None = None,
 ) -> T:
     """Catch a conversation up, and read what all generations have folded up to one version.
 
-    With ``ahead`` the query can do without the tables of what was folded last.
+    With ``last`` the query can do without the tables of what was folded since.
     """
     for attempt in range(_LOOKS):
-        first = ahead and not attempt
-        catching_up = CatchUp(generations, conversation_id, look_ahead=first)
-        if first:
+        catching_up = CatchUp(generations, conversation_id, last=None if attempt else last)
+        if last is not None and not attempt:
             early = _answered_ahead(begin, catching_up, conversation_id, query)
             if early is not None:
                 return early.value
@@ -308,7 +292,7 @@ def _read_new(
 def _answered_ahead(
     begin: _Begin[C], catching_up: CatchUp, conversation_id: UUID, query: _Query[C, T]
 ) -> _Answer[T] | None:
-    """Answer in the snapshot in which a conversation is folded, then save both in one transaction.
+    """_Answer in the snapshot in which a conversation is folded; save that once it is much.
 
     None if the query needs the tables as they are afterwards, or others have come between.
     """
@@ -320,7 +304,11 @@ def _answered_ahead(
             with suppress(heads.NotSaved):
                 made, counts = [head.generation], catching_up.counts
                 answer = _Answer.of(connection, made, conversation_id, query, [head], counts)
-                catching_up.bind_counts(connection)
+            besides = begin.besides is not None and begin.besides.waits
+            if answer is not None and catching_up.pending < MOST_UNSAVED and not besides:
+                return answer
+            with catching_up.blamed():
+                catching_up.bind(connection)
     if catching_up.pending:
         with catching_up.blamed(), begin.writing() as connection:
             catching_up.save(connection)
@@ -390,8 +378,5 @@ def _read_across(
 
 def _tell_of_set_aside(connection: Connection, generations: Sequence[Generation]) -> None:
     """Log of how many conversations the newest events are missing."""
-    names = {(each.projection.name, each.number) for each in generations}
-    failed = [each for each in noted(connection) if (each.projection, each.generation) in names]
-    if failed:
-        count = len({each.conversation_id for each in failed})
+    if count := len({each.conversation_id for each in noted(connection, generations)}):
         _log.warning("read without what is set aside", conversations=count)

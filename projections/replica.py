@@ -23,6 +23,7 @@ from eventstore.errors import ConversationNotFound
 from eventstore.log import get_logger
 from eventstore.sql.backend import AnyConnection
 from eventstore.sql.schema import metadata_for
+from eventstore.sql.streams import get_stream
 from projections.engine import heads, tables
 from projections.engine.catch_up import fold_anew, resume
 from projections.engine.folds import blamed
@@ -32,7 +33,7 @@ from projections.engine.projection import Projection
 from projections.errors import ProjectionFailed
 from projections.tokens.counts import TokenCounts, is_there
 
-__all__ = ["Copy", "as_of", "in_memory", "known_counts", "read_replica", "standing_of"]
+__all__ = ["Copy", "as_of", "in_memory", "known_counts", "read_past", "read_replica", "standing_of"]
 
 T = TypeVar("T")
 Copy = tuple[Connection, Generation]
@@ -201,3 +202,32 @@ def standing_of(
     if found is None:
         raise ConversationNotFound(conversation_id)
     return found
+
+
+def read_past(
+    store: EventStore,
+    projections: Sequence[Projection],
+    conversation_id: UUID,
+    version: int,
+    read: Callable[[Sequence[Copy]], T],
+) -> T:
+    """Return what a query would have answered when the conversation was at a version.
+
+    The events up to and including it are folded anew in memory: nothing is written, and it costs
+    what they cost. What was erased since is missing, as it is from the present.
+
+    Raises:
+        ConversationNotFound: No conversation has this id.
+        ValueError: The conversation has not come to this version.
+        ProjectionFailed: A fold raised.
+    """
+    with store.reading(snapshot=True) as connection:
+        current = get_stream(connection, conversation_id).version
+        if not 0 <= version <= current:
+            raise ValueError(
+                f"conversation {conversation_id} has no version {version}: "
+                f"ask for one from 0 to {current}"
+            )
+        counts = known_counts(connection, conversation_id)
+        with as_of(connection, projections, conversation_id, version) as copies, counts.active():
+            return read(copies)

@@ -39,6 +39,7 @@ from eventstore.events import EVENT_TYPES
 from eventstore.events.own import is_own
 from eventstore.events.values import ToolStatus
 from projections import SearchHit, Views
+from projections.engine.generations import find_live
 from projections.engine.projection import Projection
 from projections.engine.set_aside import noted
 from projections.models.branches import BranchPoint
@@ -292,9 +293,8 @@ def tools(
 def _tell_of_set_aside(store: EventStore, projection: Projection) -> None:
     """Say of how many conversations the newest events are missing."""
     with store.reading() as connection:
-        failed = noted(connection)
-    count = len({each.conversation_id for each in failed if each.projection == projection.name})
-    if count:
+        failed = noted(connection, [find_live(connection, projection)])
+    if count := len({each.conversation_id for each in failed}):
         said = "1 conversation is" if count == 1 else f"{count:,} conversations are"
         note(f"{said} set aside, and may be missing here: eventstore projections status")
 

@@ -1,9 +1,13 @@
-"""The asynchronous methods of a saver: each does in a thread what the one without ``a`` does."""
+"""The asynchronous methods of a saver: each does in a thread what the one without ``a`` does.
+
+Each has the other's signature, too: LangGraph looks there for the arguments that it may pass.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 __all__ = ["iterated", "threaded"]
@@ -17,6 +21,7 @@ def threaded(
 ) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]]:
     """Return a method that does in a thread what one of the same name without ``a`` does."""
 
+    @wraps(method)
     async def done(self: Any, /, *args: _P.args, **named: _P.kwargs) -> _T:
         found: _T = await asyncio.to_thread(getattr(self, method.__name__), *args, **named)
         return found
@@ -30,6 +35,7 @@ def iterated(
 ) -> Callable[Concatenate[Any, _P], AsyncIterator[_T]]:
     """Return a method that iterates over the same, each step in a thread."""
 
+    @wraps(method)
     async def done(self: Any, /, *args: _P.args, **named: _P.kwargs) -> AsyncIterator[_T]:
         found: Iterator[_T] = getattr(self, method.__name__)(*args, **named)
         nothing: Any = object()

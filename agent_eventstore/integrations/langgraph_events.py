@@ -14,6 +14,7 @@ from pydantic import Field
 
 from eventstore.events import Payload, register_event
 from eventstore.events.base import Value
+from eventstore.events.own import READ_BACK
 
 __all__ = [
     "SLOTS",
@@ -196,3 +197,4 @@ class LanggraphItem(Payload):
 
 for _kind in (LanggraphValues, LanggraphCheckpoint, LanggraphWrites, LanggraphItem):
     register_event(_kind)
+READ_BACK.update((LanggraphValues, LanggraphCheckpoint, LanggraphWrites))

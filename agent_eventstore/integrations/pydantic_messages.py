@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from eventstore.events import Payload, register_event
+from eventstore.events.own import READ_BACK
 
 __all__ = ["KEY", "PydanticAIMessage", "PydanticAIRecord"]
 
@@ -40,3 +41,6 @@ class PydanticAIRecord(Payload):
     type: ClassVar[str] = "pydantic_ai.record"
 
     record: Any = None
+
+
+READ_BACK.add(PydanticAIRecord)

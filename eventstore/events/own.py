@@ -20,6 +20,7 @@ from eventstore.log import get_logger
 
 __all__ = [
     "ENTRY_POINTS",
+    "READ_BACK",
     "UNINTERPRETED",
     "Upcaster",
     "class_of",
@@ -39,6 +40,9 @@ Upcaster = Callable[[JsonObject], JsonObject]
 """Returns the JSON of a payload as the version after its own has it."""
 
 P = TypeVar("P", bound=Payload)
+
+READ_BACK: set[type[Payload]] = {*REGISTRY.values()}
+"""Classes whose every event is known to be read back; of other classes an append reads each."""
 
 _TYPE = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+")
 _LONGEST = 128

@@ -16,9 +16,9 @@ from eventstore.events.bounds import Excess, excess_of, excesses
 from eventstore.events.codec import decode, dumps, encode
 from eventstore.events.lifecycle import Erasure
 from eventstore.events.model import KeptUsage
-from eventstore.events.own import class_of
+from eventstore.events.own import READ_BACK, class_of
 from eventstore.events.records import NO_META, EventData, Meta, NewEvent, RecordedEvent
-from eventstore.events.registry import REGISTRY, UnknownEvent
+from eventstore.events.registry import UnknownEvent
 from eventstore.ids import fresh_id
 from eventstore.integrity import PRIVATE, commit_to, wrapped
 from eventstore.redaction import Redactor, redacted, redacted_meta
@@ -285,7 +285,7 @@ def _encoded(
     if len(text) * 4 > most and (size := len(text.encode())) > most:
         excess = Excess("the payload", f"has {size:,} bytes", f"{most:,} (max_event_bytes)")
         raise _too_large(excess, payload.type, place)
-    if isinstance(payload, Payload) and REGISTRY.get(payload.type) is not type(payload):
+    if type(payload) not in READ_BACK and isinstance(payload, Payload):
         _check_readable(payload, text, place)
     return payload, text
 

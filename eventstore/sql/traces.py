@@ -64,9 +64,12 @@ def without_statistics(connection: Connection, names: Iterable[str]) -> None:
     if connection.dialect.name != "postgresql":
         return
     quote = connection.dialect.identifier_preparer.quote_identifier
+    changes: dict[str, list[str]] = {}
     for table, column in connection.execute(_COLLECTED, {"tables": list(names)}).all():
-        change = f"ALTER TABLE {quote(table)} ALTER COLUMN {quote(column)} SET STATISTICS 0"
-        connection.exec_driver_sql(change)
+        change = f"ALTER COLUMN {quote(column)} SET STATISTICS 0"
+        changes.setdefault(table, []).append(change)
+    for table, some in changes.items():
+        connection.exec_driver_sql(f"ALTER TABLE {quote(table)} {', '.join(some)}")
 
 
 def clear_statistics(connection: Connection, names: Sequence[str]) -> None:

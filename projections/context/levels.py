@@ -178,13 +178,18 @@ class KeptLevels:
             if row.fresh and row.noted is None and _has_levels(row):
                 row.note(_Ahead(*_made(row, _shorter(row), count_message)))
 
+    @property
+    def waits(self) -> bool:
+        """Whether something was made, and the table was there when it was looked for."""
+        return bool(self._new) and self.is_there
+
     def write(self, connection: AnyConnection) -> None:
         """Write what was made, if the table was there when it was looked for, and forget it.
 
         In the caller's transaction, which holds the erasure's lock, and has found the conversation
         as often erased as the read has.
         """
-        if self._new and self.is_there:
+        if self.waits:
             self._write(connection)
             self._new = {}
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from operator import attrgetter
 from threading import Lock
+from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -38,6 +39,7 @@ _MOST_TOKENS = 400_000  # of one conversation's rows beyond these: what the larg
 _PLANNED = 1 << 11  # bytes for which a group of a plan is remembered
 _CONVERSATION = 1 << 12  # bytes of one, beside its rows
 _SEEN = 1 << 15  # bytes for which a conversation is remembered
+_UNSAVED = 1 << 11  # bytes of a row that is not in the table yet, beside its texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,7 @@ class _Seen:
     head: heads.Head
     log: object
     active: Active | None
+    weight: int
 
 
 class Memory:
@@ -218,7 +221,7 @@ class Memory:
             raise ValueError(f"memory_bytes is {most}: give a number of bytes, or 0 for none")
         self._plans: Recent[KeptPlan] = Recent(most // _PLANNED, lambda kept: kept.weight)
         self._rows: Recent[KeptRows] = Recent(most, lambda kept: kept.weight)
-        self._seen: Recent[_Seen] = Recent(most // _SEEN)
+        self._seen: Recent[_Seen] = Recent(most, lambda seen: seen.weight)
         self._lock = Lock()
 
     def head(self, stream: UUID) -> heads.Head | None:
@@ -262,7 +265,7 @@ class Memory:
             newest = self._seen.get(stream)
             # Another thread's request may have come further.
             if newest is None or newest.log is not log or newest.head.version <= head.version:
-                self._seen.put(stream, _Seen(replace(head, unsaved=None), log, active))
+                self._seen.put(stream, _Seen(head, log, active, _SEEN + _held(head)))
         owner, folded = (stream, generation.number, log), Folded.of(head)
         return RecentRows(rows, self._rows, owner, folded), PlanMemo(self._plans, owner, folded)
 
@@ -348,6 +351,21 @@ def _as_many_as_fit(rows: Sequence[ContextRow], most: int) -> tuple[int, int]:
             return place, held
         held += size
     return len(rows), held
+
+
+def _held(head: heads.Head) -> int:
+    """Return about how many bytes of memory the rows take that a head has unsaved."""
+    rows = () if head.unsaved is None else head.unsaved.rows.values()
+    return sum(_UNSAVED + 2 * _letters(row.get("message")) for row in rows)
+
+
+def _letters(value: Any) -> int:
+    """Return how many characters the texts in a JSON value have together."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        value = value.values()
+    return sum(map(_letters, value)) if isinstance(value, Iterable) else 0
 
 
 _bytes, _tokens = attrgetter("bytes"), attrgetter("tokens")

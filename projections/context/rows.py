@@ -304,18 +304,22 @@ _ENCODERS: dict[str, Callable[[Any], Any]] = {"json": json_in, "text": text_in}
 _WRITTEN = [(name, _ENCODERS.get(_TYPES[name], _same)) for name in COLUMNS[2:]]
 
 
-def unsaved_rows(unsaved: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> list[StoredRow]:
+def unsaved_rows(
+    unsaved: Mapping[tuple[Any, ...], Mapping[str, Any]], after: int
+) -> list[StoredRow]:
     """Return new rows as they will be read from the table: the shown ones, the newest first.
 
     Args:
         unsaved: What a fold says of them, by key.
+        after: Only those that stand after this version.
 
     Raises:
         NotSaved: It says something of a row that it has not made.
     """
     if any("kind" not in values for values in unsaved.values()):
         raise NotSaved
-    rows = [_unsaved(key, unsaved[key]) for key in sorted(unsaved, reverse=True)]
+    new = sorted((key for key in unsaved if key[0] > after), reverse=True)
+    rows = [_unsaved(key, unsaved[key]) for key in new]
     return [row for row in rows if row.hidden is None]
 
 

@@ -212,9 +212,9 @@ class SqlRowSource:
             head: Where the conversation stands. With rows that the table does not hold yet,
                 `shown_since` gives them too, and all else raises `NotSaved` if it might.
         """
-        self._saved, self._unsaved = END, list[ContextRow]()
-        if head is not None and head.unsaved is not None and head.before is not None:
-            self._saved, self._unsaved = head.before[0], [*unsaved_rows(head.unsaved)]
+        unsaved = None if head is None else head.unsaved
+        self._saved = END if unsaved is None else unsaved.saved[0]
+        self._unsaved = {} if unsaved is None else unsaved.rows
         self._backend = backend_of(connection)
         self._cursor = cursor(connection)
         self._queries = queries(table, excluded, self._backend)
@@ -267,7 +267,7 @@ class SqlRowSource:
         if before is None:
             return self._rows(self._queries.newest, page=size)
         version, part = before
-        reach = END if any(row.key < before for row in self._unsaved) else 0
+        reach = END if any(key < before for key in self._unsaved) else 0
         return self._rows(self._queries.older, reach, page=size, version=version, part=part)
 
     def shown_since(self, version: int, limit: int) -> list[ContextRow]:
@@ -275,7 +275,7 @@ class SqlRowSource:
 
         Those that a summary stands for are among them.
         """
-        new = [row for row in self._unsaved if row.version > version]
+        new: list[ContextRow] = [*unsaved_rows(self._unsaved, version)]
         if version >= self._saved or len(new) >= limit:
             return new[:limit]
         rest = limit - len(new)

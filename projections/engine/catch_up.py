@@ -20,16 +20,17 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.erasure import erasure_count, erasure_lock
-from eventstore.errors import BlobDamaged, StatementRefused
+from eventstore.errors import StatementRefused
 from eventstore.events import RecordedEvent
 from eventstore.sql.backend import AnyConnection, DriverConnection, backend_of
-from eventstore.sql.read import END, read_page
+from eventstore.sql.read import END
 from eventstore.sql.read_whole import WholeStreams
 from eventstore.telemetry import operation
 from projections.engine import heads
 from projections.engine.folds import BoundFolds, Fold, begin, go_on, is_own_fault
 from projections.engine.generations import IN_MEMORY, Generation
 from projections.engine.heads import Head
+from projections.engine.pages import DAMAGED, PAGE, page_of
 from projections.engine.projection import Projection
 from projections.errors import ProjectionFailed
 from projections.tokens.counts import BoundCounts, TokenCounts
@@ -61,9 +62,6 @@ PIECE = 1_000
 PATIENCE_MS = 500
 """How long a read waits for a lock, which it needs to keep what it folds, and not to answer."""
 
-_PAGE = 1_000
-_DAMAGED = (BlobDamaged, ValueError, TypeError, LookupError, RecursionError)
-"""What reading a row raises whose payload, blob or metadata is damaged; no error of a driver."""
 _FEW = 64  # events; of so few new ones no message has been counted before
 _ATTEMPTS = 3  # in which others may come between folding and writing
 
@@ -96,7 +94,7 @@ class CatchUp:
         version: Of the last event that was folded.
         erasures: How often the conversation had been erased by then.
         counts: What was counted since; who reads on in the same transaction may count more.
-        stood: Version and chain from which the last piece was folded, by generation.
+        stood: Version and chain of the heads that `save` is to find, by generation.
     """
 
     def __init__(
@@ -105,8 +103,16 @@ class CatchUp:
         conversation_id: UUID,
         *,
         before: int = END,
-        look_ahead: bool = False,
+        last: Head | None = None,
     ) -> None:
+        """Catch up to the end, or with ``before`` only the events below that version.
+
+        Args:
+            generations: Those that fold.
+            conversation_id: The conversation.
+            before: The version.
+            last: The head of the one generation as this process has kept it, to go `ahead` from.
+        """
         self.done = False
         self.version = self.erasures = 0
         self._generations = generations
@@ -118,8 +124,9 @@ class CatchUp:
         self._bound: BoundFolds | None = None
         self._bound_counts: BoundCounts | None = None
         self.stood: list[tuple[int, bytes | None]] = []
-        self._most = self._count = self._missed = 0
-        self._look_ahead = look_ahead
+        self._count = self._missed = 0
+        self._most, self._at_end = PIECE, False
+        self._last = last
         self._ahead: Head | None = None
         self._chain: bytes | None = None
 
@@ -136,21 +143,21 @@ class CatchUp:
         with operation(
             "projections", "catch_up", tell_slow=True, conversation_id=stream
         ) as caught_up:
-            self._take_up(connection)
-            self.version = min(version for version, _ in self.stood)
-            page = _page(connection, self._folds, stream, self.version, self._before, most)
+            found = self._take_up(connection)
+            hindmost = min(self._folds, key=lambda fold: fold.version)
+            self.version, self._chain = hindmost.version, hindmost.chain
+            page = page_of(connection, self._folds, stream, self.version, self._before, most)
             if page:
                 self.version, self._chain = page[-1].version, page[-1].chain
                 self._look_for_counts(connection, page)
-                self._bound_counts = None
                 for fold in self._folds:
                     fold.feed(page)
                     fold.fill(self.counts, stream)
-                self._ahead = self._folded() if self._look_ahead and len(page) < most else None
-                self._bound = BoundFolds.of(connection, self._folds, stream)
-                if self._ahead is None:
-                    self.bind_counts(connection)
-            self._most, self._count, self.done = most, len(page), not page
+            self._most, self._at_end, self.done = most, len(page) < most, not page
+            self._count = self.version - min(version for version, _ in self.stood)
+            self._ahead = self._folded(found[0]) if self._last is not None else None
+            if self._count and self._ahead is None:
+                self.bind(connection)
             caught_up.note(version=self.version, events=len(page))
         return len(page)
 
@@ -172,15 +179,18 @@ class CatchUp:
             self._missed += 1
             if self._missed < _ATTEMPTS:
                 return
+            self._last = None
             self.fold(connection, self._most)
         if self._count:
             assert self._bound is not None  # noqa: S101 - where it was folded
+            assert self._bound_counts is not None  # noqa: S101 - likewise
             self._bound.write(connection)
-            (self._bound_counts or self.counts.bind(backend_of(connection))).write(connection)
-            self.done = self._count < self._most
+            self._bound_counts.write(connection)
+            self.done = self._at_end
 
-    def bind_counts(self, connection: AnyConnection) -> None:
-        """Bind what was counted: with `ahead`, once its reader has counted too."""
+    def bind(self, connection: AnyConnection) -> None:
+        """Bind what `save` writes; for the caller with `ahead`, once its reader has counted too."""
+        self._bound = BoundFolds.of(connection, self._folds, self._conversation_id)
         self._bound_counts = self.counts.bind(backend_of(connection))
 
     def piece(self, connection: AnyConnection) -> None:
@@ -198,26 +208,32 @@ class CatchUp:
     def ahead(self) -> Head | None:
         """The head that `save` is to write, with the rows that the tables lack until then.
 
-        With ``look_ahead``, of one generation that has been folded to the end, and has only made
-        new rows of its first table; otherwise None.
+        With ``last``, if it has been folded to the end, and has only made new rows of the first
+        table; otherwise None.
         """
         return self._ahead
 
-    def _folded(self) -> Head | None:
-        fold, stood = self._folds[0], self.stood[0]
-        if len(self._folds) > 1 or not stood[0]:
+    def _folded(self, found: Head) -> Head | None:
+        fold, saved = self._folds[0], self.stood[0]
+        if not (saved[0] and self._count and self._at_end):
             return None
-        new = fold.buffer.only_new(fold.generation.projection.tables[0].name, stood[0])
+        new = fold.buffer.only_new(fold.generation.projection.tables[0].name, saved[0])
         if new is None:
             return None
         return Head(
-            fold.generation, fold.version, fold.state, fold.chain, stood, new, self.erasures
+            fold.generation,
+            fold.version,
+            fold.state,
+            fold.chain,
+            (found.version, found.chain),
+            heads.Unsaved(saved, new, self.counts.new),
+            self.erasures,
         )
 
     @property
-    def pending(self) -> bool:
-        """Whether `fold` has found something to save."""
-        return self._count > 0
+    def pending(self) -> int:
+        """How many events have been folded and not been saved."""
+        return self._count
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
@@ -230,18 +246,26 @@ class CatchUp:
             name = self._generations[0].projection.name
             raise ProjectionFailed(name, self._conversation_id, self.version) from error
 
-    def _take_up(self, connection: AnyConnection) -> None:
-        """Begin where the heads stand."""
+    def _take_up(self, connection: AnyConnection) -> list[Head]:
+        """Begin where the heads stand, and return them."""
         stream = self._conversation_id
         # Before events are read: an erasure in between is then seen at the end.
-        found = heads.of(connection, self._generations, stream)
+        if self._last is None:
+            found = heads.of(connection, self._generations, stream)
+        else:
+            found = [heads.kept(connection, self._last, stream)]
         known = [head.erasures for head in found if head.erasures is not None]
         erasures = known[0] if known else erasure_count(connection, [stream])
         if erasures != self.erasures:
             # What was counted may be of what is erased.
             self.counts, self.erasures, self._begun = TokenCounts(stream), erasures, False
-        self._folds = [go_on(head) for head in found]
-        self.stood = [(fold.version, fold.chain) for fold in self._folds]
+        self._folds, self.stood = [go_on(head) for head in found], []
+        for head in found:
+            if head.unsaved is not None:
+                self.counts.know_new(head.unsaved.counts)
+            at = (head.version, head.chain) if head.unsaved is None else head.unsaved.saved
+            self.stood.append(at)
+        return found
 
     def _look_for_counts(self, connection: AnyConnection, page: Sequence[RecordedEvent]) -> None:
         self.counts.go_on_in(connection)
@@ -330,13 +354,13 @@ def fold_anew(
     """
     folds, after = [begin(generation) for generation in generations], 0
     taken: list[RecordedEvent] | None = None
-    with suppress(*_DAMAGED):  # Read once more, it is told which event it is.
+    with suppress(*DAMAGED):  # Read once more, it is told which event it is.
         taken = None if streams is None else streams.take(conversation_id)
-    while page := taken or _page(connection, folds, conversation_id, after, before):
+    while page := taken or page_of(connection, folds, conversation_id, after, before):
         for fold in folds:
             fold.feed(page)
         after = page[-1].version
-        if taken or len(page) < _PAGE:
+        if taken or len(page) < PAGE:
             break
     counts = counts or TokenCounts()
     counts.read_ahead()
@@ -364,34 +388,9 @@ def resume(
     if live is not None:
         for head in heads.read(connection, [live], conversation_id).values():
             fold = go_on(head)
-    while page := _page(connection, [fold], conversation_id, fold.version):
+    while page := page_of(connection, [fold], conversation_id, fold.version):
         if fold.version == 0 or len(page) > _FEW:
             counts.read_ahead()
         fold.feed(page)
     fold.fill(counts, conversation_id)
     return fold
-
-
-def _page(
-    connection: AnyConnection,
-    folds: Sequence[Fold],
-    conversation_id: UUID,
-    after: int,
-    before: int = END,
-    limit: int = _PAGE,
-) -> list[RecordedEvent]:
-    try:
-        return read_page(connection, conversation_id, after=after, before=before, limit=limit)
-    except _DAMAGED as error:
-        version = _damaged(connection, conversation_id, after)
-        name = folds[0].generation.projection.name
-        raise ProjectionFailed(name, conversation_id, version) from error
-
-
-def _damaged(connection: AnyConnection, conversation_id: UUID, after: int) -> int:
-    """Return the first version after that one which cannot be read."""
-    version = after + 1
-    with suppress(*_DAMAGED):
-        while read_page(connection, conversation_id, after=version - 1, limit=1):
-            version += 1
-    return version

@@ -46,7 +46,6 @@ __all__ = [
     "is_own_fault",
 ]
 
-
 Key = tuple[Any, ...]
 
 _FEW = 4  # patches; more are worth reading what they may match
@@ -163,7 +162,7 @@ class RowBuffer:
         """Return the rows that a fold of the whole conversation made of a table, by key."""
         return self._rows[table]
 
-    def only_new(self, table: str, after: int) -> Mapping[Key, Mapping[str, Any]] | None:
+    def only_new(self, table: str, after: int) -> Mapping[Key, dict[str, Any]] | None:
         """Return the rows of a table, if there is no change but that they were made.
 
         None if anything else has changed: other tables, or a row whose key does not begin with a
@@ -292,14 +291,13 @@ class Fold:
         Raises:
             ProjectionFailed: The projection's fold raised.
         """
-        projection, add = self.generation.projection, self.buffer.add
-        fold, state = projection.fold, self.state
+        projection, add, state = self.generation.projection, self.buffer.add, self.state
         last: RecordedEvent | None = None
         if events and events[0].version <= self.version:
             events = [event for event in events if event.version > self.version]
         try:
             for event in events:
-                state, changes = fold(state, event)
+                state, changes = projection.fold(state, event)
                 if changes:
                     add(changes)
                 last = event
@@ -339,10 +337,13 @@ def begin(generation: Generation) -> Fold:
 
 
 def go_on(head: Head) -> Fold:
-    """Return the fold of a conversation from where its head stands."""
+    """Return the fold of a conversation from where its head stands, with what it has unsaved."""
     if head.version == 0:
         return begin(head.generation)
     buffer = RowBuffer(head.generation.projection, fresh=False)
+    if head.unsaved is not None:
+        table = head.generation.projection.tables[0].name
+        buffer.add(Put(table, key, row) for key, row in head.unsaved.rows.items())
     return Fold(head.generation, head.version, head.state, buffer, head.chain)
 
 

@@ -6,7 +6,7 @@ Every read asks for them, so they are read and written in the driver's own calls
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -18,16 +18,19 @@ from eventstore.sql.backend import AnyConnection, Backend, Bound, Statement, bac
 from eventstore.sql.read import chain_at
 from projections.engine.generations import Generation, LiveRow, newest
 from projections.engine.projection import Projection, State
-from projections.errors import ProjectionFailed
+from projections.errors import GenerationGone, ProjectionFailed
+from projections.tokens import Count
 
 __all__ = [
     "BoundHead",
     "Head",
     "NotSaved",
     "Standing",
+    "Unsaved",
     "behind",
     "bind",
     "insert",
+    "kept",
     "lock",
     "lock_at",
     "of",
@@ -61,6 +64,19 @@ _STANDING = Statement(
     WHERE stream.conversation_id = :conversation_id
     """
 )
+_KEPT = Statement(
+    f"""
+    SELECT head.version, {ERASURES.format("= head.conversation_id")}, (
+        SELECT chain FROM events
+        WHERE conversation_id = head.conversation_id AND version = :version
+    )
+    FROM projection_heads AS head
+    JOIN projections AS live ON live.name = head.projection
+        AND live.generation = head.generation AND live.status = 'live'
+    WHERE head.conversation_id = :conversation_id
+        AND head.projection = :projection AND head.generation = :generation
+    """  # noqa: S608 - a constant
+)
 _SAVE = Statement(
     """
     INSERT INTO projection_heads (conversation_id, projection, generation, version, state)
@@ -92,6 +108,21 @@ _MAKE = Statement(
 
 
 @dataclass(frozen=True, slots=True)
+class Unsaved:
+    """What has been folded beyond the head that the table has: new rows alone.
+
+    Attributes:
+        saved: Version and chain of that head.
+        rows: The rows of the generation's first table, by key.
+        counts: What was counted for them and for requests, by digest.
+    """
+
+    saved: tuple[int, bytes | None]
+    rows: Mapping[tuple[Any, ...], dict[str, Any]]
+    counts: Mapping[bytes, Count]
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """The last version that a generation has folded of a conversation, and the state there.
 
@@ -101,8 +132,7 @@ class Head:
         state: The fold's state.
         chain: The chain of the event at that version, as the log has it; None if it has none.
         before: Version and chain from which the read at hand has folded on, if it has.
-        unsaved: What it has folded since, if that is not in the tables yet: new rows of the first
-            of them, by key.
+        unsaved: What has been folded and is not in the tables yet, if anything.
         erasures: How often the conversation had been erased when it was read; None where the
             generation has folded nothing.
     """
@@ -112,7 +142,7 @@ class Head:
     state: State
     chain: bytes | None = None
     before: tuple[int, bytes | None] | None = None
-    unsaved: Mapping[tuple[Any, ...], Mapping[str, Any]] | None = None
+    unsaved: Unsaved | None = None
     erasures: int | None = field(default=None, compare=False)
 
 
@@ -189,6 +219,31 @@ def read(
 ) -> dict[_Key, Head]:
     """Return the heads of generations that have one, by projection and number."""
     return _select(connection, generations, conversation_id)[0]
+
+
+def kept(connection: AnyConnection, head: Head, conversation_id: UUID) -> Head:
+    """Return a head that a process has kept, if log and tables are as they were, or the table's.
+
+    Without ``unsaved`` if somebody has saved that since.
+
+    Raises:
+        GenerationGone: The generation is not the live one, or knows nothing of the conversation.
+    """
+    backend, run = backend_of(connection), cursor(connection)
+    name, number = _key(head.generation)
+    owner = backend.from_id(conversation_id)
+    bound = {"conversation_id": owner, "projection": name, "generation": number}
+    run.execute(_KEPT.on(backend), bound | {"version": head.version})
+    row = run.fetchone()
+    run.close()
+    if row is None:
+        raise GenerationGone(name)
+    if (int(row[1]), row[2]) == (head.erasures, head.chain):
+        if row[0] == head.version:
+            return replace(head, unsaved=None)
+        if head.unsaved is not None and row[0] == head.unsaved.saved[0]:
+            return head
+    return of(connection, [head.generation], conversation_id)[0]
 
 
 def reached(connection: AnyConnection, generation: Generation, conversation_id: UUID) -> int:

@@ -149,12 +149,13 @@ def status(store: EventStore, projections: Sequence[Projection]) -> list[Project
             query = select(func.count()).select_from(streams.join(heads, same))
             return int(connection.execute(query).scalar_one())
 
-        failed = noted(connection)
+        own = find_all_live(connection, projections)
         newest = [generations.newest_live(connection, each) for each in projections]
         lag = lags(connection, [live[0] if live else None for live in newest])
         found = []
-        for projection, live, behind in zip(projections, newest, lag, strict=True):
+        for projection, mine, live, behind in zip(projections, own, newest, lag, strict=True):
             building = generations.building(connection, projection)
+            shown = (mine, live[0] if live else None, building)
             found.append(
                 ProjectionStatus(
                     name=projection.name,
@@ -166,7 +167,7 @@ def status(store: EventStore, projections: Sequence[Projection]) -> list[Project
                     lag=behind,
                     building=building.number if building else None,
                     built=folded(building) if building else None,
-                    set_aside=tuple(one for one in failed if one.projection == projection.name),
+                    set_aside=tuple(noted(connection, shown)),
                 )
             )
         return found

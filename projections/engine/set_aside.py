@@ -7,7 +7,7 @@ only while the generation has not folded its version; so whoever catches up need
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
@@ -120,13 +120,24 @@ def _tried(
             return failure
 
 
-def noted(connection: Connection) -> list[Failure]:
-    """Return what is set aside, by projection and conversation; nothing without the table."""
+def noted(
+    connection: Connection, generations: Iterable[Generation | None] | None = None
+) -> list[Failure]:
+    """Return what is set aside, by projection and conversation; nothing without the table.
+
+    Args:
+        connection: Where to look.
+        generations: Only what is missing in these; None among them is passed over.
+    """
     if not is_there(connection):
         return []
     query = select(TABLE).where(not_(_outdated(connection)))
     query = query.order_by(TABLE.c.projection, TABLE.c.conversation_id, TABLE.c.generation)
-    return [Failure(**row._mapping) for row in connection.execute(query)]
+    found = [Failure(**row._mapping) for row in connection.execute(query)]
+    if generations is None:
+        return found
+    wanted = {(each.projection.name, each.number) for each in generations if each is not None}
+    return [each for each in found if (each.projection, each.generation) in wanted]
 
 
 def forget(connection: Connection) -> None:

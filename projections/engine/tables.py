@@ -26,14 +26,13 @@ from sqlalchemy import (
     Table,
     and_,
     column,
-    inspect,
     literal_column,
     select,
     text,
 )
 from sqlalchemy.types import TypeEngine
 
-from eventstore.sql.backend import backend_named, backend_of
+from eventstore.sql.backend import backend_named, backend_of, has_table
 from eventstore.sql.rights import share_rights
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.traces import without_statistics
@@ -190,17 +189,18 @@ def shown(table: Table, dialect: str) -> Select[Any]:
 
 def create(connection: Connection, projection: Projection, generation: int) -> None:
     """Create a generation's tables, in the caller's transaction."""
-    there, built = inspect(connection), tables_of(projection, generation)
+    made, built = [], tables_of(projection, generation)
     for declared in projection.tables:
         table = built[declared.name]
-        if there.has_table(table.name):
+        if has_table(connection, table.name):
             continue
         table.create(connection, checkfirst=False)
         if declared.attachments is not None:
             for statement in declared.attachments.made(table.name, connection.dialect.name):
                 connection.exec_driver_sql(statement)
-        without_statistics(connection, [table.name])
-        share_rights(connection, [table.name])
+        made.append(table.name)
+    without_statistics(connection, made)
+    share_rights(connection, made)
 
 
 def begin_filling(connection: Connection, projection: Projection, generation: int) -> None:

@@ -129,6 +129,15 @@ class TokenCounts:
         self._read_ahead = True
 
     @property
+    def new(self) -> Mapping[bytes, Count]:
+        """What was counted and is not written yet, by digest; it grows while more is counted."""
+        return self._new
+
+    def know_new(self, counted: Mapping[bytes, Count]) -> None:
+        """Know what others have counted, and write it as well."""
+        self._new |= counted
+
+    @property
     def has_new(self) -> bool:
         """Whether something was counted that is not written yet."""
         return bool(self._new)

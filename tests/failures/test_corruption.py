@@ -192,8 +192,11 @@ def test_damaged_blob(store: EventStore) -> None:
 
 @pytest.mark.parametrize("state", ['{"v": 1}', "[]", "null", "{"])
 def test_damaged_state_of_a_fold(store: EventStore, cid: UUID, state: str) -> None:
-    """What was folded is read on; what is new fails by name, and a rebuild mends it."""
-    views = Views(store)
+    """What was folded is read on; what is new fails by name, and a rebuild mends it.
+
+    For a process that needs the state: one that has it in memory goes on, and saves its own.
+    """
+    views = Views(store, memory_bytes=0)
     before = views.timeline(cid)
     views.context(cid)
     with store.writing() as connection:

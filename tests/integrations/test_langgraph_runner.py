@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.graph import MessagesState, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Send
+from typing_extensions import TypedDict
 
 from agent_eventstore import AsyncEventStore, EventStore, events
 from agent_eventstore.integrations.langgraph import EventStoreSaver
@@ -98,3 +101,29 @@ def test_time_travel(store: EventStore) -> None:
 
     assert ["h1", "a1", "h3"] == [each.id for each in state.values["messages"]]
     assert 2 == sum(len(each.versions) for each in retracted)
+
+
+def test_parallel_writes_come_back_in_the_order_of_their_tasks(database_url: str) -> None:
+    """A channel of parallel tasks is rebuilt as the run had it, whichever of them wrote first."""
+    delta = pytest.importorskip("langgraph.channels.delta")
+    kept = delta.DeltaChannel(lambda now, told: [*now, *chain(*told)], list)
+    fields: Any = {"log": Annotated[list[str], kept]}
+    state: Any = TypedDict("state", fields)  # type: ignore[misc]
+    names = [f"task-{number:02}" for number in range(9)]
+
+    async def work(told: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(0.01 * (len(names) - names.index(told["name"])))
+        return {"log": [told["name"]]}
+
+    def each(_: Any) -> list[Send]:
+        return [Send("work", {"name": name}) for name in names]
+
+    async def run() -> tuple[list[str], list[str]]:
+        async with await AsyncEventStore.open(database_url, synchronous="OFF") as store:
+            parts = StateGraph(state).add_node("work", work).add_conditional_edges(START, each)
+            graph = parts.compile(checkpointer=EventStoreSaver(store))
+            named: Any = {"configurable": {"thread_id": "t"}}
+            ended = await graph.ainvoke({"log": []}, named)
+            return ended["log"], (await graph.aget_state(named)).values["log"]
+
+    assert (names, names) == asyncio.run(run())

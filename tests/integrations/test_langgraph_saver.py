@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -461,3 +462,15 @@ def test_other_messages(store: EventStore) -> None:
 
     assert messages == found(saver, named("t")).checkpoint["channel_values"]["messages"]
     assert 1 == len(said(store, "t"))
+
+
+def test_asynchronous_methods_have_the_signatures_of_the_others() -> None:
+    """LangGraph passes a task's path only where the signature of ``aput_writes`` has it."""
+    methods = dir(EventStoreSaver)
+    twins = {name for name in methods if name[0] == "a" and name[1:] in methods}
+
+    def told(name: str) -> list[str]:
+        return [*inspect.signature(getattr(EventStoreSaver, name)).parameters]
+
+    assert twins >= {"aput", "aput_writes", "aget_tuple", "alist", "adelete_thread"}
+    assert {name: told(name[1:]) for name in twins} == {name: told(name) for name in twins}

@@ -268,6 +268,6 @@ def test_any_interleaving_ends_in_the_right_tables(
     """
     monkeypatch.setattr(rebuild_module, "_PAGE_CONVERSATIONS", 2)
     monkeypatch.setattr(rebuild_module, "_PAGE_EVENTS", 9)
-    monkeypatch.setattr(engine_module, "_PAGE", 4)
+    monkeypatch.setattr(engine_module, "PAGE", 4)
     monkeypatch.setattr(follower, "_LOOK", 5)
     explore(ReadSide, examples=5, steps=25, url=database_url)

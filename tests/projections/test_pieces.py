@@ -14,7 +14,7 @@ from eventstore.sql.read import read_page
 from projections import Views
 from projections.catalogue import PROJECTIONS
 from projections.context import CONTEXT
-from projections.engine import catch_up as engine
+from projections.engine import pages
 from projections.engine.catch_up import PIECE
 from projections.engine.follower import catch_up_behind
 from projections.engine.generations import install
@@ -56,7 +56,7 @@ def killed_after_a_piece(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise Killed
         return read_page(*args, after=after, **options)
 
-    monkeypatch.setattr(engine, "read_page", read)
+    monkeypatch.setattr(pages, "read_page", read)
     return asked
 
 

@@ -16,6 +16,7 @@ from projections import Views
 from projections.catalogue import PROJECTIONS
 from projections.engine.catch_up import catch_up
 from projections.engine.generations import start_building
+from projections.reading import MOST_UNSAVED
 from projections.tokens import Tokenizer, count_message
 from projections.tokens import counts as token_counts
 from projections.tokens import text as tokens_text
@@ -232,11 +233,12 @@ class TestTheTable:
         """New messages are new: a catch-up looks for none of them, and writes what it counted."""
         store.append(cid, [e.UserMessage.text("hello")])
         views.context(cid)
-        store.append(cid, [e.AssistantMessage.of("world")])
         with statements(store) as seen:
-            views.context(cid)
+            for number in range(MOST_UNSAVED):
+                store.append(cid, [e.AssistantMessage.of(f"world {number}")])
+                views.context(cid)
         about = [sql.split()[0] for sql in seen if "token_counts" in sql]
-        assert ["INSERT"] == about
+        assert {"INSERT"} == {*about}
 
     def test_an_older_store_is_given_the_table(
         self, database_url: str, store: EventStore, views: Views, cid: UUID

@@ -1,0 +1,50 @@
+"""A page of events to fold, and which event it is that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from uuid import UUID
+
+from eventstore.errors import BlobDamaged
+from eventstore.events import RecordedEvent
+from eventstore.sql.backend import AnyConnection
+from eventstore.sql.read import END, read_page
+from projections.engine.folds import Fold
+from projections.errors import ProjectionFailed
+
+__all__ = ["DAMAGED", "PAGE", "page_of"]
+
+PAGE = 1_000
+DAMAGED = (BlobDamaged, ValueError, TypeError, LookupError, RecursionError)
+"""What reading a row raises whose payload, blob or metadata is damaged; no error of a driver."""
+
+
+def page_of(
+    connection: AnyConnection,
+    folds: Sequence[Fold],
+    conversation_id: UUID,
+    after: int,
+    before: int = END,
+    limit: int = PAGE,
+) -> list[RecordedEvent]:
+    """Return the next events that folds of a conversation take.
+
+    Raises:
+        ProjectionFailed: One of them cannot be read.
+    """
+    try:
+        return read_page(connection, conversation_id, after=after, before=before, limit=limit)
+    except DAMAGED as error:
+        version = _damaged(connection, conversation_id, after)
+        name = folds[0].generation.projection.name
+        raise ProjectionFailed(name, conversation_id, version) from error
+
+
+def _damaged(connection: AnyConnection, conversation_id: UUID, after: int) -> int:
+    """Return the first version after that one which cannot be read."""
+    version = after + 1
+    with suppress(*DAMAGED):
+        while read_page(connection, conversation_id, after=version - 1, limit=1):
+            version += 1
+    return version
