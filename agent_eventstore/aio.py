@@ -42,6 +42,7 @@ from eventstore.events.bounds import Metadata
 from eventstore.events.values import Mode
 from eventstore.ids import StreamId
 from eventstore.leases import KEEPER
+from eventstore.threads import to_thread
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -75,7 +76,7 @@ class AsyncConversation(AsyncConversationRuns):
         """Begin a conversation and its first session; see `Conversation.start`."""
         starting = partial(Conversation.start, store.store, **options)
         if connection is None or isinstance(connection, Connection):
-            made = await asyncio.to_thread(starting, connection=connection)
+            made = await to_thread(starting, connection=connection)
         else:
             made = await connection.run_sync(lambda mine: starting(connection=mine))
         return cls(store, made._session)
@@ -95,7 +96,7 @@ class AsyncConversation(AsyncConversationRuns):
         opening = partial(Conversation.open, store.store, conversation_id, **options)
         while True:
             try:
-                return cls(store, (await asyncio.to_thread(opening))._session)
+                return cls(store, (await to_thread(opening))._session)
             except ConversationInUse:
                 if time.monotonic() >= until:
                     raise
@@ -106,7 +107,7 @@ class AsyncConversation(AsyncConversationRuns):
         cls, store: AsyncEventStore, source: StreamId, **options: Unpack[ForkOptions]
     ) -> Self:
         """Begin a conversation that goes on from another's turn; see `Conversation.fork`."""
-        made = await asyncio.to_thread(Conversation.fork, store.store, source, **options)
+        made = await to_thread(Conversation.fork, store.store, source, **options)
         return cls(store, made._session)
 
     @property
@@ -136,7 +137,7 @@ class AsyncConversation(AsyncConversationRuns):
         self, found: Callable[[EventStore, UUID, int], BranchSwitch | None], version: int
     ) -> Appended | None:
         self._session.between_turns()
-        switch = await asyncio.to_thread(found, self._journal.store.store, self.id, version)
+        switch = await to_thread(found, self._journal.store.store, self.id, version)
         return None if switch is None else await self.append(switch)
 
     async def append(self, *payloads: Payload, in_context: bool = True) -> Appended | None:
@@ -176,12 +177,12 @@ class AsyncConversation(AsyncConversationRuns):
 
     async def resolve(self, alias: str) -> str:
         """Return the whole text of the tool result that an alias names."""
-        return await asyncio.to_thread(self._session.resolve, alias)
+        return await to_thread(self._session.resolve, alias)
 
     async def close(self, reason: str | None = None) -> None:
         """End the session; see `Conversation.close`."""
         await self._journal.close(self._session.closing(reason))
-        await finish(asyncio.to_thread(KEEPER.release, self.session_id))
+        await finish(to_thread(KEEPER.release, self.session_id))
 
     async def __aenter__(self) -> Self:
         """Return the conversation itself."""

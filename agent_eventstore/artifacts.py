@@ -11,7 +11,6 @@ it. What the tool returns is bounded, so that it is never itself shown as a prev
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import tempfile
@@ -28,6 +27,7 @@ from eventstore.errors import BlobNotFound
 from eventstore.events import TextPart, ToolResult, UserMessage
 from eventstore.events.codec import dumps
 from eventstore.state_files import outputs_directory
+from eventstore.threads import to_thread
 from projections import Views
 from projections.context import READ_OUTPUT, ContextView
 from projections.context.system_part import declared_name
@@ -280,7 +280,7 @@ class AsyncReadOutput(ReadOutput):
         self, alias: str, offset: int = 0, limit: int = MOST_CHARACTERS
     ) -> str:
         """Return a piece of an output, and what remains of it; see `ReadOutput.run`."""
-        return await asyncio.to_thread(super().run, alias, offset, limit)
+        return await to_thread(super().run, alias, offset, limit)
 
 
 @dataclass(frozen=True, slots=True)

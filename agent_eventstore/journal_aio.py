@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -43,6 +42,7 @@ from eventstore.errors import (
     WriterFenced,
 )
 from eventstore.log import get_logger
+from eventstore.threads import begin_in_thread, to_thread
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -93,8 +93,7 @@ async def in_thread(work: Callable[[], T]) -> T:
     Raises:
         CancelledError: The caller was cancelled meanwhile.
     """
-    loop = asyncio.get_running_loop()
-    done = loop.run_in_executor(None, copy_context().run, work)
+    done = begin_in_thread(work)
     try:
         return await asyncio.shield(done)
     except asyncio.CancelledError:
@@ -182,7 +181,7 @@ class AsyncJournal(Writing):
                 read = self.store.read(facts.conversation_id, after=begun.done.version - 1, limit=1)
                 there = await anext(read, None)
             if facts.settle(there) is not None and begun.told is not None:
-                await asyncio.to_thread(begun.told, begun.done)
+                await to_thread(begun.told, begun.done)
         facts.require_begun(events)
 
     async def record(self, events: Sequence[NewEvent], told: Told | None = None) -> None:

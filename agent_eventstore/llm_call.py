@@ -16,6 +16,7 @@ from agent_eventstore.machines import CLOSED, AnswerText, CallScript
 from eventstore import NewEvent
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import TokenUsage
+from eventstore.threads import to_thread
 
 __all__ = ["AsyncLlmCall", "LlmCall"]
 
@@ -268,7 +269,7 @@ class AsyncLlmCall(CallBlock):
     async def _take(self, answer: Callable[[], list[NewEvent]]) -> None:
         async with self._lock:
             # In a thread: to estimate the tokens of an answer that tells none takes a while.
-            await self._write(await asyncio.to_thread(answer))
+            await self._write(await to_thread(answer))
 
     async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """Write the message or the error, also when the task has been cancelled."""
@@ -286,7 +287,7 @@ class AsyncLlmCall(CallBlock):
         async with self._lock:
             now = time.monotonic()
             if self._script.unreported:
-                await asyncio.to_thread(self._script.estimate)
+                await to_thread(self._script.estimate)
             events = self._script.end(now, error, cancelled=cancelled)
             if not self._counted:
                 self._counted = True

@@ -23,6 +23,7 @@ from agent_eventstore.turn_aio import AsyncTurn
 from eventstore import new_id
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import Artifact, RunNode, ToolPolicy
+from eventstore.threads import to_thread
 from projections.models.runs import RunRow
 
 __all__ = ["AsyncConversationRuns", "AsyncRun", "AsyncStep", "ConversationRuns", "Run", "Step"]
@@ -310,4 +311,4 @@ class AsyncConversationRuns(OpenConversation[AsyncJournal, AsyncTurn]):
             return AsyncRun(self._journal, script, self.turn)
 
         store = self._journal.store.store
-        return await asyncio.to_thread(resume, store, session.views, session.id, run_id, handle)
+        return await to_thread(resume, store, session.views, session.id, run_id, handle)

@@ -18,6 +18,7 @@ from agent_eventstore.session import JournalT
 from eventstore import Appended
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import Sections, Ui
+from eventstore.threads import to_thread
 
 __all__ = ["AsyncToolCall", "ToolCall"]
 
@@ -192,4 +193,4 @@ class AsyncToolCall(_Execution[AsyncJournal]):
         for done in kept:
             event, content = done.events[-1], result.get("content")
             if self._outputs.wanted(event, content):
-                await asyncio.to_thread(self._outputs.keep, event, content)
+                await to_thread(self._outputs.keep, event, content)

@@ -31,6 +31,7 @@ from agent_eventstore.tool_call import AsyncToolCall
 from eventstore import Appended, NewEvent
 from eventstore.errors import ErrorType, Trace
 from eventstore.options import require_known
+from eventstore.threads import to_thread
 from projections.context.compression import LlmSummary
 from projections.context.options import ContextOptions
 
@@ -59,7 +60,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
             if self._plan is None:
                 begun = self._beginning()
             else:
-                begun = await asyncio.to_thread(self._beginning)
+                begun = await to_thread(self._beginning)
             if self._begun:
                 await self._journal.settle(begun)
             elif self._connection is not None:
@@ -92,7 +93,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
         if (posted := self._script.message_id) is None:
             return False
         store, stream = self._journal.store.store, self._journal.conversation_id
-        return self._repeat(await asyncio.to_thread(first_outcome, store, stream, posted))
+        return self._repeat(await to_thread(first_outcome, store, stream, posted))
 
     async def __aexit__(
         self, kind: ErrorType, error: BaseException | None, trace: Trace
@@ -153,14 +154,14 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
         await self._journal.settle(self._script.begin(self._said))
         chosen = strategy_for(options.get("settings"), options.get("strategy"))
         read = self._rendering({**options, "strategy": chosen})
-        view, note = await asyncio.to_thread(read), ""
+        view, note = await to_thread(read), ""
         if view.due is not None and isinstance(chosen, LlmSummary):
             written = await asyncio.to_thread(chosen.write, view.due)
             note = written.failure and failed_summary(written.failure, chosen)
             if written.text:
                 summary = summary_of(view.due, written.text, chosen)
                 await self._journal.write([self._script.event(summary)])
-                view = await asyncio.to_thread(read)
+                view = await to_thread(read)
         self._script.rendered = request_of(view, self._journal.version, note)
         return self._script.rendered
 
@@ -188,7 +189,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
             return
         if script.answers.unread:
             stream = self._journal.conversation_id
-            rows = await asyncio.to_thread(earlier_calls, self._session.views, stream)
+            rows = await to_thread(earlier_calls, self._session.views, stream)
             script.answers.earlier(rows)
         events = script.brought()
         if events:
@@ -201,7 +202,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
             for event, told in zip(done.events, events, strict=True):
                 content = getattr(told.data, "content", None)
                 if self._session.outputs.wanted(event, content):
-                    await asyncio.to_thread(self._session.outputs.keep, event, content)
+                    await to_thread(self._session.outputs.keep, event, content)
 
     async def _refuse(self, call: Executable, status: str, reason: str) -> None:
         self._within("turn.skip" if status == "skipped" else "turn.deny")

@@ -31,6 +31,7 @@ from eventstore.sql.requests import ANY, Anchor, Append, Appended, Expected, man
 from eventstore.sql.row_security import OWNER
 from eventstore.sql.transactions import append_within
 from eventstore.store import EventStore, StoreOptions
+from eventstore.threads import to_thread
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -78,7 +79,7 @@ class AsyncEventStore:
     ) -> Self:
         """Open a database; see `EventStore.open`."""
         opening = partial(EventStore.open, url, pool_size=pool_size, **options)
-        store = await asyncio.get_running_loop().run_in_executor(None, opening)
+        store = await to_thread(opening)
         return cls(store, threads=pool_size)
 
     def for_owner(self, *, tenant_id: str | None = None, user_id: str | None = None) -> Self:
@@ -104,7 +105,7 @@ class AsyncEventStore:
             url = engine.url.set(drivername=engine.url.get_backend_name())
             return await cls.open(url, pool_size=size, **options)
         opening = partial(EventStore.from_engine, engine, **options)
-        store = await asyncio.get_running_loop().run_in_executor(None, opening)
+        store = await to_thread(opening)
         return cls(store, threads=max(1, size))
 
     async def append(
@@ -235,8 +236,8 @@ class AsyncEventStore:
 
     async def close(self) -> None:
         """Wait for what is under way, then close every connection."""
-        await asyncio.to_thread(self._group.close)
-        await asyncio.to_thread(self._executor.shutdown)
+        await to_thread(self._group.close)
+        await to_thread(self._executor.shutdown)
         self.store.close()
 
     async def __aenter__(self) -> Self:

@@ -22,6 +22,7 @@ from eventstore import AsyncEventStore, EventStore
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import JsonObject, TokenUsage
 from eventstore.ids import StreamId
+from eventstore.threads import to_thread
 
 __all__ = ["AsyncAgentSession"]
 
@@ -137,7 +138,7 @@ class AsyncAgentSession:
         """Begin a conversation and its first session; see `AgentSession.create`."""
         bridge = _Bridge()
         told = bridge.options(options)
-        session = await asyncio.to_thread(
+        session = await to_thread(
             AgentSession.create,
             _plain(store),
             model=model,
@@ -161,7 +162,7 @@ class AsyncAgentSession:
         """Open a conversation again; see `AgentSession.open`."""
         bridge = _Bridge()
         told = bridge.options(options)
-        session = await asyncio.to_thread(
+        session = await to_thread(
             AgentSession.open,
             _plain(store),
             conversation_id,
@@ -201,7 +202,7 @@ class AsyncAgentSession:
 
     async def close(self, reason: str | None = None) -> None:
         """End the session; closing again does nothing."""
-        await asyncio.to_thread(self._session.close, reason)
+        await to_thread(self._session.close, reason)
 
     async def __aenter__(self) -> Self:
         """Return the session itself."""
@@ -209,7 +210,7 @@ class AsyncAgentSession:
 
     async def __aexit__(self, kind: ErrorType, error: BaseException | None, trace: Trace) -> None:
         """End the session."""
-        await asyncio.shield(asyncio.to_thread(self._session.__exit__, kind, error, trace))
+        await asyncio.shield(to_thread(self._session.__exit__, kind, error, trace))
 
 
 def _plain(store: EventStore | AsyncEventStore) -> EventStore:

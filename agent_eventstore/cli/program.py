@@ -104,8 +104,9 @@ def _closed_pipe_ends_quietly() -> Iterator[None]:
 
 def _line(error: Exception) -> str:
     said = error.format_message() if isinstance(error, click.ClickException) else str(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        said = f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        place = "" if error.filename is None else f"{error.filename}: "
+        said = f"{place}{error.strerror}"
     context = getattr(error, "ctx", None)
     hint = f" (see: {context.command_path} --help)" if context is not None else ""
     return f"{NAME}: {shown(one_line(said, limit=1_000))}{hint}"

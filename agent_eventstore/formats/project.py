@@ -216,7 +216,10 @@ def json_text(value: Any) -> str:
 
 
 def _write(path: Path, value: Any) -> None:
-    path.write_text(json_text(value), encoding="utf-8", newline="\n")
+    try:
+        path.write_text(json_text(value), encoding="utf-8", newline="\n")
+    except OSError as error:  # to write does not tell where, as to open does
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _entry(store: EventStore, conversation_id: UUID, taken: set[str]) -> dict[str, Any]:

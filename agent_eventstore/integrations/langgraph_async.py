@@ -5,10 +5,11 @@ Each has the other's signature, too: LangGraph looks there for the arguments tha
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from eventstore.threads import to_thread
 
 __all__ = ["iterated", "threaded"]
 
@@ -23,7 +24,7 @@ def threaded(
 
     @wraps(method)
     async def done(self: Any, /, *args: _P.args, **named: _P.kwargs) -> _T:
-        found: _T = await asyncio.to_thread(getattr(self, method.__name__), *args, **named)
+        found: _T = await to_thread(getattr(self, method.__name__), *args, **named)
         return found
 
     done.__name__, done.__doc__ = f"a{method.__name__}", f"Do what `{method.__name__}` does."
@@ -39,7 +40,7 @@ def iterated(
     async def done(self: Any, /, *args: _P.args, **named: _P.kwargs) -> AsyncIterator[_T]:
         found: Iterator[_T] = getattr(self, method.__name__)(*args, **named)
         nothing: Any = object()
-        while (one := await asyncio.to_thread(next, found, nothing)) is not nothing:
+        while (one := await to_thread(next, found, nothing)) is not nothing:
             yield one
 
     done.__name__, done.__doc__ = f"a{method.__name__}", f"Do what `{method.__name__}` does."

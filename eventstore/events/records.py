@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from eventstore.events.bounds import Count, Extra, Name, Ordinal
 from eventstore.events.registry import UnknownEvent
 from eventstore.events.values import Mode
 
-__all__ = ["NO_META", "EventData", "Meta", "NewEvent", "RecordedEvent"]
+__all__ = ["NO_META", "EventData", "Meta", "NewEvent", "RecordedEvent", "recorded"]
 
 
 class Meta(Value):
@@ -107,3 +107,59 @@ class RecordedEvent:
     def erased(self) -> bool:
         """Whether the payload is gone for good."""
         return self.data is None
+
+
+_new = object.__new__
+(
+    _conversation_id,
+    _version,
+    _event_id,
+    _position,
+    _type,
+    _schema_version,
+    _recorded_at,
+    _data,
+    _meta,
+    _data_digest,
+    _chain,
+    _quotable,
+    _inherited,
+    _occurred_at,
+) = (getattr(RecordedEvent, each.name).__set__ for each in fields(RecordedEvent))
+
+
+def recorded(
+    conversation_id: UUID,
+    version: int,
+    event_id: UUID,
+    position: int,
+    kind: str,
+    schema_version: int,
+    recorded_at: datetime,
+    data: EventData | None,
+    meta: Meta,
+    data_digest: bytes,
+    chain: bytes,
+    quotable: bool,
+    inherited: bool,
+) -> RecordedEvent:
+    """Return the event that `RecordedEvent` makes of these, in less than half of the time.
+
+    For reads: a frozen class's own initialiser looks each field up by its name.
+    """
+    event = _new(RecordedEvent)
+    _conversation_id(event, conversation_id)
+    _version(event, version)
+    _event_id(event, event_id)
+    _position(event, position)
+    _type(event, kind)
+    _schema_version(event, schema_version)
+    _recorded_at(event, recorded_at)
+    _data(event, data)
+    _meta(event, meta)
+    _data_digest(event, data_digest)
+    _chain(event, chain)
+    _quotable(event, quotable)
+    _inherited(event, inherited)
+    _occurred_at(event, vars(meta)["occurred_at"] or recorded_at)
+    return event

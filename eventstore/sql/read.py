@@ -9,7 +9,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
@@ -20,7 +19,7 @@ from eventstore.blobs import resolve
 from eventstore.errors import EventDamaged
 from eventstore.events.bounds import clamped, read_json
 from eventstore.events.codec import decode, dumps
-from eventstore.events.records import EventData, Meta, RecordedEvent
+from eventstore.events.records import EventData, Meta, RecordedEvent, recorded
 from eventstore.integrity import unwrapped
 from eventstore.sealing import DATA, META, SEALED, Keyring, SealingKey, key_of, opened
 from eventstore.sql.backend import (
@@ -98,36 +97,37 @@ def decode_rows(
     """
     to_id = backend.to_id
     streams: dict[Any, UUID] = {}
-    times: dict[Any, datetime] = {}
     events: list[RecordedEvent] = []
+    last_stream = last_at = object()
     for (
         position, stream, version, event_id, kind, schema_version, at, data, meta, digest, chain
     ) in rows:  # fmt: skip
-        conversation_id = streams.get(stream)
-        if conversation_id is None:
-            conversation_id = streams[stream] = backend.to_id(stream)
+        if stream != last_stream:
+            last_stream = stream
+            if (known := streams.get(stream)) is None:
+                known = streams[stream] = to_id(stream)
+            conversation_id = known
         try:
             payload: EventData | None = None
-            quotable = False
             key: SealingKey | None = None
+            quotable, private = fork is None, ""
             if meta.startswith(SEALED):
                 key = key_of(keys, conversation_id, meta)
                 meta = opened(key, META, str(event_id), meta) or "{}"
-            if data is not None and data.startswith(SEALED):
-                key = key_of(keys, conversation_id, data)
-                data = opened(key, DATA, str(event_id), data)
-            private = ""
-            if data is not None:
-                data, private = unwrapped(data)
-                if data.startswith('{"$blob":'):
-                    data = resolve(cur, backend, conversation_id, data, key)
-                else:  # SQL finds nothing in what is sealed, nor a fork's in its parent.
-                    quotable = key is None and fork is None and is_plain(data)
+            if data is not None and data.startswith(SPECIAL):
+                if data.startswith(SEALED):
+                    key = key_of(keys, conversation_id, data)
+                    data = opened(key, DATA, str(event_id), data)
+                if data is not None:
+                    data, private = unwrapped(data)
+                    if data.startswith('{"$blob":'):
+                        data, quotable = resolve(cur, backend, conversation_id, data, key), False
+            if data is not None:  # SQL finds nothing in what is sealed, nor a fork's in its parent.
+                quotable = quotable and key is None and is_plain(data)
                 payload = decode(kind, schema_version, data)
-            recorded_at = times.get(at)
-            if recorded_at is None:
-                recorded_at = times[at] = backend.to_time(at)
-            event = RecordedEvent(
+            if at != last_at:
+                last_at, recorded_at = at, backend.to_time(at)
+            event = recorded(
                 fork or conversation_id,
                 version,
                 to_id(event_id),
@@ -139,7 +139,7 @@ def decode_rows(
                 _with_private(meta, private) if private else decode_meta(meta),
                 digest if digest.__class__ is bytes else bytes(memoryview(digest)),
                 chain if chain.__class__ is bytes else bytes(memoryview(chain)),
-                quotable,
+                data is not None and quotable,
                 fork is not None,
             )
         except (AttributeError, RecursionError, TypeError, ValueError) as error:

@@ -181,7 +181,12 @@ runpy.run_module("agent_eventstore.cli", run_name="__main__", alter_sys=True)
 
 @pytest.mark.parametrize(
     ("closed", "status", "said"),
-    [(">&-", 2, "stdout is closed"), ("2>&-", 0, ""), ("<&-", 0, ""), (">/dev/full", 2, "space")],
+    [
+        (">&-", 2, "stdout is closed"),
+        ("2>&-", 0, ""),
+        ("<&-", 0, ""),
+        (">/dev/full", 2, "eventstore: No space left"),
+    ],
 )
 def test_closed_streams(
     own: str, tmp_path: Path, programs: Programs, closed: str, status: int, said: str

@@ -346,3 +346,15 @@ def test_import_without_secrets(database_url: str, tmp_path: Path) -> None:
     said = run("events", found["conversation_id"], "--json", url=database_url).out
     assert key not in said
     assert "use [redacted: api_key]" in said
+
+
+def test_project_on_a_full_disk(own: str, tmp_path: Path) -> None:
+    """The file that had no room is named."""
+    full = tmp_path / "conversations" / conversation_with(own, "How is the weather")
+    full.mkdir(parents=True)
+    (full / "messages.json").symlink_to("/dev/full")
+    done = run("export", "--all", "--format", "project", "-o", str(tmp_path), url=own)
+    assert (2, f"eventstore: {full}/messages.json: No space left on device\n") == (
+        done.status,
+        done.err,
+    )
