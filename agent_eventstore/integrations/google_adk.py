@@ -20,7 +20,6 @@ from google.adk.sessions.base_session_service import (
     GetSessionConfig,
     ListSessionsResponse,
 )
-from pydantic_core import to_jsonable_python
 
 from agent_eventstore.integrations.conversation_finding import ends_with
 from agent_eventstore.integrations.conversation_pages import newest_events
@@ -29,13 +28,20 @@ from agent_eventstore.integrations.google_adk_events import GoogleADKState
 from agent_eventstore.integrations.google_adk_log import Named, SessionLog
 from agent_eventstore.integrations.google_adk_reading import SessionEvents
 from agent_eventstore.integrations.google_adk_shared import shared_by
-from agent_eventstore.integrations.google_adk_state import KnownSession, key_of, known_in
+from agent_eventstore.integrations.google_adk_state import (
+    KnownSession,
+    json_of,
+    key_of,
+    known_in,
+)
 from agent_eventstore.journal_aio import in_thread
 from eventstore import AsyncEventStore, EventStore
 
 __all__ = ["EventStoreSessionService"]
 
 T = TypeVar("T")
+
+_NEAR = 100  # of an object's newest events, among which one that is delivered again is looked for
 
 
 class EventStoreSessionService(BaseSessionService):
@@ -79,7 +85,7 @@ class EventStoreSessionService(BaseSessionService):
         config: GetSessionConfig | None = None,
     ) -> Session | None:
         """Return a session; with ``num_recent_events`` no more of the log is read than needed."""
-        return await self._run(self._get, (app_name, user_id, session_id.strip()), config)
+        return await self._run(self._get, (app_name, user_id, (session_id or "").strip()), config)
 
     async def list_sessions(
         self, *, app_name: str, user_id: str | None = None
@@ -89,7 +95,7 @@ class EventStoreSessionService(BaseSessionService):
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Erase a session for good; the state of its user and app stays."""
-        await self._run(self._delete, (app_name, user_id, session_id.strip()))
+        await self._run(self._delete, (app_name, user_id, (session_id or "").strip()))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Return what all sessions of a user share, without prefixes."""
@@ -97,6 +103,8 @@ class EventStoreSessionService(BaseSessionService):
 
     async def append_event(self, session: Session, event: Event) -> Event:
         """Append an event to a session and to its object; one that is partial is not kept.
+
+        One that is among the newest hundred of the object already, equal in all, changes nothing.
 
         Raises:
             SessionNotFoundError: There is no such session.
@@ -106,6 +114,8 @@ class EventStoreSessionService(BaseSessionService):
             return event
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
+        if any(each == event for each in session.events[-_NEAR:] if each.id == event.id):
+            return event
         named = session.app_name, session.user_id, session.id
         await self._run(self._log.append, named, session, event)
         return await super().append_event(session, event)
@@ -115,8 +125,7 @@ class EventStoreSessionService(BaseSessionService):
         return await in_thread(partial(work, *given))
 
     def _create(self, named: Named, state: dict[str, Any]) -> Session:
-        told = to_jsonable_python(state, serialize_unknown=True)
-        return self._session(named, self._log.create(named, told), [])
+        return self._session(named, self._log.create(named, json_of(state)), [])
 
     def _get(self, named: Named, config: GetSessionConfig | None) -> Session | None:
         most, since = (config.num_recent_events, config.after_timestamp) if config else (None, None)
@@ -172,4 +181,6 @@ class EventStoreSessionService(BaseSessionService):
         self._log.forget(named)
         self._events.forget(stream)
         if newest_events(self.store, stream, 1):
-            self.store.erase(key_of(*named), reason="the session was deleted", user_id=named[1])
+            self.store.erase(
+                key_of(*named), reason="the session was deleted", user_id=named[1] or None
+            )

@@ -30,6 +30,7 @@ from agent_eventstore.integrations.google_adk_state import (
     KnownSession,
     deltas_of,
     is_current,
+    json_of,
     key_of,
     known_in,
     place_in,
@@ -117,6 +118,7 @@ class SessionLog:
 
     def _append(self, named: Named, session: Session, event: Event) -> None:
         told = loads_json(event.model_dump_json(exclude_none=True))
+        told["actions"]["state_delta"] = json_of(event.actions.state_delta)
         app, user, _ = deltas_of(told)
         for attempt in attempts():
             known = self._sessions.get(key_of(*named)) or self._known(named)
@@ -175,7 +177,7 @@ class SessionLog:
             key_of(*named),
             events,
             expected_version=places.version - len(events) or NO_STREAM,
-            user_id=named[1],
+            user_id=named[1] or None,
         )
         if not app and not user:
             own()
@@ -183,7 +185,7 @@ class SessionLog:
         with self.store.transaction() as connection:
             own(connection=connection)
             share(self.store, key_of(named[0]), app, None, connection)
-            share(self.store, key_of(*named[:2]), user, named[1], connection)
+            share(self.store, key_of(*named[:2]), user, named[1] or None, connection)
 
     def _known(self, named: Named) -> KnownSession | None:
         """Return a session as it stands now; None if there is none, or it was deleted."""

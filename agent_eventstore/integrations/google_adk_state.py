@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from google.adk.sessions import Session, State
+from pydantic_core import to_jsonable_python
 
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.google_adk_events import GoogleADKState, event_in
@@ -19,6 +20,7 @@ __all__ = [
     "KnownSession",
     "deltas_of",
     "is_current",
+    "json_of",
     "key_of",
     "known_in",
     "place_in",
@@ -71,6 +73,12 @@ def deltas_of(event: JsonObject) -> tuple[dict[str, Any], dict[str, Any], dict[s
         elif not key.startswith(State.TEMP_PREFIX):
             own[key] = value
     return app, user, own
+
+
+def json_of(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state as ADK's own services keep it: whole models, and texts of what is no JSON."""
+    told: dict[str, Any] = to_jsonable_python(state, serialize_unknown=True, inf_nan_mode="null")
+    return told
 
 
 def place_in(event: JsonObject) -> tuple[Any, ...]:

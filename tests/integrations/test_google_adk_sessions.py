@@ -69,6 +69,9 @@ async def test_what_is_nowhere(service: EventStoreSessionService) -> None:
     assert await service.get_session(**ADA, session_id="s") is None
     assert (await service.list_sessions(app_name="app")).sessions == []
     await service.delete_session(**ADA, session_id="s")
+    nameless: Any = None
+    assert await service.get_session(**ADA, session_id=nameless) is None
+    await service.delete_session(**ADA, session_id=nameless)
     with pytest.raises(SessionNotFoundError):
         await service.append_event(Session(id="s", **ADA), said("Hello"))
 
