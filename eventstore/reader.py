@@ -26,7 +26,8 @@ from eventstore.sql.verify import Progress, verify
 
 __all__ = ["EventReader"]
 
-_PAGE = 1_000
+_PAGE = 200
+"""Events of a page. Of larger ones, the garbage collector goes through more that is soon gone."""
 
 
 class EventReader(Transactions):
@@ -69,7 +70,7 @@ class EventReader(Transactions):
     ) -> Iterator[RecordedEvent]:
         """Yield a conversation's events in order of version; none if it does not exist.
 
-        Read in pages of 1,000, each in its own transaction; what is appended meanwhile at the end
+        Read in pages of 200, each in its own transaction; what is appended meanwhile at the end
         may or may not be seen.
 
         Args:
