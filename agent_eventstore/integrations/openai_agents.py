@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from agents.memory import SessionSettings
 from agents.memory import session as sdk
+from agents.memory.session_settings import coerce_session_settings
 
 from agent_eventstore.integrations.conversation_pages import events_after, newest_events
 from agent_eventstore.integrations.conversation_stores import store_of
@@ -65,10 +66,7 @@ class EventStoreSession:
         erase: bool = False,
     ) -> None:
         self.session_id = session_id
-        given = session_settings
-        self.session_settings = (
-            SessionSettings(**given) if isinstance(given, dict) else given or SessionSettings()
-        )
+        self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         self.store = store_of(store)
         self.owner = Owned(tenant_id=tenant_id, user_id=user_id)
         self.erase = erase

@@ -6,27 +6,32 @@ no item is copied, and usage is counted where it was spent.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
 from agent_eventstore.branching import fork_point
 from agent_eventstore.integrations.openai_cache import newest_items
 from agent_eventstore.integrations.openai_events import MAIN, OpenAIBranch
 from agent_eventstore.integrations.openai_history import live_items
 from agent_eventstore.integrations.openai_turns import SessionTurns, turns_of
-from agent_eventstore.integrations.openai_writing import SessionEnd
+from agent_eventstore.integrations.openai_writing import BranchDeleted, SessionEnd
 from eventstore.errors import WrongExpectedVersion
 
 __all__ = ["BranchingSession"]
+
+T = TypeVar("T")
 
 
 class BranchingSession(SessionTurns):
     """A session with branches: items are read from the current one, and added to it.
 
-    Which branch is current is known to this object alone; a new one begins in ``main``. Reading one
-    that another object has deleted, and adding to it, is refused with `ValueError`.
+    Which branch is current is known to this object alone; a new one begins in ``main``. What asks
+    for one that another object has deleted is refused with `ValueError`. Where the other one has
+    cleared the session, this one goes to ``main``, too.
     """
 
     async def get_items(
@@ -86,12 +91,30 @@ class BranchingSession(SessionTurns):
 
     async def list_branches(self) -> list[dict[str, Any]]:
         """Return each branch: its name, number of items and of turns, beginning, and if current."""
+        with suppress(BranchDeleted):  # the list shows what there is to go to
+            await self._run(partial(self._stream, None))
         return await self._run(lambda: [self._described(each) for each in self._branches()])
 
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await super()._run(partial(self._on_branch, work))
+
+    def _on_branch(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except BranchDeleted as gone:
+            if not gone.cleared:
+                raise
+            self._go(MAIN)
+            return work()
+
     def _get(self, limit: int | None) -> list[Any]:
-        if self.branch != MAIN:
-            self._end.newest(1)
+        self._stream(None)
         return super()._get(limit)
+
+    def _stream(self, branch: str | None) -> UUID:
+        if branch is None and self.branch != MAIN:
+            self._end.newest(1)
+        return super()._stream(branch)
 
     def _items_of(self, branch: str, limit: int | None) -> list[Any]:
         if branch not in self._branches():
@@ -133,6 +156,8 @@ class BranchingSession(SessionTurns):
         self._end.run = run
 
     def _delete(self, branch: str, force: bool) -> None:
+        if not branch.strip():
+            raise ValueError("Branch ID cannot be empty")
         if branch == MAIN:
             raise ValueError("Cannot delete the 'main' branch")
         self._known(branch)
@@ -144,8 +169,8 @@ class BranchingSession(SessionTurns):
             self._go(MAIN)
         self._drop(branch)
 
-    def _drop(self, branch: str) -> None:
-        deleted = OpenAIBranch(name=branch, deleted=True)
+    def _drop(self, branch: str, *, cleared: bool = False) -> None:
+        deleted = OpenAIBranch(name=branch, deleted=True, cleared=cleared)
         self.store.append(self.session_id, deleted, **self.owner)
         if self.erase:
             self.store.erase(self._key_of(branch), reason="delete_branch", **self.owner)
@@ -156,7 +181,7 @@ class BranchingSession(SessionTurns):
         self._go(MAIN)
         for branch in self._branches():
             if branch != MAIN:
-                self._drop(branch)
+                self._drop(branch, cleared=True)
         self._replace_all(())
 
     def _described(self, branch: str) -> dict[str, Any]:

@@ -57,6 +57,7 @@ class OpenAIBranch(Payload):
         parent: The branch that it goes on from.
         turn: The turn before which it begins.
         deleted: Whether it is no more.
+        cleared: Whether it was deleted with all others, and the session begins anew.
     """
 
     type: ClassVar[str] = "openai_agents.branch"
@@ -65,6 +66,7 @@ class OpenAIBranch(Payload):
     parent: str = MAIN
     turn: int = 1
     deleted: bool = False
+    cleared: bool = False
 
 
 @register_event

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -27,6 +28,7 @@ T = TypeVar("T")
 
 _COUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 _SHOWN = 100  # characters of a message
+_SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 class SessionTurns(EventStoreSession):
@@ -41,10 +43,12 @@ class SessionTurns(EventStoreSession):
     async def find_turns_by_content(
         self, search_term: str, branch_id: str | None = None
     ) -> list[dict[str, Any]]:
-        """Return the turns of a branch whose message holds a text, in small or capital letters."""
-        wanted = search_term.casefold()
+        """Return the turns of a branch whose message holds a text; A to Z are a to z."""
+        wanted = search_term.translate(_SMALL)
         turns = await self._run(partial(self._of, turns_of, branch_id))
-        return [each for each in turns if wanted in _said_in(each["full_content"]).casefold()]
+        return [
+            each for each in turns if wanted in _said_in(each["full_content"]).translate(_SMALL)
+        ]
 
     async def get_conversation_by_turns(
         self, branch_id: str | None = None

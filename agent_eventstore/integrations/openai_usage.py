@@ -22,7 +22,7 @@ _log = get_logger("agent_eventstore")
 
 _FEW = 20  # items of a turn, of which most have no more
 
-_DETAILS = {"input_tokens_details": "cached_tokens", "output_tokens_details": "reasoning_tokens"}
+_DETAILS = ("input_tokens_details", "output_tokens_details")
 
 
 class RunUsage:
@@ -66,8 +66,9 @@ def told_later(usage: Any, answers: Sequence[BilledCall]) -> list[BilledCall]:
         answers: The calls of its turn, in order; where one of them has tokens, nothing is new.
     """
     entries = getattr(usage, "request_usage_entries", None)
-    if not entries and getattr(usage, "requests", None):
-        entries = [usage]
+    if not entries:  # how many requests, and what they have used in all
+        entries = [None] * ((getattr(usage, "requests", None) or 0) - 1)
+        entries += [usage] if getattr(usage, "requests", None) else []
     if not entries or not answers or any(each.usage is not None for each in answers):
         return []
     # More requests than answers: one answer was made of several.
@@ -145,10 +146,18 @@ def turn_usage(store: EventStore, stream: UUID) -> dict[int, dict[str, Any]]:
                 "input_tokens": row.prompt_tokens or 0,
                 "output_tokens": row.completion_tokens or 0,
                 "total_tokens": row.total_tokens or 0,
-                "input_tokens_details": {"cached_tokens": row.cached_prompt_tokens},
-                "output_tokens_details": {"reasoning_tokens": row.reasoning_tokens},
+                "input_tokens_details": _details(
+                    cached_tokens=row.cached_prompt_tokens,
+                    cache_write_tokens=row.cache_write_tokens,
+                ),
+                "output_tokens_details": _details(reasoning_tokens=row.reasoning_tokens),
             }
     return found
+
+
+def _details(**told: int | None) -> dict[str, int] | None:
+    """Return which counts of tokens are known; None if none is."""
+    return {name: count for name, count in told.items() if count is not None} or None
 
 
 def counts_of(usage: Any) -> dict[str, Any]:
@@ -157,8 +166,8 @@ def counts_of(usage: Any) -> dict[str, Any]:
         name: getattr(usage, name, 0) or 0
         for name in ("input_tokens", "output_tokens", "total_tokens")
     }
-    for name, detail in _DETAILS.items():
+    for name in _DETAILS:
         told = plain(getattr(usage, name, None))
-        if isinstance(told, dict) and isinstance(count := told.get(detail), int):
-            found[name] = {detail: count}
+        if isinstance(told, dict):
+            found[name] = {key: count for key, count in told.items() if isinstance(count, int)}
     return found

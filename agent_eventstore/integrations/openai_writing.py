@@ -40,7 +40,7 @@ from eventstore.owners import Owned
 from eventstore.sql.read import EventText
 from projections.engine.folding import text_of
 
-__all__ = ["ItemWriter", "SessionEnd"]
+__all__ = ["BranchDeleted", "ItemWriter", "SessionEnd"]
 
 _SYSTEM = ("system", "developer")
 _TAIL = 200  # of the newest events, looked at to learn where a session stands
@@ -97,6 +97,18 @@ class ItemWriter(Places):
         return OpenAIItem(item=item)
 
 
+class BranchDeleted(ValueError):
+    """The branch that an object is on is no more.
+
+    Attributes:
+        cleared: Whether the whole session was cleared.
+    """
+
+    def __init__(self, branch: str, *, cleared: bool) -> None:
+        super().__init__(f"Branch {branch!r} was deleted: switch to another one")
+        self.cleared = cleared
+
+
 class SessionEnd:
     """Where a session ends, as one object has seen it: to compare, and to append there.
 
@@ -134,7 +146,7 @@ class SessionEnd:
 
         Raises:
             WrongExpectedVersion: To ``compare``: its items have changed since they were read.
-            ValueError: The branch was deleted.
+            BranchDeleted: The branch was deleted.
         """
         for attempt in attempts():
             writer, self._writer = self._writer or self._at_end(), None
@@ -164,12 +176,13 @@ class SessionEnd:
         """Return the newest events, newest first.
 
         Raises:
-            ValueError: They say that the branch was deleted.
+            BranchDeleted: They say so.
         """
         found = newest_events(self._store, self.id, limit)
         told = (loads_json(e.text) for e in found if e.type == OpenAIBranch.type and e.text)
-        if any(each["name"] == self._branch and each["deleted"] for each in told):
-            raise ValueError(f"Branch {self._branch!r} was deleted: switch to another one")
+        for each in told:
+            if each["name"] == self._branch and each["deleted"]:
+                raise BranchDeleted(self._branch, cleared=each.get("cleared", False))
         return found
 
     def _at_end(self) -> ItemWriter:

@@ -39,6 +39,7 @@ class UsageTotal:
     prompt_tokens: int | None
     completion_tokens: int | None
     cached_prompt_tokens: int | None
+    cache_write_tokens: int | None
     reasoning_tokens: int | None
     total_tokens: int | None
     estimated_prompt_tokens: int | None
@@ -55,6 +56,7 @@ _SUMS = (
     "prompt_tokens",
     "completion_tokens",
     "cached_prompt_tokens",
+    "cache_write_tokens",
     "reasoning_tokens",
     "total_tokens",
     "estimated_prompt_tokens",

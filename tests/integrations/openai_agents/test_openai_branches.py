@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -142,6 +144,7 @@ def test_refusals(store: EventStore) -> None:
             (session.create_branch_from_turn(1, " "), "Branch name cannot be empty"),
             (session.switch_to_branch("nowhere"), "Branch 'nowhere' does not exist"),
             (session.delete_branch("nowhere"), "Branch 'nowhere' does not exist"),
+            (session.delete_branch(" "), "Branch ID cannot be empty"),
             (session.delete_branch("main"), "Cannot delete the 'main' branch"),
             (session.delete_branch("third"), "Cannot delete current branch 'third'"),
             (session.create_branch_from_content("never said"), "No user turns found containing"),
@@ -233,7 +236,7 @@ def test_usage_of_a_turn_without_an_answer(store: EventStore) -> None:
         await session.store_run_usage(result)
         turn = await session.get_turn_usage(2)
         keys = ("input_tokens", "output_tokens", "total_tokens")
-        return [
+        return [turn["output_tokens_details"]] + [
             {key: each[key] for key in keys} for each in (turn, await session.get_session_usage())
         ]
 
@@ -243,6 +246,78 @@ def test_usage_of_a_turn_without_an_answer(store: EventStore) -> None:
     empty = BranchingSession(fresh_id(), store)
     asyncio.run(empty.store_run_usage(result))
     assert None is asyncio.run(empty.get_session_usage())
+
+
+def test_usage_of_which_the_total_alone_is_told(store: EventStore) -> None:
+    """Requests are counted; details are there that were told, and None where nobody told any."""
+    usage = Usage(requests=3, input_tokens=10, output_tokens=5, total_tokens=15)
+    usage.output_tokens_details.reasoning_tokens = 4
+    object.__setattr__(usage, "input_tokens_details", None)
+    result = SimpleNamespace(context_wrapper=SimpleNamespace(usage=usage))
+
+    async def told(session: Any) -> Any:
+        await session.add_items(turns(1))
+        await session.store_run_usage(result)
+        return await session.get_turn_usage(1)
+
+    own, ours = both(store)
+    theirs, found = asyncio.run(told(own)), asyncio.run(told(ours))
+    own.close()
+    assert found == {key: value for key, value in theirs.items() if key in found}
+    assert (3, None, {"reasoning_tokens": 4}) == (
+        found["requests"],
+        found["input_tokens_details"],
+        found["output_tokens_details"],
+    )
+
+
+def test_who_is_on_a_branch_when_another_object_clears_the_session(
+    store: EventStore, tmp_path: Path
+) -> None:
+    """Goes to ``main``, whatever is asked first, and never brings back the branch."""
+    named = fresh_id()
+
+    def ours() -> Any:
+        return BranchingSession(named, store)
+
+    def own() -> Any:
+        database = tmp_path / "own.db"
+        return AdvancedSQLiteSession(session_id=named, db_path=database, create_tables=True)
+
+    async def told(made: Callable[[], Any], first: str) -> Any:
+        session, other = made(), made()
+        await session.clear_session()
+        await session.add_items(turns(2))
+        branch = await session.create_branch_from_turn(2)
+        await session.add_items([{"role": "user", "content": "On the branch."}])
+        await other.clear_session()
+        await other.add_items([{"role": "user", "content": "After."}])
+        asked = getattr(session, first)
+        await (asked([{"role": "assistant", "content": "Yes."}]) if "add" in first else asked())
+        listed = [(each["branch_id"], each["is_current"]) for each in await session.list_branches()]
+        said = [each["content"] for each in await session.get_items()]
+        return said, said and listed, await session.get_items(branch_id=branch)
+
+    for first in ("add_items", "pop_item", "get_items", "get_tool_usage", "list_branches"):
+        theirs = asyncio.run(told(own, first))
+        assert theirs == asyncio.run(told(ours, first)), first
+
+
+def test_texts_are_found_by_their_letters(store: EventStore) -> None:
+    """Small letters and capitals of English are the same, as in the SDK's own search."""
+
+    async def told(session: Any) -> Any:
+        for said in ("CAFÉ one", "café two", "100% done", "a_b", "ax b"):
+            await session.add_items([{"role": "user", "content": said}])
+        found = []
+        for wanted in ("é", "caf", "DONE", "0%", "a_b", "É"):
+            turns = await session.find_turns_by_content(wanted)
+            found.append([each["turn"] for each in turns])
+        return found
+
+    own, ours = both(store)
+    assert asyncio.run(told(own)) == asyncio.run(told(ours))
+    own.close()
 
 
 def test_searches_for_tools_are_counted(store: EventStore) -> None:
