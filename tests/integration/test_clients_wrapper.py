@@ -157,7 +157,7 @@ def test_instances_of_their_classes(server: ReplayServer) -> None:
         assert isinstance(wrapped, made)
         assert isinstance(resource, type(own))
         assert isinstance(wrapped.with_options(timeout=1), made)
-        assert type(wrapped) is type(resource) is RecordedClient
+        assert [RecordedClient] * 2 == [type(each) for each in (wrapped, resource)]
 
 
 def test_copy_of_a_client(
