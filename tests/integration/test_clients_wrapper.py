@@ -14,7 +14,6 @@ from openai import AsyncOpenAI, OpenAI
 
 from agent_eventstore.clients import record, recorded
 from agent_eventstore.clients.asked import seller_at
-from agent_eventstore.clients.proxy import RecordedClient
 from agent_eventstore.conversation import Conversation
 from eventstore import EventStore
 from eventstore import events as e
@@ -157,7 +156,7 @@ def test_instances_of_their_classes(server: ReplayServer) -> None:
         assert isinstance(wrapped, made)
         assert isinstance(resource, type(own))
         assert isinstance(wrapped.with_options(timeout=1), made)
-        assert [RecordedClient] * 2 == [type(each) for each in (wrapped, resource)]
+        assert {"RecordedClient"} == {type(each).__name__ for each in (wrapped, resource)}
 
 
 def test_copy_of_a_client(
