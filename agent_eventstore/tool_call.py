@@ -74,10 +74,12 @@ class ToolCall(_Execution[Journal]):
         """Write the call.
 
         Raises:
+            CallAnswered: The call has its result; nothing was written.
             ToolDenied: The tool policy does not allow the tool.
         """
         self._enter_once()
         self._inside("turn.tool")
+        self._script.require_open()
         if refusal := self._script.refusal:
             self._state = "over"
             self._journal.record(self._script.refuse("denied", refusal))
@@ -146,6 +148,7 @@ class AsyncToolCall(_Execution[AsyncJournal]):
         """Write the call; see `ToolCall`."""
         self._enter_once()
         self._inside("turn.tool")
+        self._script.require_open()
         if refusal := self._script.refusal:
             self._state = "over"
             await self._journal.record(self._script.refuse("denied", refusal))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from agent_eventstore.errors import CallAnswered
 from agent_eventstore.machines.answers import Answers, RequestedCall, milliseconds
 from agent_eventstore.machines.tracing import Tracing
 from agent_eventstore.stops import BY_SOMEBODY, failed, stopped
@@ -71,6 +72,16 @@ class ToolScript:
     def refusal(self) -> str | None:
         """Why the tool policy does not let the tool run; None if it may."""
         return None if self.policy is None else self.policy.refusal(self.call.name)
+
+    def require_open(self) -> None:
+        """Refuse a call that has its result.
+
+        Raises:
+            CallAnswered: It has; a seal, which a real result replaces, does not count.
+        """
+        status = self.answers.status_of(self.call.call_id)
+        if status is not None:
+            raise CallAnswered(self.conversation_id, self.call.call_id, self.call.name, status)
 
     def begin(self) -> list[NewEvent]:
         """Return the event of the call, to be durable before the tool runs; always the same.
