@@ -79,11 +79,11 @@ class ToolCall(_Execution[Journal]):
         """
         self._enter_once()
         self._inside("turn.tool")
-        self._script.require_open()
         if refusal := self._script.refusal:
             self._state = "over"
-            self._journal.record(self._script.refuse("denied", refusal))
+            self._journal.record(self._script.deny(refusal))
             raise ToolDenied(self.call_id, self._script.call.name, refusal)
+        self._script.require_open()
         try:
             self._journal.write(self._script.begin())
             # What follows is timed, not the write.
@@ -148,11 +148,11 @@ class AsyncToolCall(_Execution[AsyncJournal]):
         """Write the call; see `ToolCall`."""
         self._enter_once()
         self._inside("turn.tool")
-        self._script.require_open()
         if refusal := self._script.refusal:
             self._state = "over"
-            await self._journal.record(self._script.refuse("denied", refusal))
+            await self._journal.record(self._script.deny(refusal))
             raise ToolDenied(self.call_id, self._script.call.name, refusal)
+        self._script.require_open()
         try:
             await self._journal.write(self._script.begin())
         except asyncio.CancelledError as error:

@@ -150,6 +150,13 @@ class ToolScript:
         """Return the event of a call that is not executed: ``denied`` or ``skipped``."""
         return self.end(self.started_at, ran=False, status=status, content=reason, error=reason)
 
+    def deny(self, reason: str) -> list[NewEvent]:
+        """Return the event of a call that the policy denies; none if it was denied before."""
+        if self.answers.status_of(self.call.call_id) == "denied":
+            return []
+        self.require_open()
+        return self.refuse("denied", reason)
+
     def _trace(self) -> None:
         told = {
             "gen_ai.operation.name": "execute_tool",
