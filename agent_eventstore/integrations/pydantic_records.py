@@ -109,7 +109,8 @@ class Records:
         """Append messages and the record, in one transaction.
 
         Raises:
-            ConversationConflict: The newest revision is not the one expected.
+            ConversationConflict: The newest revision is not the one expected, or what the messages
+                follow is erased, or in another conversation while this one has begun.
         """
         key = record.conversation_id
         stream = self._store.stream(key)
@@ -120,14 +121,9 @@ class Records:
             if known.revision != expected:
                 raise ConversationConflict(key)
             first = entries[0].parent_id if entries else record.head_id
-            origin = None
-            if first is not None and (not known.record or first != known.record["head_id"]):
-                origin = place_of(self._store, first)
-                if origin is None:
-                    raise ConversationConflict(key)
             with attempt:
-                if origin is not None and not known.places.version:
-                    self._fork(origin, record)
+                if first is not None and not known.places.version:
+                    self._fork(first, record, entries)
                 else:
                     self._append(stream, record, entries, known)
                 return
@@ -151,7 +147,11 @@ class Records:
         head = known.record["head_id"] if known.record else None
         first = entries[0].parent_id if entries else record.head_id
         if head != first:
-            events.append(places.put(self._histories.switch(head, first)))
+            try:
+                switch = self._histories.switch((stream, expected + 1), head, first)
+            except LookupError as error:
+                raise ConversationConflict(key) from error
+            events.append(places.put(switch))
         call_id = self.answering.get(key) if entries else None
         for entry in entries:
             last = call_id if entry is entries[-1] else None
@@ -163,13 +163,26 @@ class Records:
         if call_id and isinstance(entries[-1].message, ModelResponse):
             self.answering.pop(key, None)
 
-    def _fork(self, origin: tuple[UUID, int], record: ConversationRecord) -> None:
+    def _fork(
+        self, first: str, record: ConversationRecord, entries: Sequence[ConversationEntry]
+    ) -> None:
         """Begin a conversation that shares the events of another up to a message."""
+        key, origin = record.conversation_id, place_of(self._store, first)
+        if origin is None:
+            raise ConversationConflict(key)
         source, version = origin
         newest = newest_events(self._store, source, _TAIL, before=version + 1)
-        told = Places.after(newest).put(record_event(record))
-        key = record.conversation_id
-        self._store.fork(source, before=version + 1, conversation_id=key, events=[told])
+        if newest[0].text is None:
+            raise ConversationConflict(key)  # it was erased
+        places = Places.after(newest)
+        places.version += 1  # of the event that says what is shared
+        events = [
+            event
+            for entry in entries
+            for event in events_of(entry.message, entry.id, entry.parent_id, places)
+        ]
+        events.append(places.put(record_event(record)))
+        self._store.fork(source, before=version + 1, conversation_id=key, events=events)
 
     def delete(self, conversation_id: str, expected: str) -> None:
         """Erase a conversation, or hide it while forks share its events.
@@ -181,13 +194,13 @@ class Records:
         if known is None or known.revision != expected:
             raise ConversationConflict(conversation_id)
         stream = self._store.stream(conversation_id)
-        with self._store._on_driver() as connection:
-            shared = descendants(connection, stream)
         [newest] = newest_events(self._store, stream, 1)
         try:
             gone = PydanticAIRecord()
             self._store.append(conversation_id, gone, expected_version=newest.version)
         except WrongExpectedVersion as error:
             raise ConversationConflict(conversation_id) from error
+        with self._store._on_driver() as connection:
+            shared = descendants(connection, stream)
         if not shared:
             self._store.erase(conversation_id, reason="the conversation was deleted")

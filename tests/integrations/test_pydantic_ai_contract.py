@@ -1,0 +1,95 @@
+"""The edges of the contract of Pydantic AI's conversation stores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic_ai.conversation import Conversation
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    InMemoryConversationStore,
+)
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+from agent_eventstore import EventStore, Views
+from agent_eventstore.integrations.pydantic_ai import EventStoreConversations
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def conversations(store: EventStore) -> EventStoreConversations:
+    """Give the adapter over a store."""
+    return EventStoreConversations(store)
+
+
+def asked(*texts: str) -> list[Any]:
+    """Return messages in which a user says something."""
+    return [ModelRequest([UserPromptPart(text)]) for text in texts]
+
+
+async def saved(kept: Any, key: str, *texts: str) -> list[ConversationEntry]:
+    """Save a conversation, and return its messages as they are stored."""
+    entries = await kept.save(Conversation(conversation_id=key, messages=asked(*texts)))
+    return list(entries)
+
+
+async def words(kept: Any, key: str) -> list[str] | None:
+    """Return what the messages of a stored conversation say."""
+    found = await kept.load(key)
+    return found and [each.parts[0].content for each in found.messages]
+
+
+async def test_messages_behind_those_of_another(
+    store: EventStore, conversations: EventStoreConversations
+) -> None:
+    """A record that begins behind another conversation's message, with messages, is a fork."""
+    [entry] = asked("own")
+    for kept in (InMemoryConversationStore(), conversations):
+        first, _ = await saved(kept, "c", "a", "b")
+        own = ConversationEntry(parent_id=first.id, message=entry)
+        record = ConversationRecord(conversation_id="n", head_id=own.id)
+        await kept.write_record(record, new_entries=[own], expected_revision=None)
+        assert await words(kept, "n") == ["a", "own"]
+        assert await words(kept, "c") == ["a", "b"]
+    told = Views(store).context("n", mode=None).messages
+    assert [each["content"] for each in told] == ["a", "own"]
+
+
+async def test_a_fork_of_what_was_deleted_meanwhile(conversations: EventStoreConversations) -> None:
+    """Where it was deleted since it was read, that is a conflict, and nothing is stored."""
+    for kept in (InMemoryConversationStore(), conversations):
+        _, last = await saved(kept, "c", "a", "b")
+        await kept.delete("c")
+        fork = ConversationRecord(conversation_id="f", head_id=last.id)
+        with pytest.raises(ConversationConflict):
+            await kept.write_record(fork, expected_revision=None)
+        assert await kept.load("f") is None
+        assert await kept.list_conversations() == []
+
+
+async def test_a_conversation_does_not_move_to_another(
+    store: EventStore, conversations: EventStoreConversations
+) -> None:
+    """Its history is its own: to end with a message of another is a conflict, not kept."""
+    _, foreign = await saved(conversations, "c", "a", "b")
+    await saved(conversations, "d", "d")
+    record = await conversations.read_record("d")
+    assert record is not None
+    moved = replace(record, head_id=foreign.id, revision="moved")
+    with pytest.raises(ConversationConflict):
+        await conversations.write_record(moved, expected_revision=record.revision)
+    assert await words(conversations, "d") == ["d"]
+
+    await conversations.delete("d")
+    with pytest.raises(ConversationConflict):
+        await conversations.fork("c", new_conversation_id="d")
+    assert await conversations.load("d") is None
+    await saved(conversations, "d", "anew")
+    assert await words(conversations, "d") == ["anew"]
+    told = Views(store).context("d", mode=None).messages
+    assert [each["content"] for each in told] == ["anew"]
