@@ -160,7 +160,7 @@ def test_one_answer_for_a_call(recording: Recorder) -> None:
 
 @pytest.mark.parametrize("name", ["", None, 7])
 def test_call_without_a_name_is_told(recording: Recorder, name: object) -> None:
-    """It was said that a dict with 'name' and 'arguments' is unknown: say 'name' and 'arguments'."""
+    """It was told to say 'name' and 'arguments', which it does."""
     conversation = recording.start()
     with conversation.turn("hello") as turn, turn.llm_call() as call:
         with pytest.raises(UnknownResponse, match=f"since its name is {name!r}: say"):

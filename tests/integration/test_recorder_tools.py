@@ -75,32 +75,33 @@ def test_result_is_recorded_once(recording: Recorder) -> None:
     assert ("failed", "no hits") == (result.status, result.error)
 
 
+def settle(turn: Any, call: Any, how: str) -> None:
+    """Bring a tool call to its end."""
+    match how:
+        case "denied":
+            turn.deny(call, "no")
+        case "skipped":
+            turn.skip(call, "no")
+        case "replaced":
+            turn.replace(call)
+        case "failed":
+            with turn.tool(call) as tool:
+                tool.fail("no hits")
+        case _:
+            with turn.tool(call) as tool:
+                tool.result("hits")
+
+
 @pytest.mark.parametrize("first", ["success", "failed", "denied", "skipped"])
-@pytest.mark.parametrize("again", ["run", "deny", "skip", "replace"])
+@pytest.mark.parametrize("again", ["success", "denied", "skipped", "replaced"])
 def test_call_that_has_its_result_is_refused(recording: Recorder, first: str, again: str) -> None:
     """A second result stood in the log alone: model, timeline and audit kept the first."""
     with recording.start() as conversation, conversation.turn("hello") as turn:
         wanted = ask_for_tool(turn)
-        match first:
-            case "denied":
-                turn.deny(wanted, "no")
-            case "skipped":
-                turn.skip(wanted, "no")
-            case _:
-                with turn.tool(wanted) as tool:
-                    tool.result("hits") if first == "success" else tool.fail("no hits")
+        settle(turn, wanted, first)
         before = events_of(recording.store, conversation)
         with pytest.raises(CallAnswered, match=wanted.call_id) as refused:
-            match again:
-                case "run":
-                    with turn.tool(wanted):
-                        pytest.fail("the tool ran again")
-                case "deny":
-                    turn.deny(wanted, "no")
-                case "skip":
-                    turn.skip(wanted, "no")
-                case "replace":
-                    turn.replace(wanted)
+            settle(turn, wanted, again)
         assert before == events_of(recording.store, conversation)
 
     assert (wanted.call_id, wanted.name, first) == (
