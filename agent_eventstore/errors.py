@@ -49,7 +49,7 @@
     ├── ForkedWriter              a parent's conversation, used by its child (also RuntimeError)
     ├── UnsafeTransaction         of one's own, which does not make events durable (RuntimeError)
     ├── FactsNotWritten           a conversation was closed, and what has happened is not written
-    ├── CallAnswered              a tool call is run or refused that has its result (also RuntimeError)
+    ├── CallAnswered              a tool call has its result already        (also RuntimeError)
     ├── CallNotRecorded           a recorded client was called with no turn (also RuntimeError)
     ├── ProjectionFailed          a fold raised, at a conversation and version
     ├── GenerationGone            a rebuild has replaced the tables in use
