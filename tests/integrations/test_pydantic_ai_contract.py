@@ -93,3 +93,24 @@ async def test_a_conversation_does_not_move_to_another(
     assert await words(conversations, "d") == ["anew"]
     told = Views(store).context("d", mode=None).messages
     assert [each["content"] for each in told] == ["anew"]
+
+
+@pytest.mark.parametrize("compared", [False, True])
+@pytest.mark.parametrize("begun_anew", [False, True])
+async def test_a_conversation_that_somebody_else_deleted(
+    store: EventStore, begun_anew: bool, compared: bool
+) -> None:
+    """Whoever saves it on is told of a conflict, also where all messages are compared."""
+    ours, theirs = EventStoreConversations(store), EventStoreConversations(store)
+    held = Conversation(conversation_id="c", messages=asked("a", "b"))
+    await ours.save(held)
+    await theirs.delete("c")
+    if begun_anew:
+        await saved(theirs, "c", "anew")
+
+    if compared:
+        held.new_message_index = None
+    held.messages += asked("more")
+    with pytest.raises(ConversationConflict):
+        await ours.save(held)
+    assert await words(ours, "c") == (["anew"] if begun_anew else None)
