@@ -49,6 +49,7 @@
     ├── ForkedWriter              a parent's conversation, used by its child (also RuntimeError)
     ├── UnsafeTransaction         of one's own, which does not make events durable (RuntimeError)
     ├── FactsNotWritten           a conversation was closed, and what has happened is not written
+    ├── CallAnswered              a tool call has its result already        (also RuntimeError)
     ├── CallNotRecorded           a recorded client was called with no turn (also RuntimeError)
     ├── ProjectionFailed          a fold raised, at a conversation and version
     ├── GenerationGone            a rebuild has replaced the tables in use
@@ -76,6 +77,7 @@ from __future__ import annotations
 from agent_eventstore.recording_errors import (
     BlockNotOpen,
     BranchRefused,
+    CallAnswered,
     CallNotRecorded,
     ConversationEnded,
     FactsNotWritten,
@@ -149,6 +151,7 @@ __all__ = [
     "BlockNotOpen",
     "BranchRefused",
     "BudgetInfeasible",
+    "CallAnswered",
     "CallNotRecorded",
     "CannotConnect",
     "CheckpointRefused",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BlockNotOpen",
     "BranchRefused",
+    "CallAnswered",
     "CallNotRecorded",
     "ConversationEnded",
     "FactsNotWritten",
@@ -209,6 +210,24 @@ class ToolDenied(EventStoreError):
         )
 
 
+class CallAnswered(EventStoreError, RuntimeError):
+    """A tool call that has its result is run, denied or skipped again; nothing was written.
+
+    ``status`` is that of its result, which every view keeps.
+    """
+
+    def __init__(self, conversation_id: UUID, call_id: str, tool: str, status: str) -> None:
+        self.conversation_id = conversation_id
+        self.call_id = call_id
+        self.tool = tool
+        self.status = status
+        super().__init__(
+            f"call {call_id} of {tool!r} in conversation {conversation_id} has its result already "
+            f"({status}), and a second one would not be shown: try a tool again within its block, "
+            "and record what came of it once"
+        )
+
+
 class UnknownResponse(EventStoreError, ValueError):
     """What was handed in as a model's answer has a shape that nobody knows; nothing was recorded.
 
@@ -217,10 +236,10 @@ class UnknownResponse(EventStoreError, ValueError):
         what: What it was handed in as: ``response``, ``chunk``, ``tool call``, ``usage`` ...
     """
 
-    def __init__(self, value: Any, what: str = "response") -> None:
+    def __init__(self, value: Any, what: str = "response", why: str = "") -> None:
         self.seen, self.what = seen(value), what
         known = INSTEAD.get(what, "a text is wanted")
-        super().__init__(f"{self.seen} is not a known {what}: {known}")
+        super().__init__(f"{self.seen} is not a known {what}{why}: {known}")
 
 
 class CallNotRecorded(EventStoreError, RuntimeError):

@@ -74,14 +74,16 @@ class ToolCall(_Execution[Journal]):
         """Write the call.
 
         Raises:
+            CallAnswered: The call has its result; nothing was written.
             ToolDenied: The tool policy does not allow the tool.
         """
         self._enter_once()
         self._inside("turn.tool")
         if refusal := self._script.refusal:
             self._state = "over"
-            self._journal.record(self._script.refuse("denied", refusal))
+            self._journal.record(self._script.deny(refusal))
             raise ToolDenied(self.call_id, self._script.call.name, refusal)
+        self._script.require_open()
         try:
             self._journal.write(self._script.begin())
             # What follows is timed, not the write.
@@ -148,8 +150,9 @@ class AsyncToolCall(_Execution[AsyncJournal]):
         self._inside("turn.tool")
         if refusal := self._script.refusal:
             self._state = "over"
-            await self._journal.record(self._script.refuse("denied", refusal))
+            await self._journal.record(self._script.deny(refusal))
             raise ToolDenied(self.call_id, self._script.call.name, refusal)
+        self._script.require_open()
         try:
             await self._journal.write(self._script.begin())
         except asyncio.CancelledError as error:

@@ -153,11 +153,15 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
         return self._script.rendered
 
     def deny(self, call: Executable, reason: str) -> None:
-        """Record that a call is not executed because it is not allowed."""
+        """Record that a call is not executed because it is not allowed.
+
+        Raises:
+            CallAnswered: It has its result; nothing was written.
+        """
         self._refuse(call, "denied", reason)
 
     def skip(self, call: Executable, reason: str) -> None:
-        """Record that a call is not executed, for another reason."""
+        """Record that a call is not executed, for another reason; see `deny`."""
         self._refuse(call, "skipped", reason)
 
     def replace(self, call: RequestedCall, rest: Sequence[RequestedCall] = ()) -> bool:
@@ -175,6 +179,7 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
         """
         self._within("turn.replace")
         script = self._script.tool(call, self._journal.conversation_id, idempotent=True)
+        script.require_open()
         if script.refusal is not None:
             return False
         self._journal.write(self._script.replace(time.monotonic(), script, rest))
@@ -198,4 +203,5 @@ class Turn(OpenTurn[LlmCall, Journal, ToolCall]):
     def _refuse(self, call: Executable, status: str, reason: str) -> None:
         self._within("turn.skip" if status == "skipped" else "turn.deny")
         script = self._script.tool(call, self._journal.conversation_id)
+        script.require_open()
         self._journal.record(script.refuse(status, reason))

@@ -177,6 +177,7 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
         """End the turn in favour of other work, whose outcome is to be the call's result."""
         self._within("turn.replace")
         script = self._script.tool(call, self._journal.conversation_id, idempotent=True)
+        script.require_open()
         if script.refusal is not None:
             return False
         await self._journal.write(self._script.replace(time.monotonic(), script, rest))
@@ -207,4 +208,5 @@ class AsyncTurn(OpenTurn[AsyncLlmCall, AsyncJournal, AsyncToolCall]):
     async def _refuse(self, call: Executable, status: str, reason: str) -> None:
         self._within("turn.skip" if status == "skipped" else "turn.deny")
         script = self._script.tool(call, self._journal.conversation_id)
+        script.require_open()
         await self._journal.record(script.refuse(status, reason))

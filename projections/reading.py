@@ -292,7 +292,7 @@ def _read_new(
 def _answered_ahead(
     begin: _Begin[C], catching_up: CatchUp, conversation_id: UUID, query: _Query[C, T]
 ) -> _Answer[T] | None:
-    """_Answer in the snapshot in which a conversation is folded; save that once it is much.
+    """Answer in the snapshot in which a conversation is folded; save that once it is much.
 
     None if the query needs the tables as they are afterwards, or others have come between.
     """

@@ -1,7 +1,8 @@
 """`record`: a client of the same shape, whose model calls go through the recorder.
 
 The wrapper hands every attribute on to the client, and steps in for a handful of methods. So all
-that the SDK can do stays as it is, but ``isinstance`` no longer holds.
+that the SDK can do stays as it is. It gives itself out for the client's class: frameworks take a
+client of their own, without a word, where ``isinstance`` does not hold.
 """
 
 from __future__ import annotations
@@ -186,6 +187,11 @@ class RecordedClient:
         object.__setattr__(self, "_target", wrapping.client if target is None else target)
         object.__setattr__(self, "_path", path)
         object.__setattr__(self, "_raw", raw)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[Any]:
+        """The client's class, for ``isinstance``."""
+        return type(self._target)
 
     def __getattr__(self, name: str) -> Any:
         if name in RecordedClient.__slots__:  # not set yet: only where no one has made it

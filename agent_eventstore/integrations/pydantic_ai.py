@@ -91,6 +91,7 @@ class EventStoreConversations(ConversationStore):
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return what is known of a conversation besides its messages."""
         if (revision := _saving.get()) is not None:
+            _saving.set(None)  # a save that asks again wants to know what is stored
             record = self._records.saved(conversation_id, revision)
             if record is not None:
                 return record

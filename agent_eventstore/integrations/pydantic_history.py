@@ -103,27 +103,33 @@ class Histories:
         return place
 
     def chain(
-        self, head_id: str, limit: int | None = None, begin: tuple[UUID, int] | None = None
+        self, head_id: str, limit: int | None, end: tuple[UUID, int]
     ) -> Iterator[tuple[ConversationEntry, tuple[int, int]]]:
         """Yield messages from one back to the first, and the versions of each one's events.
 
-        ``begin`` is a conversation that has it, and a version behind it.
+        ``end`` is a conversation that has it, and a version behind it.
         """
-        if begin is None:
-            stream, version = self._place(head_id)
-            begin = stream, version + 1
         missing: str | None = head_id
-        events = events_before(self._store, *begin, first=limit and 2 * limit)
+        events = events_before(self._store, *end, first=limit and 2 * limit)
         for entry, versions in islice(_back(events, head_id), limit):
             yield entry, versions
             missing, limit = entry.parent_id, limit and limit - 1
         if missing is not None and limit != 0:
             raise LookupError(f"the message {missing} was erased")
 
-    def switch(self, left: str | None, taken: str | None) -> BranchSwitch:
-        """Return what says that the messages up to one are left, and those up to another taken."""
+    def switch(self, end: tuple[UUID, int], left: str | None, taken: str | None) -> BranchSwitch:
+        """Return what says that the messages up to one are left, and those up to another taken.
+
+        Args:
+            end: The conversation, and the version behind its last event.
+            left: The last message that is left, if any is.
+            taken: The last message that is taken.
+
+        Raises:
+            LookupError: The conversation has none of that id, or it was erased.
+        """
         before, after = (
-            {versions for _, versions in self.chain(each)} if each else set()
+            {versions for _, versions in self.chain(each, None, end)} if each else set()
             for each in (left, taken)
         )
         shared = before & after

@@ -30,6 +30,7 @@ from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
 from eventstore import NO_STREAM, EventStore
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import ConversationStart
+from eventstore.events.codec import loads_json
 from eventstore.sql.lineage import descendants
 
 __all__ = ["Records"]
@@ -109,7 +110,8 @@ class Records:
         """Append messages and the record, in one transaction.
 
         Raises:
-            ConversationConflict: The newest revision is not the one expected.
+            ConversationConflict: The newest revision is not the one expected, or what the messages
+                follow is erased, or in another conversation while this one has begun.
         """
         key = record.conversation_id
         stream = self._store.stream(key)
@@ -120,14 +122,9 @@ class Records:
             if known.revision != expected:
                 raise ConversationConflict(key)
             first = entries[0].parent_id if entries else record.head_id
-            origin = None
-            if first is not None and (not known.record or first != known.record["head_id"]):
-                origin = place_of(self._store, first)
-                if origin is None:
-                    raise ConversationConflict(key)
             with attempt:
-                if origin is not None and not known.places.version:
-                    self._fork(origin, record)
+                if first is not None and not known.places.version:
+                    self._fork(first, record, entries)
                 else:
                     self._append(stream, record, entries, known)
                 return
@@ -151,7 +148,11 @@ class Records:
         head = known.record["head_id"] if known.record else None
         first = entries[0].parent_id if entries else record.head_id
         if head != first:
-            events.append(places.put(self._histories.switch(head, first)))
+            try:
+                switch = self._histories.switch((stream, expected + 1), head, first)
+            except LookupError as error:
+                raise ConversationConflict(key) from error
+            events.append(places.put(switch))
         call_id = self.answering.get(key) if entries else None
         for entry in entries:
             last = call_id if entry is entries[-1] else None
@@ -163,13 +164,42 @@ class Records:
         if call_id and isinstance(entries[-1].message, ModelResponse):
             self.answering.pop(key, None)
 
-    def _fork(self, origin: tuple[UUID, int], record: ConversationRecord) -> None:
+    def _fork(
+        self, first: str, record: ConversationRecord, entries: Sequence[ConversationEntry]
+    ) -> None:
         """Begin a conversation that shares the events of another up to a message."""
+        key, origin = record.conversation_id, place_of(self._store, first)
+        if origin is None:
+            raise ConversationConflict(key)
         source, version = origin
         newest = newest_events(self._store, source, _TAIL, before=version + 1)
-        told = Places.after(newest).put(record_event(record))
-        key = record.conversation_id
-        self._store.fork(source, before=version + 1, conversation_id=key, events=[told])
+        hidden = self._is_deleted(source)
+        if newest[0].text is None or (hidden and not self._forks(source)):
+            raise ConversationConflict(key)  # it was erased, or is about to be
+        places = Places.after(newest)
+        places.version += 1  # of the event that says what is shared
+        events = [
+            event
+            for entry in entries
+            for event in events_of(entry.message, entry.id, entry.parent_id, places)
+        ]
+        events.append(places.put(record_event(record)))
+        self._store.fork(source, before=version + 1, conversation_id=key, events=events)
+        if not hidden and self._is_deleted(source):  # meanwhile: it is erased, or hidden for this
+            self.delete(key, record.revision)
+            if self._forks(source) == 1:
+                self._store.erase(source, reason="the conversation was deleted")
+            raise ConversationConflict(key)
+
+    def _is_deleted(self, stream: UUID) -> bool:
+        for event in events_before(self._store, stream, first=4):
+            if event.type == PydanticAIRecord.type:
+                return event.text is None or not loads_json(event.text).get("record")
+        return False
+
+    def _forks(self, stream: UUID) -> int:
+        with self._store._on_driver() as connection:
+            return len(descendants(connection, stream))
 
     def delete(self, conversation_id: str, expected: str) -> None:
         """Erase a conversation, or hide it while forks share its events.
@@ -181,13 +211,11 @@ class Records:
         if known is None or known.revision != expected:
             raise ConversationConflict(conversation_id)
         stream = self._store.stream(conversation_id)
-        with self._store._on_driver() as connection:
-            shared = descendants(connection, stream)
         [newest] = newest_events(self._store, stream, 1)
         try:
             gone = PydanticAIRecord()
             self._store.append(conversation_id, gone, expected_version=newest.version)
         except WrongExpectedVersion as error:
             raise ConversationConflict(conversation_id) from error
-        if not shared:
+        if not self._forks(stream):
             self._store.erase(conversation_id, reason="the conversation was deleted")

@@ -56,7 +56,9 @@ class SavedRun(AbstractCapability[Any]):
 
     async def for_run(self, ctx: RunContext[Any]) -> SavedRun:
         """Return a capability for one run, as each has a conversation of its own."""
-        return type(self)(self.conversations, scope=self.scope)
+        own = copy(self)
+        own._conversation, own._saving = None, asyncio.Lock()
+        return own
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> AgentRunResult[Any]:
         """Begin with what is stored, and save the result.

@@ -104,6 +104,7 @@ class Answers:
     def __init__(self, *, unread: bool = False) -> None:
         self.unread = unread
         self._known: dict[str, _Known] = {}
+        self._recorded: dict[str, str] = {}
         self._by_hand = False
         self._lock = threading.RLock()
 
@@ -117,6 +118,7 @@ class Answers:
         with self._lock:
             for call in calls:
                 self._known[call.call_id] = _Known(call, elsewhere)
+                self._recorded.pop(call.call_id, None)
             for old in list(self._known)[:-KEPT]:
                 del self._known[old]
 
@@ -138,8 +140,17 @@ class Answers:
         """Take note of a result."""
         with self._lock:
             known = self._known.get(call_id)
-            if known is not None and status not in SEALS:
+            if status in SEALS:
+                return
+            if known is not None:
                 known.answered = True
+            self._recorded[call_id] = status
+            for old in list(self._recorded)[:-KEPT]:
+                del self._recorded[old]
+
+    def status_of(self, call_id: str) -> str | None:
+        """Return the status of the result that the recorder has of a call; None if it has none."""
+        return self._recorded.get(call_id)
 
     def unseen(self, turn: int | None) -> list[RequestedCall]:
         """Return a turn's calls that are run elsewhere, and of which no result was seen, once."""

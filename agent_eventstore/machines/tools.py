@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from agent_eventstore.errors import CallAnswered
 from agent_eventstore.machines.answers import Answers, RequestedCall, milliseconds
 from agent_eventstore.machines.tracing import Tracing
 from agent_eventstore.stops import BY_SOMEBODY, failed, stopped
@@ -71,6 +72,16 @@ class ToolScript:
     def refusal(self) -> str | None:
         """Why the tool policy does not let the tool run; None if it may."""
         return None if self.policy is None else self.policy.refusal(self.call.name)
+
+    def require_open(self) -> None:
+        """Refuse a call that has its result.
+
+        Raises:
+            CallAnswered: It has; a seal, which a real result replaces, does not count.
+        """
+        status = self.answers.status_of(self.call.call_id)
+        if status is not None:
+            raise CallAnswered(self.conversation_id, self.call.call_id, self.call.name, status)
 
     def begin(self) -> list[NewEvent]:
         """Return the event of the call, to be durable before the tool runs; always the same.
@@ -138,6 +149,13 @@ class ToolScript:
     def refuse(self, status: str, reason: str) -> list[NewEvent]:
         """Return the event of a call that is not executed: ``denied`` or ``skipped``."""
         return self.end(self.started_at, ran=False, status=status, content=reason, error=reason)
+
+    def deny(self, reason: str) -> list[NewEvent]:
+        """Return the event of a call that the policy denies; none if it was denied before."""
+        if self.answers.status_of(self.call.call_id) == "denied":
+            return []
+        self.require_open()
+        return self.refuse("denied", reason)
 
     def _trace(self) -> None:
         told = {

@@ -35,6 +35,7 @@ class GeminiParser(ChunkParser):
         super().__init__(provider or "google")
         self._counts: TokenUsage | None = None
         self._of_candidate = Growing()
+        self._feedback: JsonObject = {}
         self._others = 0
 
     def _take(self, event: JsonObject) -> None:
@@ -44,6 +45,7 @@ class GeminiParser(ChunkParser):
             self._fail(event["error"], event)
         feedback = field(event, "promptFeedback")
         if isinstance(feedback, dict):
+            self._feedback = feedback
             self._end(field(feedback, "blockReason"))
         candidates = event.get("candidates")
         for place, candidate in enumerate(candidates if isinstance(candidates, list) else ()):
@@ -103,7 +105,8 @@ class GeminiParser(ChunkParser):
         return self._counts
 
     def _raw(self) -> JsonObject:
-        return told({"candidate": self._of_candidate.value()}, frozenset())
+        kept = {"candidate": self._of_candidate.value(), "promptFeedback": self._feedback}
+        return told(kept, frozenset())
 
 
 def field(value: JsonObject, name: str) -> Any:

@@ -244,7 +244,8 @@ def _call(given: Any) -> dict[str, Any]:
     wrapped = next((value[key] for key in _WRAPPERS if isinstance(value.get(key), dict)), value)
     name = text(wrapped.get("name"))
     if not name:
-        raise UnknownResponse(given, "tool call")
+        named = f", since its name is {wrapped['name']!r:.40}" if "name" in wrapped else ""
+        raise UnknownResponse(given, "tool call", named)
     ids = (each.get(key) for each in (value, wrapped) for key in _IDS)
     arguments = next((wrapped[key] for key in _ARGUMENTS if wrapped.get(key) is not None), "")
     if not isinstance(arguments, str):

@@ -156,3 +156,13 @@ def test_one_answer_for_a_call(recording: Recorder) -> None:
                 call.delta("Hello.")
 
     assert 2 == len(recorded(recording, conversation, e.AssistantMessage))
+
+
+@pytest.mark.parametrize("name", ["", None, 7])
+def test_call_without_a_name_is_told(recording: Recorder, name: object) -> None:
+    """It was told to say 'name' and 'arguments', which it does."""
+    conversation = recording.start()
+    with conversation.turn("hello") as turn, turn.llm_call() as call:
+        with pytest.raises(UnknownResponse, match=f"since its name is {name!r}: say"):
+            call.message(tool_calls=[{"name": name, "arguments": {}}])
+        call.message("Hello.")

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import openai
 import pytest
 from anthropic import Anthropic
-from openai import OpenAI
+from openai import AsyncOpenAI, OpenAI
 
 from agent_eventstore.clients import record, recorded
 from agent_eventstore.clients.asked import seller_at
@@ -140,6 +140,23 @@ def test_everything_else_is_the_clients(server: ReplayServer) -> None:
     assert plain.chat.completions.list == wrapped.chat.completions.list
     assert set(dir(plain)) == set(dir(wrapped))
     plain.close()
+
+
+def test_instances_of_their_classes(server: ReplayServer) -> None:
+    """Who takes nothing but the SDK's own classes takes recorded clients and their resources."""
+    for plain in (
+        OpenAI(base_url=server.url, api_key="test"),
+        AsyncOpenAI(base_url=server.url, api_key="test"),
+        Anthropic(base_url=server.url, api_key="test"),
+    ):
+        wrapped, made = record(plain), type(plain)
+        resource = wrapped.messages if isinstance(wrapped, Anthropic) else wrapped.chat.completions
+        own = plain.messages if isinstance(plain, Anthropic) else plain.chat.completions
+
+        assert isinstance(wrapped, made)
+        assert isinstance(resource, type(own))
+        assert isinstance(wrapped.with_options(timeout=1), made)
+        assert {"RecordedClient"} == {type(each).__name__ for each in (wrapped, resource)}
 
 
 def test_copy_of_a_client(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_eventstore.errors import UnknownAlias
+from agent_eventstore.errors import CallAnswered, UnknownAlias
 from eventstore.blobs import preview_of
 from eventstore.events import Ui, UserMessage
 from projections import Views
@@ -73,6 +73,57 @@ def test_result_is_recorded_once(recording: Recorder) -> None:
 
     (result,) = data_of(recording.store, conversation, "tool_result")
     assert ("failed", "no hits") == (result.status, result.error)
+
+
+def settle(turn: Any, call: Any, how: str) -> None:
+    """Bring a tool call to its end."""
+    match how:
+        case "denied":
+            turn.deny(call, "no")
+        case "skipped":
+            turn.skip(call, "no")
+        case "replaced":
+            turn.replace(call)
+        case "failed":
+            with turn.tool(call) as tool:
+                tool.fail("no hits")
+        case _:
+            with turn.tool(call) as tool:
+                tool.result("hits")
+
+
+@pytest.mark.parametrize("first", ["success", "failed", "denied", "skipped"])
+@pytest.mark.parametrize("again", ["success", "denied", "skipped", "replaced"])
+def test_call_that_has_its_result_is_refused(recording: Recorder, first: str, again: str) -> None:
+    """A second result stood in the log alone: model, timeline and audit kept the first."""
+    with recording.start() as conversation, conversation.turn("hello") as turn:
+        wanted = ask_for_tool(turn)
+        settle(turn, wanted, first)
+        before = events_of(recording.store, conversation)
+        with pytest.raises(CallAnswered, match=wanted.call_id) as refused:
+            settle(turn, wanted, again)
+        assert before == events_of(recording.store, conversation)
+
+    assert (wanted.call_id, wanted.name, first) == (
+        refused.value.call_id,
+        refused.value.tool,
+        refused.value.status,
+    )
+
+
+def test_call_whose_outcome_is_unknown_may_run_again(recording: Recorder) -> None:
+    """What stands in for a result gives way to a real one."""
+    with recording.start() as conversation, conversation.turn("hello") as turn:
+        wanted = ask_for_tool(turn)
+        with pytest.raises(KeyboardInterrupt), turn.tool(wanted):
+            raise KeyboardInterrupt
+        with turn.tool(wanted) as tool:
+            tool.result("hits")
+        shown = turn.context(mode=None).messages
+
+    assert "hits" == shown[-1]["content"]
+    results = data_of(recording.store, conversation, "tool_result")
+    assert ["outcome_unknown", "success"] == [each.status for each in results]
 
 
 @pytest.mark.parametrize(("method", "status"), [("deny", "denied"), ("skip", "skipped")])

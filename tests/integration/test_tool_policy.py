@@ -67,7 +67,8 @@ def test_a_denied_tool_does_not_run(recording: Recorder) -> None:
             with pytest.raises(ToolDenied) as caught, turn.tool(call):
                 ran.append(call)
         told = turn.context().messages[-1]["content"]
-    denied, again = data_of(recording.store, conversation, "tool_result")[0], caught.value
+    [denied] = data_of(recording.store, conversation, "tool_result")
+    again = caught.value
 
     assert [] == ran
     assert ("denied", call.call_id, "delete_account") == (denied.status, again.call_id, again.tool)

@@ -192,3 +192,33 @@ async def test_a_stream_that_breaks_off(
         await agent.run("How warm?", conversation=Conversation(conversation_id="c"))
 
     assert chunks_of(store, "c") == ["It is ", "18 "]
+
+
+class _Labelled(SavedRun):
+    """A capability that somebody has made of it, with arguments of its own."""
+
+    def __init__(self, label: str, conversations: EventStoreConversations) -> None:
+        super().__init__(conversations)
+        self.label, self.id = label, "labelled"
+        self.seen: list[tuple[str, str | None]] = []
+
+    async def wrap_model_request(self, ctx: Any, **given: Any) -> Any:
+        """Note what the run's own has of the one that the agent was given."""
+        self.seen.append((self.label, self.id))
+        return await super().wrap_model_request(ctx, **given)
+
+
+async def test_a_capability_made_of_it(conversations: EventStoreConversations) -> None:
+    """A run's own is one of its class with all that was given, and runs are kept apart."""
+    labelled = _Labelled("mine", conversations)
+    agent = Agent(TestModel(), capabilities=[labelled])
+    keys = ("a", "b")
+    await asyncio.gather(
+        *(agent.run("Hello", conversation=Conversation(conversation_id=each)) for each in keys)
+    )
+
+    assert labelled.seen == [("mine", "labelled")] * 2
+    for each in keys:
+        loaded = await conversations.load(each)
+        assert loaded is not None
+        assert len(loaded.messages) == 2

@@ -132,6 +132,14 @@ def test_errors_in_the_stream() -> None:
     )
 
 
+def test_why_gemini_blocks_a_prompt_is_kept() -> None:
+    """Its ratings and its words were kept of a whole answer, and lost of a streamed one."""
+    feedback = {"blockReason": "SAFETY", "safetyRatings": [{"probability": "HIGH"}]}
+    message = fed_deltas([{"promptFeedback": feedback}])[0].message()
+
+    assert ("SAFETY", {"promptFeedback": feedback}) == (message.finish_reason, message.raw)
+
+
 def test_what_gemini_wants_back_is_kept() -> None:
     """The signature of a thought goes back with the call that it led to."""
     [call] = fed_deltas(GEMINI)[0].message().tool_calls
