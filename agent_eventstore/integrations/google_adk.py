@@ -159,7 +159,7 @@ class EventStoreSessionService(BaseSessionService):
             events=events,
             last_update_time=known.updated,
         )
-        session._storage_update_marker = known.last
+        session._storage_update_marker = known.marker
         return session
 
     def _list(self, app_name: str, user_id: str | None) -> ListSessionsResponse:

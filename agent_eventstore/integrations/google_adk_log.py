@@ -138,7 +138,10 @@ class SessionLog:
                     self.answering.pop(place_in(told), None)
                 known.take(told)
                 self._sessions.keep(key_of(*named), known)
-                session.last_update_time, session._storage_update_marker = known.updated, known.last
+                session.last_update_time, session._storage_update_marker = (
+                    known.updated,
+                    known.marker,
+                )
                 return
 
     def _events(self, named: Named, known: KnownSession, told: JsonObject) -> list[NewEvent]:

@@ -42,6 +42,11 @@ class KnownSession:
     events: int = 0
     changed: int = 0
 
+    @property
+    def marker(self) -> str:
+        """What session objects are told apart by: the newest event, or when it was begun."""
+        return self.last or repr(self.updated)
+
     def take(self, event: JsonObject) -> None:
         """Fold a further ADK event."""
         self.last, self.updated = event["id"], event["timestamp"]
@@ -89,7 +94,7 @@ def place_in(event: JsonObject) -> tuple[Any, ...]:
 def is_current(session: Session, known: KnownSession) -> bool:
     """Whether a session object has all that was appended."""
     if (marker := session._storage_update_marker) is not None:
-        return bool(marker == known.last)
+        return bool(marker == known.marker)
     if known.last and session.events:
         return bool(session.events[-1].id == known.last)
     return bool(known.updated <= session.last_update_time)

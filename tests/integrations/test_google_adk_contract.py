@@ -73,3 +73,19 @@ async def test_a_user_without_a_name(store: EventStore, service: EventStoreSessi
     assert store.get("app//s").user_id is None
     await service.delete_session(**nobody, session_id="s")
     assert await service.get_session(**nobody, session_id="s") is None
+
+
+async def test_a_session_that_was_begun_anew(
+    service: EventStoreSessionService, tmp_path: Path
+) -> None:
+    """An object of the one before is stale, also where neither has an event."""
+    for kept in (SqliteSessionService(str(tmp_path / "adk.db")), service):
+        before = await kept.create_session(**ADA, session_id="s", state={"a": 1})
+        await kept.delete_session(**ADA, session_id="s")
+        await kept.create_session(**ADA, session_id="s")
+        with pytest.raises(ValueError, match=r"stale|get it again"):
+            await kept.append_event(before, changing(b=2))
+        anew = await read(kept)
+        assert (anew.state, anew.events) == ({}, [])
+        await kept.append_event(anew, changing(b=3))
+        assert (await read(kept)).state == {"b": 3}
