@@ -7,6 +7,7 @@ BENCH := $(VENV)/.bench
 AUDIT := $(VENV)/audit
 DOCS := $(VENV)/docs
 LOWEST := $(VENV)/lowest
+UPSTREAM := $(VENV)/upstream
 # Of each thing that a dependency does for this project, the tests that would notice.
 LOWEST_TESTS := tests/unit tests/migrations tests/contract tests/cli/test_program.py tests/cli/test_reading.py \
   tests/integration/test_clients.py tests/integration/test_recorder.py tests/integration/test_recovery.py \
@@ -25,7 +26,7 @@ FUZZ_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-exhaustive fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest lint format bench bench-quick bench-context peers clean
+.PHONY: help demo test test-exhaustive fuzz audit sbom requirements docs dist test-lowest test-integrations-lowest test-upstream lint format bench bench-quick bench-context peers clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +70,12 @@ $(LOWEST)-%/.ready: lowest-%.txt $(READY)
 	@$(LOWEST)-$*/bin/pip install --quiet --no-input --disable-pip-version-check --no-deps -e .
 	@touch $@
 
+$(UPSTREAM)/.ready: tests/upstream/requirements.txt constraints.txt $(READY)
+	@$(PYTHON) -m venv --clear $(UPSTREAM)
+	@$(UPSTREAM)/bin/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt \
+	  -r tests/upstream/requirements.txt -e '.[langgraph,openai-agents]'
+	@touch $@
+
 demo: $(READY) ## Hold a scripted conversation on SQLite and show what can be read from it
 	@$(BIN)/eventstore demo
 
@@ -87,6 +94,10 @@ test-integrations-lowest: $(FRAMEWORKS:%=test-lowest-%) ## Run the tests of adap
 
 test-lowest-%: $(LOWEST)-%/.ready
 	$(LOWEST)-$*/bin/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS) $(LOWEST_$*)
+
+# Not a part of what a change must pass: it is what others have written, and some of it wants their class.
+test-upstream: $(UPSTREAM)/.ready ## Run the frameworks' own tests, from their source packages, with our classes
+	$(UPSTREAM)/bin/python -m tests.upstream $(FRAMEWORK)
 
 fuzz: $(READY) ## Let 100,000 seeded mutants loose on importers, API and commands: 20 minutes
 	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)

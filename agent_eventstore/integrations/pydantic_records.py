@@ -30,6 +30,7 @@ from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
 from eventstore import NO_STREAM, EventStore
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import ConversationStart
+from eventstore.events.codec import loads_json
 from eventstore.sql.lineage import descendants
 
 __all__ = ["Records"]
@@ -172,8 +173,9 @@ class Records:
             raise ConversationConflict(key)
         source, version = origin
         newest = newest_events(self._store, source, _TAIL, before=version + 1)
-        if newest[0].text is None:
-            raise ConversationConflict(key)  # it was erased
+        hidden = self._is_deleted(source)
+        if newest[0].text is None or (hidden and not self._forks(source)):
+            raise ConversationConflict(key)  # it was erased, or is about to be
         places = Places.after(newest)
         places.version += 1  # of the event that says what is shared
         events = [
@@ -183,6 +185,21 @@ class Records:
         ]
         events.append(places.put(record_event(record)))
         self._store.fork(source, before=version + 1, conversation_id=key, events=events)
+        if not hidden and self._is_deleted(source):  # meanwhile: it is erased, or hidden for this
+            self.delete(key, record.revision)
+            if self._forks(source) == 1:
+                self._store.erase(source, reason="the conversation was deleted")
+            raise ConversationConflict(key)
+
+    def _is_deleted(self, stream: UUID) -> bool:
+        for event in events_before(self._store, stream, first=4):
+            if event.type == PydanticAIRecord.type:
+                return event.text is None or not loads_json(event.text).get("record")
+        return False
+
+    def _forks(self, stream: UUID) -> int:
+        with self._store._on_driver() as connection:
+            return len(descendants(connection, stream))
 
     def delete(self, conversation_id: str, expected: str) -> None:
         """Erase a conversation, or hide it while forks share its events.
@@ -200,7 +217,5 @@ class Records:
             self._store.append(conversation_id, gone, expected_version=newest.version)
         except WrongExpectedVersion as error:
             raise ConversationConflict(conversation_id) from error
-        with self._store._on_driver() as connection:
-            shared = descendants(connection, stream)
-        if not shared:
+        if not self._forks(stream):
             self._store.erase(conversation_id, reason="the conversation was deleted")

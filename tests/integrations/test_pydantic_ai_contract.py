@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -114,3 +115,41 @@ async def test_a_conversation_that_somebody_else_deleted(
     with pytest.raises(ConversationConflict):
         await ours.save(held)
     assert await words(ours, "c") == (["anew"] if begun_anew else None)
+
+
+@pytest.mark.parametrize("step", ["fork", "erase"])
+async def test_a_fork_while_somebody_deletes(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It is a conflict, and what was deleted is erased; no fork is left that nobody can read."""
+    with EventStore.open(database_url) as one, EventStore.open(database_url) as other:
+        ours, theirs = EventStoreConversations(one), EventStoreConversations(other)
+        [first] = await saved(theirs, "c", "a secret")
+        whose, real = (one, one.fork) if step == "fork" else (other, other.erase)
+        told: list[BaseException] = []
+
+        def meanwhile(*args: Any, **named: Any) -> Any:
+            monkeypatch.undo()
+            if step == "fork":
+                asyncio.run(theirs.delete("c"))
+            else:
+                try:
+                    fork = ConversationRecord(conversation_id="f", head_id=first.id)
+                    asyncio.run(ours.write_record(fork, expected_revision=None))
+                except ConversationConflict as error:
+                    told.append(error)
+            return real(*args, **named)
+
+        monkeypatch.setattr(whose, step, meanwhile)
+        if step == "fork":
+            with pytest.raises(ConversationConflict):
+                await ours.fork("c", new_conversation_id="f")
+        else:
+            await theirs.delete("c")
+            assert len(told) == 1
+        assert await ours.load("f") is None
+        assert await theirs.load("c") is None
+        assert await ours.list_conversations() == []
+        assert all("secret" not in repr(each.data) for each in one.read("c"))
+        with pytest.raises(LookupError):
+            await ours.read_entry(first.id)
