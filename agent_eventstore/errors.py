@@ -47,6 +47,7 @@
     ├── InvalidSettings           unknown or contradictory settings         (also ValueError)
     ├── InvalidPrompt             a product's prompt text cannot be used    (also ValueError)
     ├── ForkedWriter              a parent's conversation, used by its child (also RuntimeError)
+    ├── StoreClosed               what was an event loop's store            (also RuntimeError)
     ├── UnsafeTransaction         of one's own, which does not make events durable (RuntimeError)
     ├── FactsNotWritten           a conversation was closed, and what has happened is not written
     ├── CallAnswered              a tool call has its result already        (also RuntimeError)
@@ -125,6 +126,7 @@ from eventstore.errors import (
     SchemaOutdated,
     SchemaTooNew,
     StatementRefused,
+    StoreClosed,
     StoreUnavailable,
     TablesTaken,
     UnsafeTransaction,
@@ -196,6 +198,7 @@ __all__ = [
     "SchemaOutdated",
     "SchemaTooNew",
     "StatementRefused",
+    "StoreClosed",
     "StoreUnavailable",
     "TablesTaken",
     "ToolDenied",

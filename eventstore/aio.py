@@ -21,9 +21,9 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.pool import QueuePool
 
 from eventstore import telemetry
-from eventstore.errors import ErrorType, Trace
+from eventstore.errors import ErrorType, StoreClosed, Trace
 from eventstore.events.records import EventData, Meta, NewEvent, RecordedEvent
-from eventstore.group_commit import GroupCommit
+from eventstore.group_commit import CLOSED, GroupCommit
 from eventstore.ids import StreamId
 from eventstore.owners import Owned, named
 from eventstore.processes import in_child
@@ -235,7 +235,10 @@ class AsyncEventStore:
     vacuum = _awaited(EventStore.vacuum)
 
     async def close(self) -> None:
-        """Wait for what is under way, then close every connection."""
+        """Wait for what is under way, then close every connection.
+
+        What is asked of the store afterwards raises `StoreClosed`.
+        """
         await to_thread(self._group.close)
         await to_thread(self._executor.shutdown)
         self.store.close()
@@ -250,7 +253,11 @@ class AsyncEventStore:
 
     async def _run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         call = partial(function, *args, **options)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        try:
+            answer = asyncio.get_running_loop().run_in_executor(self._executor, call)
+        except RuntimeError as error:
+            raise StoreClosed(CLOSED) from error
+        return await answer
 
 
 def _end(begun: AbstractContextManager[Connection], error: BaseException | None) -> None:

@@ -63,6 +63,7 @@ __all__ = [
     "SchemaOutdated",
     "SchemaTooNew",
     "StatementRefused",
+    "StoreClosed",
     "StoreUnavailable",
     "TablesTaken",
     "Trace",
@@ -194,10 +195,7 @@ class ForkRefused(EventStoreError, ValueError):
 class EventsShared(EventStoreError, ValueError):
     """Events are to be erased in a fork that are its parent's; nothing was erased.
 
-    Attributes:
-        conversation_id: The fork.
-        parent: The conversation to erase them in, which takes them from the fork as well.
-        version: The last version that they share.
+    Erase them in ``parent``, which takes them from the fork, too; they end with ``version``.
     """
 
     def __init__(self, conversation_id: UUID, parent: UUID, version: int) -> None:
@@ -213,9 +211,7 @@ class EventsShared(EventStoreError, ValueError):
 class ConversationForked(EventStoreError, ValueError):
     """A conversation is to be purged whose events forks share; nothing was purged.
 
-    Attributes:
-        conversation_id: The conversation.
-        forks: The conversations that share its events.
+    ``forks`` are the conversations that share its events.
     """
 
     def __init__(self, conversation_id: UUID, forks: Sequence[UUID]) -> None:
@@ -362,6 +358,10 @@ class CheckpointRefused(EventStoreError, ValueError):
 
 class KeyRefused(EventStoreError, ValueError):
     """A key for signing, or for checking a signature, cannot be used."""
+
+
+class StoreClosed(EventStoreError, RuntimeError):
+    """An `AsyncEventStore` is used after it was closed; nothing was written."""
 
 
 class UnsafeTransaction(EventStoreError, RuntimeError):

@@ -18,11 +18,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from eventstore.errors import DatabaseBusy
+from eventstore.errors import DatabaseBusy, StoreClosed
 from eventstore.sql.failures import lacks_connection
 from eventstore.sql.requests import Append, Appended
 
-__all__ = ["GroupCommit"]
+__all__ = ["CLOSED", "GroupCommit"]
+
+CLOSED = "this store is closed: close it after its conversations, or open another"
 
 _GROUP = 256
 _AGAIN_S = 0.01
@@ -79,10 +81,10 @@ class GroupCommit:
         if start:
             try:
                 self._executor.submit(self._drain)
-            except RuntimeError:  # the store has been closed
+            except RuntimeError as error:
                 self._running = False
                 self._waiting.clear()
-                raise
+                raise StoreClosed(CLOSED) from error
         return await future
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,7 +12,8 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import event
 
-from eventstore import EventStore
+from eventstore import AsyncEventStore, EventStore
+from eventstore.errors import StoreClosed
 from eventstore.sql.engines import open_engine
 from eventstore.sql.watch import Watch
 from tests.contract.facade import say
@@ -80,3 +82,19 @@ def test_a_closed_store_keeps_nothing(database_url: str) -> None:
 
     assert [1, 2] == [recorded.version for recorded in store.read(cid)]
     assert [] == opened
+
+
+def test_what_is_asked_of_a_closed_asynchronous_store_is_refused(database_url: str) -> None:
+    """Python's own words were of futures that cannot be scheduled."""
+
+    async def ask() -> None:
+        conversation_id = uuid4()
+        store = await AsyncEventStore.open(database_url)
+        await store.append(conversation_id, say("hello"))
+        await store.close()
+        with pytest.raises(StoreClosed, match="store is closed"):
+            await store.append(conversation_id, say("again"))
+        with pytest.raises(StoreClosed, match="store is closed"):
+            await store.read_all()
+
+    asyncio.run(ask())

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from eventstore import AsyncEventStore, EventStore, NewEvent, new_id
-from eventstore.errors import WrongExpectedVersion
+from eventstore.errors import StoreClosed, WrongExpectedVersion
 from tests.contract.facade import say, texts
 
 
@@ -168,7 +168,7 @@ def test_a_closed_store_refuses_every_append(shared_url: str) -> None:
         outcomes = await asyncio.wait_for(asyncio.gather(*appends, return_exceptions=True), 20)
         return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
 
-    assert [RuntimeError] * 3 == [type(outcome) for outcome in asyncio.run(main())]
+    assert [StoreClosed] * 3 == [type(outcome) for outcome in asyncio.run(main())]
 
 
 def test_groups_in_opposite_order_do_not_wait_for_each_other(shared_url: str) -> None:
