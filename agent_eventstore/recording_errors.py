@@ -211,7 +211,7 @@ class ToolDenied(EventStoreError):
 
 
 class CallAnswered(EventStoreError, RuntimeError):
-    """A tool call that has its result is run, denied or skipped again; nothing was written.
+    """A tool call that has its result is denied, skipped or replaced; nothing was written.
 
     ``status`` is that of its result, which every view keeps.
     """
@@ -223,8 +223,7 @@ class CallAnswered(EventStoreError, RuntimeError):
         self.status = status
         super().__init__(
             f"call {call_id} of {tool!r} in conversation {conversation_id} has its result already "
-            f"({status}), and a second one would not be shown: try a tool again within its block, "
-            "and record what came of it once"
+            f"({status}), and a second one would not be shown"
         )
 
 

@@ -74,7 +74,6 @@ class ToolCall(_Execution[Journal]):
         """Write the call.
 
         Raises:
-            CallAnswered: The call has its result; nothing was written.
             ToolDenied: The tool policy does not allow the tool.
         """
         self._enter_once()
@@ -83,7 +82,7 @@ class ToolCall(_Execution[Journal]):
             self._state = "over"
             self._journal.record(self._script.deny(refusal))
             raise ToolDenied(self.call_id, self._script.call.name, refusal)
-        self._script.require_open()
+        self._script.tell_again()
         try:
             self._journal.write(self._script.begin())
             # What follows is timed, not the write.
@@ -152,7 +151,7 @@ class AsyncToolCall(_Execution[AsyncJournal]):
             self._state = "over"
             await self._journal.record(self._script.deny(refusal))
             raise ToolDenied(self.call_id, self._script.call.name, refusal)
-        self._script.require_open()
+        self._script.tell_again()
         try:
             await self._journal.write(self._script.begin())
         except asyncio.CancelledError as error:

@@ -13,9 +13,12 @@ from agent_eventstore.stops import BY_SOMEBODY, failed, stopped
 from eventstore import NewEvent, new_id
 from eventstore.events import Meta, Payload, ToolCall, ToolPolicy, ToolResult
 from eventstore.ids import derived_id
+from eventstore.log import get_logger
 from projections.models.open_items import OpenToolCall
 
 __all__ = ["Executable", "ToolScript"]
+
+_log = get_logger("agent_eventstore")
 
 Executable = RequestedCall | OpenToolCall
 """A call that the model has just asked for, or one that recovery found and offers again."""
@@ -72,6 +75,17 @@ class ToolScript:
     def refusal(self) -> str | None:
         """Why the tool policy does not let the tool run; None if it may."""
         return None if self.policy is None else self.policy.refusal(self.call.name)
+
+    def tell_again(self) -> None:
+        """Say that a call runs again which has its result: nothing shows that of this run."""
+        if status := self.answers.status_of(self.call.call_id):
+            _log.warning(
+                "a tool call runs again that has its result; views and requests keep that one",
+                conversation_id=str(self.conversation_id),
+                call_id=self.call.call_id,
+                tool=self.call.name,
+                status=status,
+            )
 
     def require_open(self) -> None:
         """Refuse a call that has its result.
