@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from eventstore.leases import KEEPER
 from tests.warm import server
 
 __all__ = ["KILLED", "mortals", "serve"]
@@ -65,6 +66,8 @@ def serve(live: Callable[..., object], warm_up: Callable[[str], object]) -> None
 
 def _rest() -> None:
     """Return when no other thread runs, and what there is will be cheap to fork."""
+    with KEEPER._changed:
+        KEEPER._changed.notify_all()  # else its thread sees in ten seconds that no lease is left
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             thread.join()
