@@ -141,10 +141,8 @@ def test_refusals(store: EventStore) -> None:
         for asked, why in (
             (session.create_branch_from_turn(9), "Turn 9 does not contain a user message"),
             (session.create_branch_from_turn(1, "third"), "already been used"),
-            (session.create_branch_from_turn(1, " "), "Branch name cannot be empty"),
             (session.switch_to_branch("nowhere"), "Branch 'nowhere' does not exist"),
             (session.delete_branch("nowhere"), "Branch 'nowhere' does not exist"),
-            (session.delete_branch(" "), "Branch ID cannot be empty"),
             (session.delete_branch("main"), "Cannot delete the 'main' branch"),
             (session.delete_branch("third"), "Cannot delete current branch 'third'"),
             (session.create_branch_from_content("never said"), "No user turns found containing"),
@@ -157,6 +155,11 @@ def test_refusals(store: EventStore) -> None:
         asyncio.run(refused(session))
         assert [] == asyncio.run(session.get_items(branch_id="nowhere"))
     own.close()
+    # The SDK says so since 0.24.
+    with pytest.raises(ValueError, match="Branch name cannot be empty"):
+        asyncio.run(ours.create_branch_from_turn(1, " "))
+    with pytest.raises(ValueError, match="Branch ID cannot be empty"):
+        asyncio.run(ours.delete_branch(" "))
 
 
 @pytest.mark.parametrize("erase", [False, True])
@@ -304,9 +307,9 @@ def test_who_is_on_a_branch_when_another_object_clears_the_session(
 
 
 def test_texts_are_found_by_their_letters(store: EventStore) -> None:
-    """Small letters and capitals of English are the same, as in the SDK's own search."""
+    """Small letters and capitals of English are the same, as in the SDK's search since 0.24."""
 
-    async def told(session: Any) -> Any:
+    async def told(session: BranchingSession) -> list[list[int]]:
         for said in ("CAFÉ one", "café two", "100% done", "a_b", "ax b"):
             await session.add_items([{"role": "user", "content": said}])
         found = []
@@ -315,9 +318,8 @@ def test_texts_are_found_by_their_letters(store: EventStore) -> None:
             found.append([each["turn"] for each in turns])
         return found
 
-    own, ours = both(store)
-    assert asyncio.run(told(own)) == asyncio.run(told(ours))
-    own.close()
+    found = asyncio.run(told(BranchingSession(fresh_id(), store)))
+    assert [[2], [1, 2], [3], [3], [4], [1]] == found
 
 
 def test_searches_for_tools_are_counted(store: EventStore) -> None:
