@@ -67,8 +67,8 @@ def told_later(usage: Any, answers: Sequence[BilledCall]) -> list[BilledCall]:
     """
     entries = getattr(usage, "request_usage_entries", None)
     if not entries:  # how many requests, and what they have used in all
-        entries = [None] * ((getattr(usage, "requests", None) or 0) - 1)
-        entries += [usage] if getattr(usage, "requests", None) else []
+        requests = getattr(usage, "requests", None) or 0
+        entries = [*[None] * (requests - 1), usage] if requests else []
     if not entries or not answers or any(each.usage is not None for each in answers):
         return []
     # More requests than answers: one answer was made of several.
