@@ -19,6 +19,8 @@ from sqlalchemy import make_url
 
 __all__ = ["Backup"]
 
+_ATTEMPTS = 3
+
 
 class Backup:
     """The state of a database at the moment of its making; deleted at the end of the block.
@@ -47,12 +49,27 @@ class Backup:
             self._copy_database(self._copy, self._name)
 
     def _copy_database(self, source: str, target: str) -> None:
+        """Copy a database that nobody can connect to meanwhile, an autovacuum worker apart."""
+        self._on_server("ALTER DATABASE {} ALLOW_CONNECTIONS false", source)
+        for left in reversed(range(_ATTEMPTS)):
+            sessions = self._end_sessions(source)
+            try:
+                self._on_server("CREATE DATABASE {} TEMPLATE {}", target, source)
+                break
+            except psycopg.errors.ObjectInUse as error:
+                if not left:
+                    error.add_note(f"ended before: {sessions}; since: {self._end_sessions(source)}")
+                    raise
+        self._on_server("ALTER DATABASE {} ALLOW_CONNECTIONS true", source)
+
+    def _end_sessions(self, database: str) -> list[tuple[object, ...]]:
+        """Wait until the sessions of a database have ended; return what each was."""
         with self._server() as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s",
-                [source],
-            )
-        self._on_server("CREATE DATABASE {} TEMPLATE {}", target, source)
+            return connection.execute(
+                "SELECT pg_terminate_backend(pid, 10000), backend_type, state, query"
+                " FROM pg_stat_activity WHERE datname = %s",
+                [database],
+            ).fetchall()
 
     def _on_server(self, statement: LiteralString, *names: str) -> None:
         with self._server() as connection:
