@@ -78,7 +78,6 @@ _VERSION = b"2"
 
 _MOST_LOADED = 50_000  # counts that are read ahead; beyond, each is looked up: about 10 MB
 _MOST_AT_ONCE = 500  # digests in one query
-_MOST_KEPT = 20_000  # new counts that wait for being written: about 4 MB
 
 _COLUMNS = {"conversation_id": "uuid", "digest": "uuid", "tokens": "int", "margin": "float8"}
 
@@ -141,11 +140,6 @@ class TokenCounts:
     def has_new(self) -> bool:
         """Whether something was counted that is not written yet."""
         return bool(self._new)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether so much was counted that it should be written before going on."""
-        return len(self._new) >= _MOST_KEPT
 
     @contextmanager
     def active(self) -> Iterator[None]:
