@@ -17,7 +17,6 @@ from tests.contract.plain import PlainClient
 
 CANARY = "xylophone-4711"
 LARGE = f"{CANARY} in a text far over the threshold; " * 2_000
-WRAPPING = bytes(range(32))
 
 
 class Failing(DirectoryKeys):
