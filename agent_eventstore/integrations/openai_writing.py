@@ -67,8 +67,10 @@ class ItemWriter(Places):
             items: The items.
             usage: Tokens of the model call that the last answer among them came of.
         """
-        groups = list(grouped(items))
-        last = max((place for place, each in enumerate(groups) if is_answer(each[0])), default=-1)
+        groups, last = list(grouped(items)), -1
+        if usage is not None:
+            answers = (place for place, each in enumerate(groups) if is_answer(each[0]))
+            last = max(answers, default=-1)
         return [
             self.place(self._payload(group, usage if place == last else None))
             for place, group in enumerate(groups)
