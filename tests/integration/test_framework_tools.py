@@ -95,7 +95,8 @@ def test_ids_of_the_frameworks_own(recording: Recorder, wire: Wire) -> None:
     prompt = [*wire.said]
     with conversation.turn("hello") as turn:
         for step in range(3):
-            ask(turn, prompt, wire.answer(Call(f"a{step}"), Call(f"b{step}", "weather", '{"n": 1}')))
+            asked = Call(f"a{step}"), Call(f"b{step}", "weather", '{"n": 1}')
+            ask(turn, prompt, wire.answer(*asked))
             own = Call("x1", "weather", '{"n":1}'), Call("x2")
             prompt += wire.repeated(*own)
             prompt += [wire.result(own[0], f"sun {step}"), wire.result(own[1], f"found {step}")]

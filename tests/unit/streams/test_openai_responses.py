@@ -283,7 +283,7 @@ def test_a_whole_response_is_read() -> None:
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_what_a_response_says_beside_its_output_is_kept(streamed: bool) -> None:
-    """The tier that is paid for, and what a server adds, are kept; what repeats the request is not."""
+    """The tier that is paid for and what a server adds are kept, but not what was asked."""
     beside = {"service_tier": "flex", "content_filters": [{"blocked": False}]}
     last = completed(spoken("a"), **beside, instructions="Be brief.", metadata={}, usage=None)
     message = fed([CREATED, last]).message() if streamed else from_response(last["response"])
