@@ -255,8 +255,8 @@ def _renamed(
     named = {id(known) for key in shown for known in ours.get(key, ())}
     free: dict[str, dict[str, _Known]] = {}
     for known in (each for calls in ours.values() for each in calls if id(each) not in named):
-        call = known.call
-        free.setdefault(_signature(call.name, call.arguments), {})[call.call_id] = known
+        asked = known.call
+        free.setdefault(_signature(asked.name, asked.arguments), {})[asked.call_id] = known
     return [
         pair
         for signature, calls in foreign.items()
