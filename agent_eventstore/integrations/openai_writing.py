@@ -27,7 +27,6 @@ from agent_eventstore.integrations.openai_withdrawn import has_changes
 from eventstore import NO_STREAM, EventStore
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import (
-    ConversationStart,
     Meta,
     NewEvent,
     Payload,
@@ -157,7 +156,7 @@ class SessionEnd:
                 if has_changes(self._store, self.id, self.seen, self.run):
                     raise WrongExpectedVersion(self.id, self.seen, base)
                 self.seen = base
-            begun = [] if base else [writer.place(ConversationStart(mode="agent"))]
+            begun = writer.begin()
             events = make(writer)
             if not events:
                 return []
