@@ -28,6 +28,7 @@ __all__ = [
     "answers_of",
     "assistant_parts",
     "is_call",
+    "output_value",
     "parts_of",
     "result_of",
     "text_in",
@@ -224,12 +225,12 @@ def _ended(result: ToolResult) -> dict[str, Any]:
     if isinstance(text, tuple):
         text = dumps(ui_parts(text, of_model=False))
     if result.status == "success":
-        return {"state": "output-available", "output": _value(text)}
+        return {"state": "output-available", "output": output_value(text)}
     said = result.error or text or result.status.replace("_", " ")
     return {"state": "output-error", "errorText": said}
 
 
-def _value(text: str | None) -> Any:
+def output_value(text: str | None) -> Any:
     """Return what a tool gave: the JSON that its text is, or the text."""
     if text is None or not text.startswith(("{", "[")):
         return text
