@@ -33,8 +33,8 @@ from projections.context import content
 from projections.context.formats import items, server_tools
 from projections.context.formats.base import OPENAI_CHAT, Json, Wire, call_ids, native_for
 from projections.context.formats.item_pairs import WORDS
-from projections.context.mentions import mention
 from projections.context.rows import ContextRow
+from projections.engine.mentions import mention
 
 __all__ = [
     "SPECIFICATION",
