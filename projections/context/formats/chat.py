@@ -24,6 +24,7 @@ from eventstore.events import (
     AssistantMessage,
     FilePart,
     ImagePart,
+    OtherPart,
     ReasoningPart,
     TextPart,
     ToolCallRequest,
@@ -112,6 +113,8 @@ def _blocks(payload: AssistantMessage) -> list[Json] | None:
             found.append(part.raw or signed)
         elif isinstance(part, TextPart):
             found.append({"type": "text", "text": part.text})
+        elif isinstance(part, OtherPart) and isinstance(part.raw, dict):
+            found.append(part.raw)
         else:
             return None
     calls = payload.tool_calls
