@@ -13,6 +13,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -42,7 +43,7 @@ from eventstore.errors import (
     WriterFenced,
 )
 from eventstore.log import get_logger
-from eventstore.threads import begin_in_thread, to_thread
+from eventstore.threads import Outcome, begin_in_thread, to_thread
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -93,19 +94,18 @@ async def in_thread(work: Callable[[], T]) -> T:
     Raises:
         CancelledError: The caller was cancelled meanwhile.
     """
-    done = begin_in_thread(work)
+    done, running = begin_in_thread(work)
     try:
-        return await asyncio.shield(done)
+        return await done
     except asyncio.CancelledError:
-        await finish(_ended(done))
+        await finish(_ended(running))
         raise
 
 
-async def _ended(done: asyncio.Future[Any]) -> None:
+async def _ended(running: Future[Outcome[Any]]) -> None:
     """Await work whose caller was cancelled."""
-    try:
-        await done
-    except Exception as error:  # the caller hears of its cancellation alone
+    _, error = await asyncio.wrap_future(running)
+    if error is not None:  # the caller hears of its cancellation alone
         _log.warning("not done for a cancelled task", why=str(error))
 
 

@@ -59,6 +59,7 @@ __all__ = [
 Content = str | tuple[ContentPart, ...]
 
 _OUTPUT = "_call_output"
+_ARGUMENTS = ("arguments", "input", "action", "operation")
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 _FAILED = frozenset({"failed", "error"})
 
@@ -203,6 +204,7 @@ class SentCall:
 
     key: str
     arguments: Any = None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +241,9 @@ def _of(item: JsonObject) -> Iterator[Sent]:
     if kind.endswith(_OUTPUT):
         yield from _result(_id(item, "call_id", "id"), item.get("output"), item.get("status"))
     elif kind.endswith("_call") and item.get("call_id"):
-        arguments = item.get("arguments", item.get("input", item.get("action")))
-        yield SentCall(_text(item.get("call_id")), _parsed(arguments))
+        arguments = next((item[key] for key in _ARGUMENTS if key in item), None)
+        name = _text(item.get("name")) or kind.removesuffix("_call")
+        yield SentCall(_text(item["call_id"]), _parsed(arguments), name)
     elif role in ("tool", "function"):
         yield from _result(_id(item, "tool_call_id", "name"), item.get("content"))
     elif role in ("assistant", "user"):
@@ -259,14 +262,14 @@ def _calls(message: JsonObject) -> Iterator[SentCall]:
     for call in listed:
         body = call.get("function", call.get("custom"))
         body = body if isinstance(body, dict) else {}
-        key = _text(call.get("id")) or _text(body.get("name"))
-        if key:
-            yield SentCall(key, _parsed(body.get("arguments", body.get("input"))))
+        name = _text(body.get("name"))
+        if key := _text(call.get("id")) or name:
+            yield SentCall(key, _parsed(body.get("arguments", body.get("input"))), name)
 
 
 def _block(block: JsonObject) -> Iterator[Sent]:
     if block.get("type") == "tool_use" and _text(block.get("id")):
-        yield SentCall(_text(block.get("id")), block.get("input"))
+        yield SentCall(_text(block.get("id")), block.get("input"), _text(block.get("name")))
     elif block.get("type") == "tool_result":
         status = "failed" if block.get("is_error") is True else None
         yield from _result(_id(block, "tool_use_id"), block.get("content"), status)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -69,7 +68,6 @@ class KeyedId(UUID):
         return UUID, (str(self),)
 
 
-@lru_cache(maxsize=4096)
 def keyed_id(key: str, tenant_id: str | None = None) -> UUID:
     """Return the id of the conversation that a tenant's product knows by a key.
 

@@ -8,6 +8,7 @@ looked up once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Self, TypedDict
 from uuid import UUID
 
@@ -111,13 +112,19 @@ def named(conversation: UUID | str, tenant_id: str | None) -> tuple[UUID, str | 
     Raises:
         InvalidEvent: It is neither, is empty, or too long for a key.
     """
-    found = uuid_in(conversation)
-    if found is not None:
-        return found, None
+    if isinstance(conversation, UUID):
+        return conversation, None
     if not isinstance(conversation, str) or not conversation:
         raise InvalidEvent(
             f"{conversation!r} names no conversation: a UUID is needed, or a key of the product's"
         )
+    return _named(conversation, tenant_id)
+
+
+@lru_cache(maxsize=4096)  # a store is asked by the same text over and over
+def _named(conversation: str, tenant_id: str | None) -> tuple[UUID, str | None]:
+    if (found := uuid_in(conversation)) is not None:
+        return found, None
     check_owner("key", conversation)
     return keyed_id(conversation, tenant_id), conversation
 

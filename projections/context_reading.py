@@ -203,6 +203,7 @@ class ContextReading:
             told = f"searched by words alone: {error}"
             view = replace(self._answer(lesser), notes=(told,))
         self.levels.keep(self.store, PATIENCE_MS)
+        self.memory.has_levels = self.levels.is_there
         return view
 
     def _answer(self, strategy: Strategy) -> ContextView:
@@ -348,8 +349,10 @@ class ContextReading:
         )
         if recent is not None:
             recent.keep()
-            self.memory.has_levels = self.levels.is_there
             self.levels.look_ahead(soon_asked(view))
+            self.levels.offer(
+                row for each in view.account.history.groups for row in each.group.rows
+            )
         return view
 
 

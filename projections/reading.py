@@ -56,8 +56,11 @@ class Besides(Protocol):
     """What a query makes besides its answer, to be kept for others."""
 
     @property
-    def waits(self) -> bool:
-        """Whether there is something to write."""
+    def busy(self) -> bool:
+        """Whether the query had more to do than most: then saving waits for the next one."""
+
+    def bind(self, connection: AnyConnection) -> None:
+        """Bind what it writes, in the transaction that the query has read in."""
 
     def write(self, connection: AnyConnection) -> None:
         """Write it, in a transaction that has found everything as the query has."""
@@ -71,7 +74,8 @@ _LOOKS = 10
 MOST_UNSAVED = 16
 """Events of a conversation at which a read saves what it has folded, in a transaction of its own.
 
-Fewer are kept in memory, for the next read to go on from; another process folds them again.
+Fewer are kept in memory, for the next read to go on from; another process folds them again. A read
+that had to plan a step leaves up to twice as many: planning and saving do not meet in one request.
 """
 
 
@@ -297,6 +301,7 @@ def _answered_ahead(
     None if the query needs the tables as they are afterwards, or others have come between.
     """
     answer: _Answer[T] | None = None
+    besides: Besides | None = None
     with begin.snapshot() as connection:
         with catching_up.blamed():
             catching_up.fold(connection)
@@ -304,16 +309,19 @@ def _answered_ahead(
             with suppress(heads.NotSaved):
                 made, counts = [head.generation], catching_up.counts
                 answer = _Answer.of(connection, made, conversation_id, query, [head], counts)
-            besides = begin.besides is not None and begin.besides.waits
-            if answer is not None and catching_up.pending < MOST_UNSAVED and not besides:
+            besides = None if answer is None else begin.besides
+            most = MOST_UNSAVED * (2 if besides is not None and besides.busy else 1)
+            if answer is not None and catching_up.pending < most:
                 return answer
             with catching_up.blamed():
                 catching_up.bind(connection)
+            if besides is not None:
+                besides.bind(connection)
     if catching_up.pending:
         with catching_up.blamed(), begin.writing() as connection:
             catching_up.save(connection)
-            if answer is not None and catching_up.done and begin.besides is not None:
-                begin.besides.write(connection)
+            if besides is not None and catching_up.done:
+                besides.write(connection)
     return answer if catching_up.done else None
 
 

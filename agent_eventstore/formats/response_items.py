@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent_eventstore.formats.openai_wire import payload_of
+from agent_eventstore.formats.openai_wire import payload_of, request_of
 from agent_eventstore.formats.transcript import Calls
 from agent_eventstore.inputs import content_of
 from agent_eventstore.providers.answer import Answer
@@ -18,11 +18,13 @@ from agent_eventstore.providers.openai_responses import Items
 from agent_eventstore.providers.parser import text
 from eventstore.events import (
     AssistantMessage,
+    ContentPart,
     JsonObject,
     OtherPart,
     SystemInstruction,
     TextPart,
     TokenUsage,
+    ToolCallRequest,
     ToolResult,
     UserMessage,
 )
@@ -53,6 +55,7 @@ _APPROVAL = "mcp_approval_response"
 _RESULTS = frozenset({*OUTPUTS.values(), _APPROVAL})
 _ANSWERS = frozenset(FIELDS) - _RESULTS - {"compaction"}
 _SYSTEM = ("system", "developer")
+_Understood = tuple[tuple[ContentPart, ...], tuple[ToolCallRequest, ...]]
 _TYPED = frozenset({"input_text", "input_image", "input_file", "output_text"})
 
 
@@ -100,19 +103,45 @@ def _is_message(item: Mapping[str, Any]) -> bool:
 
 def answer_of(items: Sequence[Any], usage: TokenUsage | None = None) -> AssistantMessage:
     """Return the answer that items came of, which it keeps."""
-    answer = Answer()
-    output = Items(answer)
-    for place, item in enumerate(items):  # by place, since ids of other servers are not unique
-        output.end({"item": _as_output(item), "output_index": place})
-    calls = answer.requests(complete=True)
+    parts, calls = _plain(items) or _streamed(items)
     return AssistantMessage(
-        parts=answer.parts(),
+        parts=parts,
         tool_calls=calls,
         final=not calls,
         usage=usage,
         tools_elsewhere=bool(calls),
         raw={"output": list(items)},
     )
+
+
+def _plain(items: Sequence[Any]) -> _Understood | None:
+    """Return what `_streamed` does, much sooner, of texts and calls as they are; else None."""
+    parts: list[ContentPart] = []
+    calls: list[ToolCallRequest] = []
+    for item in items:
+        match item:
+            case {
+                "type": "function_call",
+                "name": str(name),
+                "call_id": str(given),
+                "arguments": str(arguments),
+            } if given and "role" not in item and arguments.strip():
+                calls.append(request_of(name, arguments, given))
+            case {"type": "message", "content": [{"type": "output_text", "text": str(said)}]}:
+                if said:
+                    parts.append(TextPart(text=said))
+            case _:
+                return None
+    return tuple(parts), tuple(calls)
+
+
+def _streamed(items: Sequence[Any]) -> _Understood:
+    """Return what a parser of streams understands of items that are done."""
+    answer = Answer()
+    output = Items(answer)
+    for place, item in enumerate(items):  # by place, since ids of other servers are not unique
+        output.end({"item": _as_output(item), "output_index": place})
+    return answer.parts(), answer.requests(complete=True)
 
 
 def _as_output(item: JsonObject) -> JsonObject:

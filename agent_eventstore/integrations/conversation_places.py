@@ -9,6 +9,7 @@ from typing import Any, Self
 from agent_eventstore.formats.transcript import Calls
 from eventstore.events import (
     AssistantMessage,
+    ConversationStart,
     LlmError,
     Meta,
     NewEvent,
@@ -62,6 +63,10 @@ class Places:
                     calls = data.tool_calls if isinstance(data, AssistantMessage) else ()
                 places.calls.note(event.version, calls)
         return places
+
+    def begin(self) -> list[NewEvent]:
+        """Return what a conversation begins with, where it has not begun."""
+        return [] if self.version else [self.put(ConversationStart(mode="agent"))]
 
     def put(
         self, data: Payload, *, begins: bool = True, in_context: bool = True, **named: Any

@@ -22,12 +22,12 @@ from agent_eventstore.integrations.conversation_pages import events_before, newe
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.google_adk_events import (
     GoogleADKState,
-    event_in,
     events_of,
 )
 from agent_eventstore.integrations.google_adk_shared import share
 from agent_eventstore.integrations.google_adk_state import (
     KnownSession,
+    begin_of,
     deltas_of,
     is_current,
     json_of,
@@ -39,7 +39,6 @@ from eventstore import NO_STREAM, EventStore, NewEvent
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import (
     AssistantMessage,
-    ConversationStart,
     JsonObject,
     Retraction,
     VersionRange,
@@ -92,7 +91,7 @@ class SessionLog:
         if newest and self._known(named) is not None:
             raise AlreadyExistsError(f"Session with id {named[2]} already exists.")
         places = Places.after(newest)
-        begun = [] if newest else [places.put(ConversationStart(mode="agent"))]
+        begun = places.begin()
         known = KnownSession(places, own, time.get_time())
         snapshot = places.put(GoogleADKState(state=own, updated=known.updated))
         try:
@@ -152,23 +151,10 @@ class SessionLog:
             events.append(known.places.put(snapshot))
             known.events = known.changed = 0
         if before := (told.get("actions") or {}).get("rewind_before_invocation_id"):
-            events += self._retracting(named, before, known.places)
+            if first := begin_of(before, self._backward(key_of(*named))):
+                gone = VersionRange(first=first, last=known.places.version)
+                events.append(known.places.put(Retraction(versions=(gone,), reason="rewind")))
         return events + events_of(told, known.places, self.answering.get(place_in(told)))
-
-    def _retracting(self, named: Named, before: str, places: Places) -> list[NewEvent]:
-        """Return what withdraws the events of an invocation, and all after it."""
-        first, last = 0, places.version
-        for event in self._backward(key_of(*named)):
-            told = event_in(event)
-            if told is not None and told.get("invocation_id") == before:
-                first = event.version
-            elif told is not None and first:
-                first = event.version + 1
-                break
-        if not first:
-            return []
-        gone = VersionRange(first=first, last=last)
-        return [places.put(Retraction(versions=(gone,), reason="rewind"))]
 
     def _write(
         self, named: Named, places: Places, events: list[NewEvent], *shared: JsonObject

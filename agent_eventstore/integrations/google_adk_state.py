@@ -18,6 +18,7 @@ from eventstore.sql.read import EventText
 
 __all__ = [
     "KnownSession",
+    "begin_of",
     "deltas_of",
     "is_current",
     "json_of",
@@ -115,3 +116,15 @@ def known_in(backward: Iterable[EventText]) -> KnownSession | None:
                 known.take(each)
             return known
     return None
+
+
+def begin_of(invocation_id: str, backward: Iterable[EventText]) -> int:
+    """Return the version at which an invocation begins, by events newest first; 0 if none is it."""
+    first = 0
+    for event in backward:
+        told = event_in(event)
+        if told is not None and told.get("invocation_id") == invocation_id:
+            first = event.version
+        elif told is not None and first:
+            return event.version + 1
+    return first

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -87,9 +87,9 @@ class _Known:
 
     def newest(self, limit: int | None) -> list[Any]:
         """Return the newest items, in order."""
-        texts = [*self.texts.values()]
+        texts: Iterable[str] = self.texts.values()
         if limit is not None:
-            texts = texts[-max(limit, 1) :]
+            texts = [*islice(reversed(self.texts.values()), max(limit, 1))][::-1]
         items: list[Any] = loads_json(f"[{','.join(texts)}]")
         return items if limit is None else items[-limit:] if limit else []
 

@@ -27,7 +27,6 @@ from agent_eventstore.integrations.openai_withdrawn import has_changes
 from eventstore import NO_STREAM, EventStore
 from eventstore.errors import WrongExpectedVersion
 from eventstore.events import (
-    ConversationStart,
     Meta,
     NewEvent,
     Payload,
@@ -67,8 +66,10 @@ class ItemWriter(Places):
             items: The items.
             usage: Tokens of the model call that the last answer among them came of.
         """
-        groups = list(grouped(items))
-        last = max((place for place, each in enumerate(groups) if is_answer(each[0])), default=-1)
+        groups, last = list(grouped(items)), -1
+        if usage is not None:
+            answers = (place for place, each in enumerate(groups) if is_answer(each[0]))
+            last = max(answers, default=-1)
         return [
             self.place(self._payload(group, usage if place == last else None))
             for place, group in enumerate(groups)
@@ -155,7 +156,7 @@ class SessionEnd:
                 if has_changes(self._store, self.id, self.seen, self.run):
                     raise WrongExpectedVersion(self.id, self.seen, base)
                 self.seen = base
-            begun = [] if base else [writer.place(ConversationStart(mode="agent"))]
+            begun = writer.begin()
             events = make(writer)
             if not events:
                 return []

@@ -18,20 +18,17 @@ from pydantic_ai.conversation_store import (
 )
 from pydantic_ai.messages import ModelResponse
 
-from agent_eventstore.integrations.conversation_finding import ends_with, place_of
+from agent_eventstore.integrations.conversation_finding import ends_with
 from agent_eventstore.integrations.conversation_head import Head, attempts, head_of
 from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.pydantic_events import events_of
+from agent_eventstore.integrations.pydantic_forks import fork, withdraw
 from agent_eventstore.integrations.pydantic_history import Histories
 from agent_eventstore.integrations.pydantic_kept import RECORD, record_event, record_in
 from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
 from eventstore import NO_STREAM, EventStore
-from eventstore.errors import WrongExpectedVersion
-from eventstore.events import ConversationStart
-from eventstore.events.codec import loads_json
-from eventstore.sql.lineage import descendants
 
 __all__ = ["Records"]
 
@@ -124,7 +121,7 @@ class Records:
             first = entries[0].parent_id if entries else record.head_id
             with attempt:
                 if first is not None and not known.places.version:
-                    self._fork(first, record, entries)
+                    fork(self._store, first, record, entries)
                 else:
                     self._append(stream, record, entries, known)
                 return
@@ -144,7 +141,7 @@ class Records:
     ) -> None:
         places, key = known.places, record.conversation_id
         expected = places.version
-        events = [] if expected else [places.put(ConversationStart(mode="agent"))]
+        events = places.begin()
         head = known.record["head_id"] if known.record else None
         first = entries[0].parent_id if entries else record.head_id
         if head != first:
@@ -164,58 +161,13 @@ class Records:
         if call_id and isinstance(entries[-1].message, ModelResponse):
             self.answering.pop(key, None)
 
-    def _fork(
-        self, first: str, record: ConversationRecord, entries: Sequence[ConversationEntry]
-    ) -> None:
-        """Begin a conversation that shares the events of another up to a message."""
-        key, origin = record.conversation_id, place_of(self._store, first)
-        if origin is None:
-            raise ConversationConflict(key)
-        source, version = origin
-        newest = newest_events(self._store, source, _TAIL, before=version + 1)
-        hidden = self._is_deleted(source)
-        if newest[0].text is None or (hidden and not self._forks(source)):
-            raise ConversationConflict(key)  # it was erased, or is about to be
-        places = Places.after(newest)
-        places.version += 1  # of the event that says what is shared
-        events = [
-            event
-            for entry in entries
-            for event in events_of(entry.message, entry.id, entry.parent_id, places)
-        ]
-        events.append(places.put(record_event(record)))
-        self._store.fork(source, before=version + 1, conversation_id=key, events=events)
-        if not hidden and self._is_deleted(source):  # meanwhile: it is erased, or hidden for this
-            self.delete(key, record.revision)
-            if self._forks(source) == 1:
-                self._store.erase(source, reason="the conversation was deleted")
-            raise ConversationConflict(key)
-
-    def _is_deleted(self, stream: UUID) -> bool:
-        for event in events_before(self._store, stream, first=4):
-            if event.type == PydanticAIRecord.type:
-                return event.text is None or not loads_json(event.text).get("record")
-        return False
-
-    def _forks(self, stream: UUID) -> int:
-        with self._store._on_driver() as connection:
-            return len(descendants(connection, stream))
-
     def delete(self, conversation_id: str, expected: str) -> None:
         """Erase a conversation, or hide it while forks share its events.
 
         Raises:
             ConversationConflict: Its revision is another one.
         """
-        known = self.one(conversation_id)
+        known, head = self.at_head(conversation_id)
         if known is None or known.revision != expected:
             raise ConversationConflict(conversation_id)
-        stream = self._store.stream(conversation_id)
-        [newest] = newest_events(self._store, stream, 1)
-        try:
-            gone = PydanticAIRecord()
-            self._store.append(conversation_id, gone, expected_version=newest.version)
-        except WrongExpectedVersion as error:
-            raise ConversationConflict(conversation_id) from error
-        if not self._forks(stream):
-            self._store.erase(conversation_id, reason="the conversation was deleted")
+        withdraw(self._store, conversation_id, head.version)

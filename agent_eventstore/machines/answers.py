@@ -2,12 +2,15 @@
 
 A call that a model asked for goes under our own id. Calls are paired with what a request holds by
 their place: providers' ids are not unique, so the last call of an id in the request is the last one
-of that id in the log, and so on backwards. What is known reaches back `KEPT` calls; a session that
-was opened reads the older ones in the log.
+of that id in the log, and so on backwards. Frameworks send calls back under ids of their own, or
+under another id of the item: an id that no call has stands for a call of that name with the same
+arguments. What is known reaches back `KEPT` calls; a session that was opened reads the older ones
+in the log.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -90,6 +93,7 @@ class _Sent:
     """A call as a request shows it; ``group`` counts the answers that hold calls."""
 
     group: int
+    name: str = ""
     arguments: Any = None
     result: SentResult | None = None
 
@@ -172,12 +176,15 @@ class Answers:
             for known in self._known.values():
                 for key in _keys_of(known.call):
                     ours.setdefault(key, []).append(known)
+            pairs = [
+                pair for key, calls in shown.items() for pair in _aligned(ours.get(key, []), calls)
+            ]
+            pairs += _renamed(ours, shown)
             found: list[tuple[_Known, SentResult]] = []
-            for key, calls in shown.items():
-                for known, result in _aligned(ours.get(key, []), calls):
-                    if not known.answered and result.first_line not in _OURS:
-                        known.answered = True
-                        found.append((known, result))
+            for known, result in pairs:
+                if not known.answered and result.first_line not in _OURS:
+                    known.answered = True
+                    found.append((known, result))
         found.sort(key=lambda pair: _place(pair[0].call.call_id))
         return [(known.call, result) for known, result in found]
 
@@ -206,7 +213,7 @@ def _paired(sent: Sequence[SentCall | SentResult]) -> dict[str, list[_Sent]]:
         if isinstance(each, SentCall):
             group, calling = group + (not calling), True
             repeated.add(each.key)
-            calls.append(_Sent(group, each.arguments))
+            calls.append(_Sent(group, each.name, each.arguments))
             continue
         calling = False
         waiting = [call for call in calls if call.result is None]
@@ -232,6 +239,36 @@ def _aligned(ours: list[_Known], shown: list[_Sent]) -> list[tuple[_Known, SentR
         if call.result is not None:
             pairs.append((ours[at], call.result))
     return pairs
+
+
+def _renamed(
+    ours: dict[str, list[_Known]], shown: dict[str, list[_Sent]]
+) -> list[tuple[_Known, SentResult]]:
+    """Return our calls that a request shows under ids that no call has, with their results."""
+    foreign: dict[str, list[_Sent]] = {}
+    for key, calls in shown.items():
+        for call in () if key in ours else calls:
+            if call.name:
+                foreign.setdefault(_signature(call.name, call.arguments), []).append(call)
+    if not foreign:
+        return []
+    named = {id(known) for key in shown for known in ours.get(key, ())}
+    free: dict[str, dict[str, _Known]] = {}
+    for known in (each for calls in ours.values() for each in calls if id(each) not in named):
+        asked = known.call
+        free.setdefault(_signature(asked.name, asked.arguments), {})[asked.call_id] = known
+    return [
+        pair
+        for signature, calls in foreign.items()
+        for pair in _aligned(
+            sorted(free.get(signature, {}).values(), key=lambda known: _place(known.call.call_id)),
+            calls,
+        )
+    ]
+
+
+def _signature(name: str, arguments: Any) -> str:
+    return json.dumps([name, arguments], sort_keys=True)
 
 
 def _fits(ours: RequestedCall, shown: _Sent) -> bool:

@@ -31,8 +31,8 @@ _KNOWN = frozenset({"custom", "function", "id", "index", "type"})
 _REASONING = ("reasoning_content", "reasoning", "reasoning_text")
 _OF_CHUNK = frozenset(
     {
-        *("choices", "created", "error", "id", "model", "obfuscation", "object"),
-        *("system_fingerprint", "usage", "x_groq"),
+        *("choices", "created", "error", "id", "model", "obfuscation", "object", "usage"),
+        "x_groq",
     }
 )
 _OF_CHOICE = frozenset(
@@ -234,6 +234,10 @@ class OpenAIChatParser(ChunkParser):
         if isinstance(content, str):
             self._answer.say(kind, kind, content)
             return
+        if isinstance(content, dict) and not content.keys() & {"text", "thinking", "type"}:
+            # An answer by a schema, which some servers send as an object.
+            self._answer.say(kind, kind, json.dumps(content, ensure_ascii=False))
+            return
         for part in content if isinstance(content, list) else [content]:
             if isinstance(part, str):
                 self._answer.say(kind, kind, part)
@@ -253,6 +257,8 @@ class OpenAIChatParser(ChunkParser):
         groq = event.get("x_groq")
         if isinstance(groq, dict):
             self._told_seller = "groq"
+            if extra := told(groq, frozenset({"error", "usage"})):
+                self._of_response["x_groq"] = self._of_response.get("x_groq", {}) | extra
             self._counts = chat_usage(groq.get("usage")) or self._counts
             if groq.get("error"):
                 self._fail(groq["error"], event)

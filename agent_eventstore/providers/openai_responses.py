@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 
 from agent_eventstore.providers.acts import CALLS, acts_of
 from agent_eventstore.providers.answer import Answer, Kind
-from agent_eventstore.providers.base import seller_of
+from agent_eventstore.providers.base import seller_of, told
 from agent_eventstore.providers.parser import ChunkParser, text
 from agent_eventstore.providers.usage import responses_usage
 from eventstore.events import TokenUsage
@@ -60,6 +60,18 @@ _ENDS = frozenset(
         *("response.failed", "response.cancelled"),
     }
 )
+_OF_RESPONSE = frozenset(
+    {
+        *("completed_at", "created_at", "error", "id", "incomplete_details", "model", "object"),
+        *("output", "output_text", "status", "type", "usage"),
+        *("background", "include", "instructions", "max_output_tokens", "max_tool_calls"),
+        *("metadata", "parallel_tool_calls", "prompt", "prompt_cache_key"),
+        *("prompt_cache_options", "prompt_cache_retention", "reasoning", "safety_identifier"),
+        *("store", "stream", "temperature", "text", "tool_choice", "tools", "top_logprobs"),
+        *("top_p", "truncation", "user"),
+    }
+)
+"""What has a place of its own, and what only repeats the request."""
 _NOTHING = frozenset({"ping", "keepalive", "response.keepalive"})
 
 
@@ -245,9 +257,9 @@ class Items:
 
     def complete_part(self, item: Item, where: str, place: int, part: Any) -> None:
         """Add what is missing from a content part or a part of a reasoning summary."""
-        told = _PARTS_OF_ITEMS.get(text(part.get("type"))) if isinstance(part, dict) else None
-        if told is not None:
-            self.complete(item, told[0], (where, place), text(part.get(told[1])))
+        known = _PARTS_OF_ITEMS.get(text(part.get("type"))) if isinstance(part, dict) else None
+        if known is not None:
+            self.complete(item, known[0], (where, place), text(part.get(known[1])))
 
     def _sign(self, item: Item, body: JsonObject) -> None:
         """Keep what identifies the reasoning with the last of its parts."""
@@ -265,6 +277,7 @@ class OpenAIResponsesParser(ChunkParser):
         super().__init__(provider)
         self._items = Items(self._answer)
         self._counts: TokenUsage | None = None
+        self._of_response: JsonObject = {}
         self._handlers: dict[str, Callable[[JsonObject], None]] = {
             "response.output_item.added": self._items.begin,
             "response.output_item.done": self._items.end,
@@ -334,11 +347,12 @@ class OpenAIResponsesParser(ChunkParser):
     def _end(self, kind: str, response: JsonObject, event: JsonObject) -> None:
         self._note(response)
         self._items.end_all(response.get("output"))
+        self._of_response = told(response, _OF_RESPONSE)
         self._counts = responses_usage(response.get("usage")) or self._counts
         status = text(response.get("status")) or kind.removeprefix("response.")
         if status in ("failed", "cancelled"):
-            told = response.get("error") or {"code": status, "message": f"the response {status}"}
-            self._fail(told, event)
+            error = response.get("error") or {"code": status, "message": f"the response {status}"}
+            self._fail(error, event)
         details = response.get("incomplete_details")
         reason = text(details.get("reason")) if isinstance(details, dict) else ""
         self._finish_reason = reason or status
@@ -351,8 +365,8 @@ class OpenAIResponsesParser(ChunkParser):
         return self._counts
 
     def _raw(self) -> JsonObject:
-        output: list[Any] = self._items.whole()
-        return {"output": output} if output else {}
+        kept = {"output": self._items.whole(), "response": self._of_response}
+        return told(kept, frozenset())
 
 
 def _place(event: JsonObject) -> int:

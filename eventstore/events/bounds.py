@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from operator import is_
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, Field
 
@@ -78,6 +78,7 @@ Extra = Annotated[dict[str, Any], MostJson(2_048)]
 
 _MOST_DIGITS = 4_000  # of a whole number within JSON; Python reads 4,300
 _MOST_BITS = 13_000
+_FEWEST_DIGITS = 3_900  # of a number that has more bits
 _FARTHEST = 2**63 - 1  # a number of a product's own events; what its own columns can hold
 _FAR = 10**18  # what stands for a number of more digits, until it is clamped
 
@@ -97,33 +98,47 @@ class Excess:
 V = TypeVar("V", bound=BaseModel)
 _Told = Callable[[Excess], None]
 _Fit = Callable[[Any, str, _Told], Any]
+_Scope = Literal["all", "flat", "numbers"]
+"""What is looked at: all that has a bound, all but JSON, or numbers alone."""
 _Plan = tuple[tuple[str, int | None, _Fit], ...]
 """Of a class: its fields with bounds, the limit of a number or a name, and what else they need."""
 
 
-def excesses(value: BaseModel) -> list[Excess]:
-    """Return what of a payload or metadata lies beyond its bound."""
+def excesses(value: BaseModel, text: str | None = None) -> list[Excess]:
+    """Return what of a payload or metadata lies beyond its bound.
+
+    Args:
+        value: The payload or metadata.
+        text: Its JSON text, where there is one: what a short one with few brackets holds is neither
+            nested too deeply nor too long a number, and is not walked through.
+    """
     found: list[Excess] = []
-    _fit(value, "", found.append, _plan(type(value), False))
+    _fit(value, "", found.append, _plan(type(value), _scope_of(text)))
     return found
+
+
+def _scope_of(text: str | None) -> _Scope:
+    if text is None or len(text) > _FEWEST_DIGITS:
+        return "all"
+    return "flat" if text.count("{") + text.count("[") <= DEEPEST else "all"
 
 
 def excess_of(kind: Any, field: str, value: Any) -> list[Excess]:
     """Return the excess of a value that stands in no payload, such as a tenant's `Name`."""
     found: list[Excess] = []
-    if (fit := _fit_of(kind, False)) is not None and value is not None:
+    if (fit := _fit_of(kind, "all")) is not None and value is not None:
         fit(value, field, found.append)
     return found
 
 
 def fitted(value: V, told: _Told) -> V:
     """Return a payload or metadata within all bounds; the same one where nothing lies beyond."""
-    return _fit(value, "", told, _plan(type(value), False))
+    return _fit(value, "", told, _plan(type(value), "all"))
 
 
 def clamped(value: V) -> V:
     """Return a payload or metadata whose numbers are within their bounds."""
-    return _fit(value, "", _silent, _plan(type(value), True))
+    return _fit(value, "", _silent, _plan(type(value), "numbers"))
 
 
 def read_json(text: str) -> Any:
@@ -155,12 +170,10 @@ def _fit(value: V, path: str, told: _Told, plan: _Plan) -> V:
 
 
 @cache
-def _plan(
-    cls: type[BaseModel], numbers_alone: bool, around: frozenset[type] = frozenset()
-) -> _Plan:
+def _plan(cls: type[BaseModel], scope: _Scope, around: frozenset[type] = frozenset()) -> _Plan:
     hints = get_type_hints(cls, include_extras=True)
     found = (
-        (name, _limit_of(hints[name]), _fit_of(hints[name], numbers_alone, around | {cls}))
+        (name, _limit_of(hints[name]), _fit_of(hints[name], scope, around | {cls}))
         for name in cls.model_fields
     )
     return tuple((name, limit, fit) for name, limit, fit in found if fit is not None)
@@ -176,36 +189,34 @@ def _limit_of(kind: Any) -> int | None:
     return limits[0] if len(limits) == 1 else None
 
 
-def _fit_of(kind: Any, numbers_alone: bool, around: frozenset[type] = frozenset()) -> _Fit | None:
+def _fit_of(kind: Any, scope: _Scope, around: frozenset[type] = frozenset()) -> _Fit | None:
     """Return what brings a value of this type within its bounds; None if it has none.
 
     ``around`` are the classes that it stands in: a class may hold values of itself.
     """
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        if not numbers_alone:
-            return _value
-        # Every read looks at numbers, and most values have none.
-        has_numbers = kind in around or _plan(kind, True, around)
-        return _value_of_numbers if has_numbers else None
+        # Every read looks at numbers, every append at names, and most values have none.
+        has_any = scope == "all" or kind in around or _plan(kind, scope, around)
+        return _value(scope) if has_any else None
     if kind is Any or get_origin(kind) is dict:
-        return None if numbers_alone else _json
+        return _json if scope == "all" else None
     if kind is int:  # The catalogue's have bounds of their own.
         return _number(_FARTHEST)
     if get_origin(kind) is not Annotated:
-        inner = [fit for each in get_args(kind) if (fit := _fit_of(each, numbers_alone, around))]
+        inner = [fit for each in get_args(kind) if (fit := _fit_of(each, scope, around))]
         if not inner:
             return None
         # All members of a union are of one sort: values, or a text beside parts of a message.
         return _each(inner[0]) if get_origin(kind) in (tuple, list) else inner[0]
     of, *marks = get_args(kind)
     if small := next((mark for mark in marks if isinstance(mark, MostJson)), None):
-        return None if numbers_alone else _small(small.limit)
+        return None if scope == "numbers" else _small(small.limit)
     most = next((mark.limit for mark in marks if isinstance(mark, Most)), None)
     if most is None:
-        return _fit_of(of, numbers_alone, around)
+        return _fit_of(of, scope, around)
     if of is int:
         return _number(most)
-    return None if numbers_alone else _name(most)
+    return None if scope == "numbers" else _name(most)
 
 
 def _number(most: int) -> _Fit:
@@ -239,16 +250,13 @@ def _each(fit: _Fit) -> _Fit:
     return each
 
 
-def _value(value: Any, path: str, told: _Told) -> Any:
-    if not isinstance(value, BaseModel):
+def _value(scope: _Scope) -> _Fit:
+    def fit(value: Any, path: str, told: _Told) -> Any:
+        if isinstance(value, BaseModel) and (plan := _plan(type(value), scope)):
+            return _fit(value, f"{path}.", told, plan)
         return value
-    return _fit(value, f"{path}.", told, _plan(type(value), False))
 
-
-def _value_of_numbers(value: Any, path: str, told: _Told) -> Any:
-    if isinstance(value, BaseModel) and (plan := _plan(type(value), True)):
-        return _fit(value, f"{path}.", told, plan)
-    return value
+    return fit
 
 
 def _json(value: Any, path: str, told: _Told) -> Any:

@@ -273,14 +273,15 @@ def _encoded(
     payload: EventData, place: int, most: int, redact: Redactor | None
 ) -> tuple[EventData, str]:
     """Return a payload that is within all bounds as it may be stored, and its JSON text."""
-    found = (
-        excesses(payload) if isinstance(payload, Payload) else excess_of(Any, "raw", payload.raw)
-    )
-    if found:
-        raise _too_large(found[0], payload.type, place)
     if redact is not None:
+        _check_bounds(payload, place)
         payload = redacted(payload, redact, index=place)
-    text = encode(payload)
+    try:
+        text = encode(payload)
+    except InvalidEvent:
+        _check_bounds(payload, place)  # which tells where it is nested too deeply
+        raise
+    _check_bounds(payload, place, text)
     # A quarter of the limit in characters cannot exceed it in bytes.
     if len(text) * 4 > most and (size := len(text.encode())) > most:
         excess = Excess("the payload", f"has {size:,} bytes", f"{most:,} (max_event_bytes)")
@@ -288,6 +289,15 @@ def _encoded(
     if type(payload) not in READ_BACK and isinstance(payload, Payload):
         _check_readable(payload, text, place)
     return payload, text
+
+
+def _check_bounds(payload: EventData, place: int, text: str | None = None) -> None:
+    if isinstance(payload, Payload):
+        found = excesses(payload, text)
+    else:
+        found = excess_of(Any, "raw", payload.raw)
+    if found:
+        raise _too_large(found[0], payload.type, place)
 
 
 def _check_readable(payload: Payload, text: str, place: int) -> None:

@@ -82,7 +82,7 @@ class ContextProjection:
     """
 
     name = "context"
-    version = 11
+    version = 12
     tables = (CONTEXT_MESSAGES, memory.CONTEXT_ACTIVE)
 
     def initial(self) -> State:

@@ -81,8 +81,8 @@ class Lower(NamedTuple):
     facts: tuple[Fact, ...] = ()
 
 
-class _Ahead(Lower):
-    """Lower levels that were made before a step has asked for them, and are not kept yet."""
+class _Unkept(Lower):
+    """Lower levels that are not in the table yet."""
 
     __slots__ = ()
 
@@ -107,13 +107,21 @@ def create(store: EventStore, *, patience_ms: int | None = None) -> None:
 
 
 class KeptLevels:
-    """The lower levels of one conversation's rows, as requests ask for them one after the other."""
+    """The lower levels of one conversation's rows, as requests ask for them one after the other.
+
+    Those of rows that this process has folded wait for the transaction that saves rows.
+
+    Attributes:
+        is_there: Whether the table was there when it was looked for.
+        busy: Whether the read has asked for levels, as one that plans a step does.
+    """
 
     def __init__(self, conversation_id: UUID) -> None:
         self._conversation_id = conversation_id
-        self._new: dict[bytes, Lower] = {}
+        self._new: dict[bytes, list[ContextRow]] = {}
+        self._sent: Iterable[ContextRow] = ()
         self._erasures: int | None = None
-        self.is_there = self._begun = False
+        self.is_there = self.busy = self._begun = False
 
     def begin(self, erasures: int | None = None, *, is_there: bool = False) -> None:
         """Forget what was made: a read begins, or begins again.
@@ -123,7 +131,7 @@ class KeptLevels:
             is_there: Whether the table was there at an earlier read; not believed by a read that
                 begins again.
         """
-        self._new = {}
+        self._new, self._sent, self.busy = {}, (), False
         self._erasures = erasures
         self.is_there, self._begun = is_there and not self._begun, True
 
@@ -134,6 +142,7 @@ class KeptLevels:
             connection: In the transaction that has read the rows.
             rows: Any.
         """
+        self.busy = True
         lacking: dict[bytes, list[ContextRow]] = {}
         for row in rows:
             if row.noted is None:
@@ -141,14 +150,9 @@ class KeptLevels:
                     lacking.setdefault(self._digest(row), []).append(row)
                 else:
                     row.note(_NONE)
-            elif type(row.noted) is _Ahead:
-                made = self._new[self._digest(row)] = Lower(*row.noted)
-                row.note(made)
-        if not (lacking or self._new):
+        if not lacking:
             return
-        if self._erasures is None:
-            self._erasures = erasure_count(connection, [self._conversation_id])
-        self.is_there = self.is_there or has_table(connection, TABLE.name)
+        self._look(connection)
         found: dict[bytes, str] = {}
         stored = [digest for digest, equal in lacking.items() if not equal[0].fresh]
         # Few are not worth a query.
@@ -165,23 +169,32 @@ class KeptLevels:
         if some:
             counts.recall(some, _TOKENIZER)
         for digest, (row, shorter) in new.items():
-            made = self._new[digest] = _made(row, shorter, partial(counts.count, new=row.fresh))
-            _note(lacking[digest], made)
+            equal, count = lacking[digest], partial(counts.count, new=row.fresh)
+            _note(equal, _Unkept(*_made(row, shorter, count)))
+            if not row.fresh:
+                self._new[digest] = equal
 
     @staticmethod
     def look_ahead(rows: Iterable[ContextRow]) -> None:
         """Make the levels of rows that this process has folded, before a step asks for them.
 
-        A step that finds them has little to do; it keeps them, with their tokens.
+        A step that finds them has little to do.
         """
         for row in rows:
             if row.fresh and row.noted is None and _has_levels(row):
-                row.note(_Ahead(*_made(row, _shorter(row), count_message)))
+                row.note(_Unkept(*_made(row, _shorter(row), count_message)))
 
-    @property
-    def waits(self) -> bool:
-        """Whether something was made, and the table was there when it was looked for."""
-        return bool(self._new) and self.is_there
+    def offer(self, rows: Iterable[ContextRow]) -> None:
+        """Take the rows of a request, of which `bind` keeps the levels; looked at by it alone."""
+        self._sent = rows
+
+    def bind(self, connection: AnyConnection) -> None:
+        """Collect what `write` is to write, in the transaction that has read the rows."""
+        for row in self._sent:
+            if type(row.noted) is _Unkept:
+                self._new.setdefault(self._digest(row), []).append(row)
+        if self._new:
+            self._look(connection)
 
     def write(self, connection: AnyConnection) -> None:
         """Write what was made, if the table was there when it was looked for, and forget it.
@@ -189,9 +202,8 @@ class KeptLevels:
         In the caller's transaction, which holds the erasure's lock, and has found the conversation
         as often erased as the read has.
         """
-        if self.waits:
+        if self._new and self.is_there:
             self._write(connection)
-            self._new = {}
 
     def keep(self, store: EventStore, patience_ms: int) -> None:
         """Write what was made, if it is much, in a transaction of its own.
@@ -214,15 +226,25 @@ class KeptLevels:
             # What was erased since it was read must leave nothing.
             if erasure_count(connection, [stream]) == self._erasures:
                 self._write(connection)
+        self.is_there = True
         return True
 
     def _write(self, connection: AnyConnection) -> None:
-        owner = str(self._conversation_id)
+        owner, new = str(self._conversation_id), self._new
         # In one order everywhere, so that two writers cannot wait for each other.
-        rows = [(owner, digest, _dumped(self._new[digest])) for digest in sorted(self._new)]
+        rows = [(owner, digest, _dumped(new[digest][0].noted)) for digest in sorted(new)]
         # What is there already has been damaged, or is the same.
         backend = backend_of(connection)
         backend.insert(TABLE.name, _COLUMNS, rows, otherwise=_MENDING).run(connection)
+        for equal in new.values():
+            _note(equal, Lower(*equal[0].noted))
+        self._new = {}
+
+    def _look(self, connection: AnyConnection) -> None:
+        """Look whether the table is there, and how often the conversation was erased."""
+        if self._erasures is None:
+            self._erasures = erasure_count(connection, [self._conversation_id])
+        self.is_there = self.is_there or has_table(connection, TABLE.name)
 
     def _digest(self, row: ContextRow) -> bytes:
         digest = blake2b(

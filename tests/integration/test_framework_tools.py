@@ -86,6 +86,38 @@ def test_a_growing_history_is_recorded_once(recording: Recorder, wire: Wire) -> 
     assert len(wanted) == len(results(recording, conversation))
 
 
+def test_ids_of_the_frameworks_own(recording: Recorder, wire: Wire) -> None:
+    """Calls that go back under other ids are known by name and arguments, each result once.
+
+    Frameworks number calls anew, or send an item's ``id`` as its ``call_id``.
+    """
+    conversation = recording.start()
+    prompt = [*wire.said]
+    with conversation.turn("hello") as turn:
+        for step in range(3):
+            asked = Call(f"a{step}"), Call(f"b{step}", "weather", '{"n": 1}')
+            ask(turn, prompt, wire.answer(*asked))
+            own = Call("x1", "weather", '{"n":1}'), Call("x2")
+            prompt += wire.repeated(*own)
+            prompt += [wire.result(own[0], f"sun {step}"), wire.result(own[1], f"found {step}")]
+        ask(turn, prompt, wire.answer(text="Done."))
+
+    wanted = [f"{said} {step}" for step in range(3) for said in ("found", "sun")]
+    assert wanted == [text for _, text in told(conversation)]
+
+
+def test_a_foreign_id_with_other_arguments_is_nobodys(recording: Recorder, wire: Wire) -> None:
+    """An example in the prompt is not taken for a call that happens to be of the same tool."""
+    conversation = recording.start()
+    example = Call("e1", "weather", '{"city": "Oslo"}')
+    prompt = [*wire.said, *wire.repeated(example), wire.result(example, "rain"), *wire.said]
+    with conversation.turn("hello") as turn:
+        ask(turn, prompt, wire.answer(TWO))
+        ask(turn, prompt, wire.answer(text="Done."))
+
+    assert ["outcome_unknown"] == [status for status, _ in told(conversation)]
+
+
 def test_failed_tool(recording: Recorder) -> None:
     """Anthropic's requests say that a tool failed."""
     wire = WIRES["anthropic_messages"]

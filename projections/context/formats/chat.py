@@ -132,7 +132,8 @@ def _responses(payload: AssistantMessage) -> Json | None:
     raw = payload.raw.get("output") if isinstance(payload.raw, dict) else None
     if not isinstance(raw, list) or not all(isinstance(item, dict) for item in raw):
         return None
-    if not any(map(items.is_needed, raw)):
+    messages = sum(item.get("type") == "message" for item in raw)
+    if messages < 2 and not any(map(items.is_needed, raw)):
         return None
     held = [items.as_input(item) or {"type": WORDS, "text": mention(item)} for item in raw]
     placed = _placed(held, _CALL_ITEMS, payload.tool_calls)

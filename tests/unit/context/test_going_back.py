@@ -177,3 +177,14 @@ def _input_types() -> list[dict[str, Any]]:
 
 def _literals(hint: Any) -> tuple[Any, ...]:
     return get_args(get_args(hint)[0] if get_origin(hint) is Required else hint)
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_two_messages_of_one_answer_stay_two(encrypted: bool) -> None:
+    """What a model said in two messages is not run together into one."""
+    items = [gpt.said("One.", id="msg_1"), gpt.thought(encrypted), gpt.said("Two.", id="msg_2")]
+    answer = fed(gpt.responses(*items)).message()
+    sent = Log([HI, answer]).view(format="openai_responses", provider="openai").messages
+    said = [item["content"] for item in sent if item.get("role") == "assistant"]
+    assert ["One.", "Two."] == [text if isinstance(text, str) else text[0]["text"] for text in said]
+    assert [] == refused_by_sdk("openai_responses", {"input": sent}) + unpaired_items(sent)

@@ -125,14 +125,23 @@ _CALLS = st.fixed_dictionaries(
         "name": _SAID,
         "arguments": _SAID | st.sampled_from(['{"a":1}', "[1]", " ", '```json\n{"a":1}\n```', "{"]),
     },
-    optional={"id": _SAID, "call_id": _SAID},
+    optional={"id": _SAID, "call_id": _SAID, "role": st.just("assistant"), "content": _SAID},
+)
+_PARTS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["output_text", "refusal", "other"])}, optional={"text": _SAID}
+)
+_MESSAGES = st.fixed_dictionaries(
+    {"type": st.just("message"), "content": _SAID | st.lists(_PARTS, max_size=2)},
+    optional={"id": _SAID, "role": st.just("assistant")},
 )
 
 
-@given(items=st.lists(_CALLS, min_size=1, max_size=3))
+@given(items=st.lists(_CALLS | _MESSAGES, min_size=1, max_size=3))
 @example(items=[{"type": "function_call", "name": "a", "arguments": {"b": 1}}])
-def test_an_answer_of_calls_alone(items: list[Any]) -> None:
-    """Its calls are those that it has beside anything else, though read in a shorter way."""
-    reasoned = {"type": "reasoning", "summary": []}
+def test_an_answer_of_calls_and_texts_alone(items: list[Any]) -> None:
+    """It is understood as beside anything else, though it is read in a shorter way."""
+    whole = answer_of([*items, {"type": "reasoning", "summary": []}])
+    alone = answer_of(items)
 
-    assert answer_of([*items, reasoned]).tool_calls == answer_of(items).tool_calls
+    assert whole.tool_calls == alone.tool_calls
+    assert whole.parts[:-1] == alone.parts

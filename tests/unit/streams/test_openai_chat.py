@@ -195,3 +195,21 @@ def test_the_caller_may_say_more() -> None:
     """What the recorder knows comes before what the chunks told."""
     message = fed([chunk({"content": "a"})]).message(llm_call_id="call", final=True)
     assert ("call", True) == (message.llm_call_id, message.final)
+
+
+def test_an_answer_by_a_schema_may_be_an_object() -> None:
+    """Some servers send a structured answer as an object: it is the text that others send."""
+    said = {"role": "assistant", "content": {"title": "Más", "pages": 3}}
+    message = from_response({"choices": [{"index": 0, "message": said, "finish_reason": "stop"}]})
+    assert ["text"] == [part.kind for part in message.parts]
+    assert '{"title": "Más", "pages": 3}' == message.parts[0].text  # type: ignore[union-attr]
+
+
+def test_what_the_server_says_of_itself_is_kept() -> None:
+    """The fingerprint of the system, and what Groq adds beside the counts, are in the message."""
+    groq = {"id": "req_1", "usage": USAGE}
+    parser = fed(
+        [chunk({"content": "a"}, system_fingerprint="fp_1"), chunk({}, "stop", x_groq=groq)]
+    )
+    kept = {"system_fingerprint": "fp_1", "x_groq": {"id": "req_1"}}
+    assert {"response": kept} == parser.message().raw

@@ -279,3 +279,12 @@ def test_a_whole_response_is_read() -> None:
     message = from_response({"object": "response", "id": "r", "output": output})
     assert ((TextPart(text="yes"),), {"a": 1}) == (message.parts, message.tool_calls[0].arguments)
     assert ("r", {"output": output}) == (message.response_id, message.raw)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_what_a_response_says_beside_its_output_is_kept(streamed: bool) -> None:
+    """The tier that is paid for and what a server adds are kept, but not what was asked."""
+    beside = {"service_tier": "flex", "content_filters": [{"blocked": False}]}
+    last = completed(spoken("a"), **beside, instructions="Be brief.", metadata={}, usage=None)
+    message = fed([CREATED, last]).message() if streamed else from_response(last["response"])
+    assert {"output": [spoken("a")], "response": beside} == message.raw
