@@ -70,8 +70,8 @@ def grant(connection: Connection, role: str) -> None:
     # Who owns no table grants nothing, of which PostgreSQL merely warns.
     asked = [(name, right) for name, rights in granted.items() for right in rights]
     names, each = zip(*asked, strict=True)
-    found = {"names": [*names], "rights": [*each], "role": role}
-    if lacking := connection.execute(_LACKING, found).scalar():
+    asking = {"names": [*names], "rights": [*each], "role": role}
+    if lacking := connection.execute(_LACKING, asking).scalar():
         said = f"the rights on {lacking} were not granted: the owner of the tables has to do this"
         raise NotWritable(url, said)
 

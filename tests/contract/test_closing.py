@@ -121,7 +121,7 @@ def test_nobody_waits_for_a_thread_that_was_refused(sqlite_url: str) -> None:
             others[0].join(0.1)
         return shut(work)
 
-    store._group._executor.submit = submit  # type: ignore[method-assign]
+    store._group._executor.submit = submit  # type: ignore[assignment,method-assign]
     append()
     others[0].join()
 
