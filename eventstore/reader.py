@@ -17,9 +17,10 @@ from eventstore.ids import StreamId
 from eventstore.integrity import Verification
 from eventstore.owners import ANYBODY, Owned, Owner, Owners
 from eventstore.sql import feed, streams
+from eventstore.sql.decoding import VERSION, decoded
 from eventstore.sql.failures import translated
 from eventstore.sql.lineage import lineage
-from eventstore.sql.read import END, read_page
+from eventstore.sql.read import END, read_rows
 from eventstore.sql.streams import StreamInfo
 from eventstore.sql.transactions import Transactions
 from eventstore.sql.verify import Progress, verify
@@ -90,14 +91,14 @@ class EventReader(Transactions):
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
             with translated(self.url), self._at_hand.transaction() as connection:
-                page = read_page(
+                page = read_rows(
                     connection, stream, after=after, before=upper, backward=backward, limit=size
                 )
-            yield from page
+            yield from decoded(self._at_hand.backend, page, stream)
             if len(page) < size:
                 return
-            left = None if left is None else left - size
-            after, upper = (after, page[-1].version) if backward else (page[-1].version, upper)
+            left, last = None if left is None else left - size, page[-1][VERSION]
+            after, upper = (after, last) if backward else (last, upper)
 
     def read_all(self, *, after: str | None = None, limit: int = 500) -> feed.FeedPage:
         """Return the next page of all events of the store; no event is ever skipped.

@@ -10,7 +10,8 @@ from sqlalchemy import Text, cast, select
 
 from eventstore import EventStore
 from eventstore.ids import uuid_in
-from eventstore.sql.read import SPECIAL, EventText, read_texts
+from eventstore.sql.decoding import SPECIAL
+from eventstore.sql.read import EventText, read_texts
 from eventstore.sql.schema import metadata_for
 
 __all__ = ["ends_with", "keys_with", "place_of"]

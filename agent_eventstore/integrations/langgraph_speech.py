@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agent_eventstore.formats.langchain_messages import calls_of, message_payload
+from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.langgraph_codec import Codec
 from agent_eventstore.integrations.langgraph_events import SLOTS, Typed, place_of, raw_of
 from agent_eventstore.integrations.langgraph_thread import Thread
@@ -13,11 +14,8 @@ from eventstore import NewEvent
 from eventstore.events import (
     AssistantMessage,
     ConversationStart,
-    Meta,
     Payload,
     Retraction,
-    ToolResult,
-    UserMessage,
     VersionRange,
 )
 
@@ -30,7 +28,9 @@ class Speech:
     def __init__(self, thread: Thread, codec: Codec, understood: frozenset[str]) -> None:
         thread.marks.follow(thread.values, thread.spoken, codec)
         self._thread, self._codec, self._understood = thread, codec, understood
-        self._turn, self._step = thread.turn, thread.step
+        self._places = Places()
+        self._places.version = thread.version
+        self._places.turn, self._places.step = thread.turn, thread.step
         self._calls = dict[str, str]()
         self.events: list[NewEvent] = []
         self._said: dict[Typed, int] = {}
@@ -39,18 +39,13 @@ class Speech:
 
     @property
     def _next(self) -> int:
-        return self._thread.version + len(self.events) + 1
+        return self._places.version + 1
 
     def add(self, data: Payload) -> None:
         """Add an event, in the thread's turn and step."""
-        if isinstance(data, UserMessage):
-            self._turn, self._step = self._turn + 1, -1
-        elif isinstance(data, AssistantMessage):
-            self._step += 1
+        if isinstance(data, AssistantMessage):
             self._calls |= calls_of(self._next, data)
-        in_step = isinstance(data, AssistantMessage | ToolResult) and self._step >= 0
-        step = self._step if in_step else None
-        self.events.append(NewEvent(data, meta=Meta(turn=self._turn or None, step=step)))
+        self.events.append(self._places.put(data))
 
     def speak(
         self, earlier: Sequence[int], same: int, rest: Sequence[tuple[Any, Typed]]

@@ -26,7 +26,8 @@ from agent_eventstore.integrations.langgraph_marks import Marks
 from eventstore.events import AssistantMessage, Meta, Retraction
 from eventstore.events.codec import loads_json
 from eventstore.ids import call_id
-from eventstore.sql.read import EventText, decode_meta
+from eventstore.sql.decoding import decode_meta
+from eventstore.sql.read import EventText
 
 __all__ = ["Saved", "Thread", "Written"]
 

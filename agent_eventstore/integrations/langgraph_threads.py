@@ -26,7 +26,8 @@ from agent_eventstore.integrations.langgraph_keeping import copied, latest_of, n
 from agent_eventstore.integrations.langgraph_thread import Saved, Thread
 from eventstore import NO_STREAM, EventStore
 from eventstore.events import Payload
-from eventstore.sql.read import SPECIAL, EventText
+from eventstore.sql.decoding import SPECIAL
+from eventstore.sql.read import EventText
 from eventstore.sql.schema import metadata_for
 
 __all__ = ["Threads"]

@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -36,7 +37,7 @@ from eventstore.sql.backend import (
     cursor,
     keys_of,
 )
-from eventstore.sql.read import decode_rows
+from eventstore.sql.decoding import decode_rows
 
 __all__ = [
     "Behind",
@@ -53,6 +54,7 @@ __all__ = [
 
 
 _COLUMNS = len(EVENT_COLUMNS.split(","))
+_EVENT = itemgetter(slice(_COLUMNS))
 _DIGEST_BYTES = 8
 _NOTHING = "00" * _DIGEST_BYTES
 _PURGED = Statement(
@@ -118,9 +120,7 @@ def read_feed(connection: AnyConnection, after: str | None, limit: int) -> FeedP
         raise InvalidCursor(str(after))
     if rows:
         place = _place_of(rows[-1])
-    events = decode_rows(
-        cur, backend, [row[:_COLUMNS] for row in rows[begun:]], keys_of(connection)
-    )
+    events = decode_rows(cur, backend, map(_EVENT, rows[begun:]), keys_of(connection))
     return FeedPage(tuple(events), _render(order, place))
 
 

@@ -1,25 +1,18 @@
-"""Reading one stream in order of version: rows to recorded events, a page at a time.
-
-Every read and every fold comes through here once an event, so that what the events of a page have
-in common is made once.
-"""
+"""Reading one stream in order of version, a page at a time."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from functools import partial
+from operator import attrgetter, itemgetter
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
-
-from pydantic import ValidationError
 
 from eventstore.blobs import resolve
 from eventstore.errors import EventDamaged
-from eventstore.events.bounds import clamped, read_json
-from eventstore.events.codec import decode, dumps
-from eventstore.events.records import EventData, Meta, RecordedEvent, recorded
+from eventstore.events.records import RecordedEvent
 from eventstore.integrity import unwrapped
 from eventstore.sealing import DATA, META, SEALED, Keyring, SealingKey, key_of, opened
 from eventstore.sql.backend import (
@@ -31,18 +24,16 @@ from eventstore.sql.backend import (
     cursor,
     keys_of,
 )
+from eventstore.sql.decoding import SPECIAL, VERSION, decoded, open_rows
 from eventstore.sql.lineage import Shared, lineage
-from eventstore.sql.types import is_plain
 
 __all__ = [
     "END",
-    "SPECIAL",
     "EventText",
     "chain_at",
     "chains_stand",
-    "decode_meta",
-    "decode_rows",
     "read_page",
+    "read_rows",
     "read_texts",
 ]
 
@@ -57,113 +48,17 @@ class EventText(NamedTuple):
     meta: str
 
 
-class _Versioned(Protocol):
-    @property
-    def version(self) -> int: ...
-
-
-_E = TypeVar("_E", bound=_Versioned)
+_E = TypeVar("_E")
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted(Generic[_E]):
-    """What is read of each event: the queries of a page, and what makes of its rows."""
+    """What is read of each event: the queries of a page, what makes of its rows, and a version."""
 
     forward: Statement
     backward: Statement
-    decoded: Callable[..., list[_E]]
-
-
-SPECIAL = '{"$'
-"""How a payload begins that is not simply its JSON text, but sealed, wrapped or in a blob."""
-
-
-def decode_rows(
-    cur: Any,
-    backend: Backend,
-    rows: Sequence[Any],
-    keys: Keyring | None = None,
-    fork: UUID | None = None,
-) -> list[RecordedEvent]:
-    """Return the events of rows of `EVENT_COLUMNS`; payloads in blobs are fetched with ``cur``.
-
-    What was sealed is opened with ``keys``; where its key has been destroyed it reads as erased.
-    With ``fork`` they are that conversation's, which shares them.
-
-    Raises:
-        EventDamaged: A row holds what no append has written.
-        BlobNotFound, BlobDamaged: A payload's blob is gone, or cannot be unpacked.
-        KeyUnavailable: A row is sealed, and its key is not to be had.
-    """
-    to_id = backend.to_id
-    streams: dict[Any, UUID] = {}
-    events: list[RecordedEvent] = []
-    last_stream = last_at = object()
-    for (
-        position, stream, version, event_id, kind, schema_version, at, data, meta, digest, chain
-    ) in rows:  # fmt: skip
-        if stream != last_stream:
-            last_stream = stream
-            if (known := streams.get(stream)) is None:
-                known = streams[stream] = to_id(stream)
-            conversation_id = known
-        try:
-            payload: EventData | None = None
-            key: SealingKey | None = None
-            quotable, private = fork is None, ""
-            if meta.startswith(SEALED):
-                key = key_of(keys, conversation_id, meta)
-                meta = opened(key, META, str(event_id), meta) or "{}"
-            if data is not None and data.startswith(SPECIAL):
-                if data.startswith(SEALED):
-                    key = key_of(keys, conversation_id, data)
-                    data = opened(key, DATA, str(event_id), data)
-                if data is not None:
-                    data, private = unwrapped(data)
-                    if data.startswith('{"$blob":'):
-                        data, quotable = resolve(cur, backend, conversation_id, data, key), False
-            if data is not None:  # SQL finds nothing in what is sealed, nor a fork's in its parent.
-                quotable = quotable and key is None and is_plain(data)
-                payload = decode(kind, schema_version, data)
-            if at != last_at:
-                last_at, recorded_at = at, backend.to_time(at)
-            event = recorded(
-                fork or conversation_id,
-                version,
-                to_id(event_id),
-                position,
-                kind,
-                schema_version,
-                recorded_at,
-                payload,
-                _with_private(meta, private) if private else decode_meta(meta),
-                digest if digest.__class__ is bytes else bytes(memoryview(digest)),
-                chain if chain.__class__ is bytes else bytes(memoryview(chain)),
-                data is not None and quotable,
-                fork is not None,
-            )
-        except (AttributeError, RecursionError, TypeError, ValueError) as error:
-            raise EventDamaged(conversation_id, version) from error
-        events.append(event)
-    return events
-
-
-def _with_private(text: str, private: str) -> Meta:
-    """Return the metadata of two JSON texts: what stays, and what goes with the payload."""
-    return decode_meta(dumps({**read_json(text), **read_json(private)}))
-
-
-@lru_cache(maxsize=4096)
-def decode_meta(text: str) -> Meta:
-    """Return the metadata of its JSON text; fields from the future are left out.
-
-    Numbers beyond their bounds are clamped.
-    """
-    try:
-        return clamped(Meta.model_validate_json(text))
-    except ValidationError:
-        known = {key: value for key, value in read_json(text).items() if key in Meta.model_fields}
-        return clamped(Meta.model_validate(known))
+    made: Callable[..., list[_E]]
+    version: Callable[[_E], int]
 
 
 def _page(order: str, columns: str) -> Statement:
@@ -224,7 +119,22 @@ def read_page(
         KeyUnavailable: An event is sealed, and its key is not to be had.
     """
     window = _Window(after, before, limit, backward)
-    return _page_of(connection, conversation_id, window, keys, _EVENTS)
+    rows = _page_of(connection, conversation_id, window, keys, _EVENT_ROWS)
+    return [*decoded(backend_of(connection), rows, conversation_id)]
+
+
+def read_rows(
+    connection: AnyConnection,
+    conversation_id: UUID,
+    *,
+    after: int = 0,
+    before: int = END,
+    backward: bool = False,
+    limit: int = 1_000,
+) -> list[Any]:
+    """Return the rows of what `read_page` does, for `decoded`, which needs no transaction."""
+    window = _Window(after, before, limit, backward)
+    return _page_of(connection, conversation_id, window, None, _EVENT_ROWS)
 
 
 def read_texts(
@@ -258,14 +168,14 @@ def _page_of(
     after, _, limit, backward = window
     keys = keys or keys_of(connection)
     own = _read(connection, conversation_id, window, keys, wanted)
-    begins = bool(own) and own[-1 if backward else 0].version == after + 1
+    begins = bool(own) and wanted.version(own[-1 if backward else 0]) == after + 1
     if begins or (backward and len(own) == limit):
         return own
     # Something is missing at the beginning: there, or a parent has it.
     found: list[_E] = []
     for holder, part in _parts(lineage(connection, conversation_id), window):
         room = part._replace(limit=limit - len(found) - (len(own) if backward else 0))
-        found += _read(connection, holder, room, keys, wanted, fork=conversation_id)
+        found += _read(connection, holder, room, keys, wanted)
     return own + found if backward else (found + own)[:limit]
 
 
@@ -297,7 +207,6 @@ def _read(
     window: _Window,
     keys: Keyring | None,
     wanted: _Wanted[_E],
-    fork: UUID | None = None,
 ) -> list[_E]:
     """Return the events of a stream's own rows."""
     if window.limit <= 0:
@@ -321,11 +230,11 @@ def _read(
         # Not read to its end, the query would hold on to its snapshot beyond the transaction.
         cur.close()
         raise EventDamaged(conversation_id, version) from error
-    return wanted.decoded(cur, backend, rows, keys, fork, conversation_id)
+    return wanted.made(cur, backend, rows, keys, conversation_id)
 
 
 def _texts(
-    cur: Any, backend: Backend, rows: Sequence[Any], keys: Keyring | None, _: Any, stream: UUID
+    cur: Any, backend: Backend, rows: Sequence[Any], keys: Keyring | None, stream: UUID
 ) -> list[EventText]:
     """Return a stream's rows of `_TEXTS`: opened, and fetched from blobs."""
     found = [*map(partial(tuple.__new__, EventText), rows)]  # the least that a plain row can cost
@@ -352,8 +261,13 @@ def _texts(
     return found
 
 
-_EVENTS = _Wanted(_FORWARD, _page("DESC", EVENT_COLUMNS), lambda *given: decode_rows(*given[:5]))
-_EVENT_TEXTS = _Wanted(_page("ASC", _TEXTS), _page("DESC", _TEXTS), _texts)
+_EVENT_ROWS: _Wanted[Any] = _Wanted(
+    _FORWARD,
+    _page("DESC", EVENT_COLUMNS),
+    lambda *given: [*open_rows(*given[:4])],
+    itemgetter(VERSION),
+)
+_EVENT_TEXTS = _Wanted(_page("ASC", _TEXTS), _page("DESC", _TEXTS), _texts, attrgetter("version"))
 
 
 def chain_at(connection: AnyConnection, conversation_id: UUID, version: int) -> bytes | None:

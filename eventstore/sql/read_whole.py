@@ -19,7 +19,7 @@ from eventstore.sql.backend import (
     backend_of,
     keys_of,
 )
-from eventstore.sql.read import decode_rows
+from eventstore.sql.decoding import decode_rows
 
 __all__ = ["WholeStreams"]
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from eventstore.threads import to_thread
+from eventstore.threads import begin_in_thread, to_thread
 
 _ASKED = ContextVar("asked", default="nobody")
 
@@ -35,6 +35,47 @@ def test_context_variables_are_the_callers() -> None:
     ask()
 
     assert ("nobody", True) == told()
+
+
+def test_what_is_raised_is_the_callers() -> None:
+    """An error in the thread is raised where the call is awaited."""
+
+    async def asked() -> None:
+        with pytest.raises(ZeroDivisionError):
+            await to_thread(lambda: 1 / 0)
+
+    asyncio.run(asked())
+
+
+def test_a_call_that_nobody_awaits_any_more_is_not_begun() -> None:
+    """One that is cancelled while all threads are busy has never happened."""
+    gate, ran = threading.Event(), list[str]()
+
+    async def asked() -> None:
+        busy = [asyncio.create_task(to_thread(gate.wait, 60)) for _ in range(64)]
+        late = asyncio.create_task(to_thread(ran.append, "late"))
+        await asyncio.sleep(0)
+        late.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await late
+        gate.set()
+        await asyncio.gather(*busy, to_thread(ran.append, "last"))
+
+    asyncio.run(asked())
+    assert ["last"] == ran
+
+
+def test_a_call_outlives_its_event_loop() -> None:
+    """What was begun goes on to its end where the event loop was closed meanwhile."""
+    gate = threading.Event()
+
+    async def begun() -> tuple[object, object]:
+        return begin_in_thread(gate.wait, 60)
+
+    _, running = asyncio.run(begun())
+    gate.set()
+
+    assert (True, None) == running.result(60)  # type: ignore[attr-defined]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing forks on Windows")
