@@ -80,7 +80,9 @@ def _times(
             f"Google ADK: {said}, {length:,} events",
             in_turns(candidates, rounds),
             {_OURS: Target(ratio=1.0, against=_PEER)},
-            note="SQLite, a durable transaction (FULL) each.",
+            note="SQLite, a durable transaction (FULL) each. The ADK's own opens the file anew for "
+            "each call, with a rollback journal: it syncs four times where a write-ahead log does "
+            "once.",
         )
 
 

@@ -41,7 +41,7 @@ from projections.context.compression.search import Embedding, embedded, without_
 from projections.context.compression.strategy import Strategy
 from projections.context.levels import KeptLevels
 from projections.context.past import groups_of
-from projections.context.planning import LookForLevels
+from projections.context.planning import HORIZON, LookForLevels
 from projections.context.recall import embedding_of, retrieves
 from projections.context.requests import recorded_request
 from projections.context.row_cache import Memory
@@ -50,7 +50,7 @@ from projections.context.search_tables import fingerprint, item_to_search
 from projections.context.source import SqlRowSource
 from projections.context.state import CONTEXT_ACTIVE, Active, AskedMode, read_active
 from projections.context.system_part import permitted
-from projections.context.view import soon_asked
+from projections.context.view import newest_rows, soon_asked
 from projections.engine.catch_up import PATIENCE_MS, Begin, CatchUp, in_pieces
 from projections.engine.generations import Generation, find_live, gone
 from projections.engine.heads import Head
@@ -350,9 +350,7 @@ class ContextReading:
         if recent is not None:
             recent.keep()
             self.levels.look_ahead(soon_asked(view))
-            self.levels.offer(
-                row for each in view.account.history.groups for row in each.group.rows
-            )
+            self.levels.offer(newest_rows(view, 2 * HORIZON))
         return view
 
 

@@ -21,7 +21,7 @@ from agent_eventstore.formats.claude_code_lines import (
 from agent_eventstore.formats.openai_wire import payload_of
 from agent_eventstore.formats.transcript import Calls
 from agent_eventstore.providers.usage import anthropic_usage
-from eventstore.events import AssistantMessage, ToolResult, UserMessage
+from eventstore.events import AssistantMessage, Invocation, ToolResult, UserMessage
 from eventstore.events.records import EventData
 
 __all__ = ["ORIGINAL", "instructions_in", "payloads_of"]
@@ -29,7 +29,11 @@ __all__ = ["ORIGINAL", "instructions_in", "payloads_of"]
 ORIGINAL = "anthropic_message"
 """The key in ``raw`` of a message as it came; null in further events of the same message."""
 
-_OWN = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking"})
+_MADE = frozenset({"thinking", "redacted_thinking", "server_tool_use", "mcp_tool_use"})
+"""Blocks that Anthropic made, and takes back from nobody else."""
+
+_OWN = _MADE | {"tool_use", "tool_result"}
+_MAKER = Invocation(provider="anthropic", specification="anthropic_messages")
 _WITH_SOURCE = frozenset({"image", "document"})
 
 
@@ -59,7 +63,9 @@ def _is_own(block: Any) -> bool:
 def _answer(message: Mapping[str, Any]) -> AssistantMessage:
     blocks = [(block, call_of(block)) for block in message["content"]]
     usage, reason = message.get("usage"), message.get("stop_reason")
+    made = any(block_of(block) in _MADE for block, _ in blocks)
     return AssistantMessage(
+        invocation=_MAKER if made else None,
         parts=parts_of([block for block, call in blocks if call is None]) or (),
         tool_calls=tuple(call for _, call in blocks if call is not None),
         usage=anthropic_usage(usage) if isinstance(usage, dict) else None,

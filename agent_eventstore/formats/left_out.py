@@ -15,7 +15,7 @@ from typing import Any, Self
 from eventstore.events import AssistantMessage, OtherPart, ToolResult, UnknownEvent, UserMessage
 from eventstore.events.own import UNINTERPRETED
 from eventstore.events.records import EventData
-from projections.context.mentions import mention
+from projections.engine.mentions import mention
 
 __all__ = ["UI_MESSAGE", "LeftOut"]
 

@@ -13,6 +13,7 @@ from eventstore.events import (
     ContentPart,
     FilePart,
     ImagePart,
+    Invocation,
     LlmError,
     ReasoningPart,
     RefusalPart,
@@ -28,6 +29,7 @@ __all__ = [
     "answers_of",
     "assistant_parts",
     "is_call",
+    "output_value",
     "parts_of",
     "result_of",
     "text_in",
@@ -144,21 +146,22 @@ def result_of(part: Mapping[str, Any], own_id: str) -> ToolResult | None:
     return None
 
 
-def ui_parts(parts: Sequence[ContentPart], *, of_model: bool) -> list[dict[str, Any]]:
+def ui_parts(
+    parts: Sequence[ContentPart], *, of_model: bool, made: Invocation | None = None
+) -> list[dict[str, Any]]:
     """Return parts as the AI SDK has them; those of the model say that they are done."""
     done = {"state": "done"} if of_model else {}
-    return [_ui_part(part, done) for part in parts]
+    return [_ui_part(part, done, made) for part in parts]
 
 
-def _ui_part(part: ContentPart, done: Mapping[str, str]) -> dict[str, Any]:
+def _ui_part(part: ContentPart, done: Mapping[str, str], made: Invocation | None) -> dict[str, Any]:
     match part:
         case TextPart() | RefusalPart():
             return {"type": "text", "text": part.text, **done}
         case ReasoningPart():
             found = {"type": "reasoning", "text": part.text, **done}
-            if part.signature is None:
-                return found
-            return {**found, "providerMetadata": {"anthropic": {"signature": part.signature}}}
+            told = None if part.signature is None else _signed(part, made)
+            return found if told is None else {**found, "providerMetadata": told}
         case ImagePart():
             return {"type": "file", "mediaType": _media_type(part, "image/*"), "url": part.url}
         case FilePart(url=str(url)):
@@ -169,6 +172,21 @@ def _ui_part(part: ContentPart, done: Mapping[str, str]) -> dict[str, Any]:
             told = {"filename": part.name, "path": part.path, "fileId": part.file_id}
             return {"type": "data-file", "data": {k: v for k, v in told.items() if v is not None}}
     return {"type": "data-part", "data": part.raw}
+
+
+def _signed(part: ReasoningPart, made: Invocation | None) -> dict[str, Any] | None:
+    """Return the provider's seal on reasoning under the names that the AI SDK has for it."""
+    match None if made is None else made.specification:
+        case None | "anthropic_messages":
+            return {"anthropic": {"signature": part.signature}}
+        case "openai_responses" if isinstance(part.raw, dict) and part.raw.get("id"):
+            sealed = {"itemId": part.raw["id"], "reasoningEncryptedContent": part.signature}
+            return {"openai": sealed}
+        case "gemini_generate_content":
+            return {"google": {"thoughtSignature": part.signature}}
+        case "bedrock_converse":
+            return {"bedrock": {"signature": part.signature}}
+    return None
 
 
 def _media_type(part: ImagePart | FilePart, otherwise: str) -> str:
@@ -190,7 +208,10 @@ def assistant_parts(events: Sequence[tuple[int, EventData]]) -> list[dict[str, A
     used: set[str] = set()
     for place, (version, data) in enumerate(events):
         if isinstance(data, AssistantMessage):
-            parts += [{"type": "step-start"}, *ui_parts(data.parts, of_model=True)]
+            parts += [
+                {"type": "step-start"},
+                *ui_parts(data.parts, of_model=True, made=data.invocation),
+            ]
             for index, call in enumerate(data.tool_calls):
                 own = call_id(version, index)
                 tools[own] = _tool_part(call, own, used)
@@ -224,12 +245,12 @@ def _ended(result: ToolResult) -> dict[str, Any]:
     if isinstance(text, tuple):
         text = dumps(ui_parts(text, of_model=False))
     if result.status == "success":
-        return {"state": "output-available", "output": _value(text)}
+        return {"state": "output-available", "output": output_value(text)}
     said = result.error or text or result.status.replace("_", " ")
     return {"state": "output-error", "errorText": said}
 
 
-def _value(text: str | None) -> Any:
+def output_value(text: str | None) -> Any:
     """Return what a tool gave: the JSON that its text is, or the text."""
     if text is None or not text.startswith(("{", "[")):
         return text

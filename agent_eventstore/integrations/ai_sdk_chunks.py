@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from agent_eventstore.formats.ui_messages import message_id
+from agent_eventstore.formats.ui_parts import output_value
 from projections.models.timeline_changes import (
     ItemAdded,
     ItemChanged,
@@ -132,7 +133,8 @@ class UIMessageStream:
         if self._tools[call] == "input" and item.status not in _GOES_ON:
             self._tools[call] = "output"
             if item.status == "success":
-                yield {"type": "tool-output-available", "toolCallId": call, "output": item.text}
+                output = output_value(item.text)
+                yield {"type": "tool-output-available", "toolCallId": call, "output": output}
             else:
                 said = item.text or (item.status or "failed").replace("_", " ")
                 yield {"type": "tool-output-error", "toolCallId": call, "errorText": said}

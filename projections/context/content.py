@@ -29,7 +29,7 @@ from eventstore.events import (
 )
 from eventstore.events.content import to_plain_text, without_live_screen
 from projections.context import prompts
-from projections.context.mentions import mention
+from projections.engine.mentions import mention
 
 __all__ = [
     "Message",

@@ -40,9 +40,9 @@ def since_compaction(
     Where results are sent as tables, those of a page of rows are counted at once.
     """
     for row in rows:
-        read = [row]
+        read: Sequence[ContextRow] = (row,)
         if tables and row.kind == "tool" and row.table is None:
-            read += islice(rows, page - 1)
+            read = [row, *islice(rows, page - 1)]
             note_tables(read)
         for each in read:
             yield each

@@ -116,11 +116,10 @@ class RecentRows:
         """Yield the visible rows in descending order; what is not remembered is read in pages."""
         place = 0
         while True:
-            while place < len(self._newest):
-                yield self._newest[place]
-                place += 1
+            yield from islice(self._newest, place, None)  # as far as it grows meanwhile
             if self._all_read:
                 return
+            place = len(self._newest)
             more = self._source.page(page, self._newest[-1].key if self._newest else None)
             self._newest += more
             self._all_read = len(more) < page

@@ -36,6 +36,7 @@ __all__ = [
     "digest_of",
     "digest_rows",
     "due_of",
+    "newest_rows",
     "soon_asked",
 ]
 
@@ -87,8 +88,13 @@ def soon_asked(view: ContextView) -> Iterator[ContextRow]:
     """
     usage = view.usage
     if usage is not None and (view.step is not None or 2 * usage.used > usage.budget):
-        for each in view.account.history.groups[-_SOON:]:
-            yield from each.group.rows
+        yield from newest_rows(view, _SOON)
+
+
+def newest_rows(view: ContextView, groups: int) -> Iterator[ContextRow]:
+    """Yield the rows of the newest groups that a view has looked at, as many as there are."""
+    for each in view.account.history.groups[-groups:]:
+        yield from each.group.rows
 
 
 def due_of(strategy: Strategy, chosen: Plan) -> SummaryRequest | None:

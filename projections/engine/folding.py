@@ -33,6 +33,7 @@ from eventstore.events import (
     ToolResult,
     VersionRange,
 )
+from projections.engine.mentions import mention
 from projections.engine.projection import Change, Column, ColumnType, Patch, Put, State
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Draft",
     "Handler",
     "Row",
+    "answer_text",
     "before",
     "columns_of",
     "day_of",
@@ -237,6 +239,17 @@ def one_line(text: str, limit: int = PREVIEW_CHARS) -> str:
 def text_of(parts: Iterable[ContentPart], *, joint: str = "\n") -> str:
     """Return parts as text, with a short stand-in for images, files and the like."""
     return joint.join([part.text if type(part) is TextPart else _part_text(part) for part in parts])
+
+
+def answer_text(parts: Iterable[ContentPart]) -> str:
+    """Return what an answer said, without its reasoning.
+
+    What the provider's own tools did is told, in words, only where it said nothing.
+    """
+    said = [part for part in parts if type(part) is not ReasoningPart]
+    spoken = text_of([part for part in said if type(part) is not OtherPart], joint="")
+    acts = [] if spoken else [mention(part.raw) for part in said if type(part) is OtherPart]
+    return spoken or "\n".join(filter(None, acts))
 
 
 def _part_text(part: ContentPart) -> str:

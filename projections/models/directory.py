@@ -22,7 +22,6 @@ from eventstore.events import (
     Erasure,
     KeptUsage,
     LlmError,
-    ReasoningPart,
     RecordedEvent,
     Retraction,
     ToolResult,
@@ -182,8 +181,7 @@ def _look_into(after: State, event: RecordedEvent, values: dict[str, Any]) -> No
             if answer.tool_calls:
                 after["tool_call_count"] += len(answer.tool_calls)
                 values["tool_call_count"] = after["tool_call_count"]
-            said = [part for part in answer.parts if type(part) is not ReasoningPart]
-            _say(after, event, values, "assistant", folding.text_of(said, joint=""))
+            _say(after, event, values, "assistant", folding.answer_text(answer.parts))
         case LlmError() as error:
             _say(after, event, values, "assistant", error.partial_text)
         case ToolResult() as result:

@@ -20,7 +20,6 @@ from eventstore.events import (
     BranchSwitch,
     ConversationStart,
     LlmError,
-    ReasoningPart,
     RecordedEvent,
     Retraction,
     UserMessage,
@@ -199,8 +198,7 @@ def searched_text(event: RecordedEvent) -> tuple[str, str] | None:
             text = folding.text_of(message.parts) or folding.sections_text(message.sections)
             return "user", text
         case AssistantMessage() as answer:
-            said = [part for part in answer.parts if type(part) is not ReasoningPart]
-            return "assistant", folding.text_of(said, joint="")
+            return "assistant", folding.answer_text(answer.parts)
         case LlmError() as error:
             return "assistant", error.partial_text
         case ConversationStart() as start:

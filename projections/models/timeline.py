@@ -69,7 +69,7 @@ class TimelineProjection:
     """Folds a conversation's events into ``timeline_items``."""
 
     name: str = "timeline"
-    version: int = 7
+    version: int = 8
     tables: Sequence[ReadTable] = (
         ReadTable(
             TABLE,

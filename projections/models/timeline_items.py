@@ -260,7 +260,7 @@ def _message(draft: Draft, message: AssistantMessage) -> None:
         _show_answer(draft, own_id, call, "reasoning", {"text": thought, **shown})
     if said or "assistant" in call["at"] or not (thought or message.tool_calls):
         values = {"duration_ms": duration, "name": message.name, **shown}
-        values["text"] = folding.text_of(said, joint="")
+        values["text"] = folding.answer_text(said)
         values |= ui
         ui = {}
         _show_answer(draft, own_id, call, "assistant", values)

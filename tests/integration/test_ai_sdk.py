@@ -123,6 +123,21 @@ def test_a_client_assembles_what_is_exported(store: EventStore) -> None:
         assert _exported(store, conversation) == _assembled(chunks)
 
 
+@pytest.mark.parametrize("given", ['{"celsius": 18}', "[1, 2]", "{not JSON", "18"])
+def test_a_structured_result_is_the_same_value_in_both(store: EventStore, given: str) -> None:
+    """A result that is JSON is a value while the turn streams, as it is after a reload."""
+    with Conversation.start(store) as conversation:
+        with conversation.turn("How warm is it?") as turn:
+            with turn.llm_call() as call:
+                call.response(_wish("I look."))
+            for wanted in call.tool_calls:
+                with turn.tool(wanted) as tool:
+                    tool.result(given)
+        stream = stream_turn(Views(store), conversation.id, 1)
+        assert stream is not None
+        assert _exported(store, conversation) == _assembled(_chunks(stream))
+
+
 def test_a_reload_begins_again_and_goes_on(store: EventStore) -> None:
     """Who comes back in the middle gets the beginning, and then what comes, as the first does."""
     with Conversation.start(store) as conversation:

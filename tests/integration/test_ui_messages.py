@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
 from agent_eventstore import Conversation
 from agent_eventstore.formats import detect, export_ui_messages, load, read_transcripts
 from eventstore import EventStore
+from eventstore import events as e
 from projections import Views
 from tests.integration.claude_sessions import example
 
@@ -174,3 +175,27 @@ def test_a_session_of_a_coding_agent_is_a_chat(store: EventStore, tmp_path: Path
         each["parts"][0]["text"] for each in messages if each["role"] == "user"
     ]
     assert len(messages) == len({each["id"] for each in messages})
+
+
+SIGNED: dict[str, Any] = {
+    "anthropic_messages": ({}, {"anthropic": {"signature": "c2VhbA=="}}),
+    "openai_responses": (
+        {"type": "reasoning", "id": "rs_1"},
+        {"openai": {"itemId": "rs_1", "reasoningEncryptedContent": "c2VhbA=="}},
+    ),
+    "gemini_generate_content": ({}, {"google": {"thoughtSignature": "c2VhbA=="}}),
+    "bedrock_converse": ({}, {"bedrock": {"signature": "c2VhbA=="}}),
+    "openai_chat": ({}, None),
+}
+
+
+@pytest.mark.parametrize("specification", SIGNED)
+def test_reasoning_is_signed_in_its_providers_name(store: EventStore, specification: str) -> None:
+    """A seal goes back only to who made it: it was told as Anthropic's, whoever had answered."""
+    raw, wanted = SIGNED[specification]
+    thought = e.ReasoningPart(text="I ask.", signature="c2VhbA==", raw=raw or None)
+    made = e.Invocation(specification=specification)
+    payloads = [e.UserMessage.text("hi"), e.AssistantMessage(parts=(thought,), invocation=made)]
+    store.append(conversation := uuid4(), payloads)
+    [part] = [p for p in export_ui_messages(store, conversation)[-1]["parts"] if "text" in p]
+    assert wanted == part.get("providerMetadata")

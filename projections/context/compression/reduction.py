@@ -174,6 +174,7 @@ class _State:
         self._facts: list[dict[int, int]] = [{} for _ in items]
         self._lines = 0
         self._owners = _owners(items, known)
+        self._said = "\n".join(item.text for item in items if item.mandatory)
 
     def carry_out(self, reduction: Reduction) -> None:
         index = reduction.item
@@ -262,7 +263,8 @@ class _State:
             words = [*item.told.split("\n")]
             size = sum(self._count(" " + word) + _LINE_END for word in words)
         else:
-            own = self._owners.get(index, ())
+            facts = self._items[index].facts
+            own = [n for n in self._owners.get(index, ()) if facts[n].text not in self._said]
             self._facts[index] = {n: self._count(" " + item.facts[n].text) for n in own}
             if not own:
                 self._level[index] = "dropped"
@@ -306,7 +308,7 @@ class _State:
 
     def result(self) -> Reduced:
         held = tuple(
-            tuple(item.facts[number].text for number in sorted(facts))
+            tuple([item.facts[number].text for number in sorted(facts)]) if facts else ()
             for item, facts in zip(self._items, self._facts, strict=True)
         )
         return Reduced(
@@ -315,21 +317,21 @@ class _State:
 
 
 def _owners(items: Sequence[Item], known: Collection[str]) -> dict[int, tuple[int, ...]]:
-    """Return of each item the indexes of the facts that no later item holds, nor a mandatory one.
+    """Return of each item the indexes of the facts that no later item holds.
 
-    What is said again later is kept there; what a mandatory message says, or is told besides, is
-    always there.
+    What is said again later is kept there; what is told besides is always there, as is what a
+    mandatory message says.
     """
     later = set(known)
-    said = "\n".join(item.text for item in items if item.mandatory)
     owned: dict[int, tuple[int, ...]] = {}
     for index in range(len(items) - 1, -1, -1):
         item = items[index]
         if item.mandatory:
             continue
-        own = [n for n, fact in enumerate(item.facts) if fact.text not in later]
-        later.update(item.facts[n].text for n in own)
-        owned[index] = tuple(n for n in own if item.facts[n].text not in said)
+        if facts := item.facts:
+            own = [n for n, (text, _) in enumerate(facts) if text not in later]
+            later.update([facts[n].text for n in own])
+            owned[index] = tuple(own)
     return owned
 
 

@@ -100,7 +100,10 @@ def is_summary(item: Item) -> bool:
 
 def is_decision(item: Item) -> bool:
     """Whether an assistant says in prose that something is decided or done."""
-    return any(name == "decision" for name, _ in _worth(item))
+    for name, _ in _worth(item):  # A loop here too.
+        if name == "decision":
+            return True
+    return False
 
 
 def last_rounds(items: Sequence[Item], rounds: int) -> int:

@@ -24,6 +24,7 @@ from eventstore.events import (
     AssistantMessage,
     FilePart,
     ImagePart,
+    OtherPart,
     ReasoningPart,
     TextPart,
     ToolCallRequest,
@@ -33,8 +34,8 @@ from projections.context import content
 from projections.context.formats import items, server_tools
 from projections.context.formats.base import OPENAI_CHAT, Json, Wire, call_ids, native_for
 from projections.context.formats.item_pairs import WORDS
-from projections.context.mentions import mention
 from projections.context.rows import ContextRow
+from projections.engine.mentions import mention
 
 __all__ = [
     "SPECIFICATION",
@@ -112,6 +113,8 @@ def _blocks(payload: AssistantMessage) -> list[Json] | None:
             found.append(part.raw or signed)
         elif isinstance(part, TextPart):
             found.append({"type": "text", "text": part.text})
+        elif isinstance(part, OtherPart) and isinstance(part.raw, dict):
+            found.append(part.raw)
         else:
             return None
     calls = payload.tool_calls

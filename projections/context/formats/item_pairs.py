@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from projections.context.formats.items import FIELDS
-from projections.context.mentions import mention
+from projections.engine.mentions import mention
 
 __all__ = ["OUTPUTS", "WORDS", "Answer", "message", "output_of", "settled"]
 

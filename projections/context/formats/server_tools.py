@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from projections.context.mentions import mention
+from projections.engine.mentions import mention
 
 __all__ = ["BLOCKS", "as_input", "paired"]
 

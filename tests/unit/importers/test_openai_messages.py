@@ -22,8 +22,12 @@ from eventstore.events import (
     UnknownEvent,
     UserMessage,
 )
+from tests.pairing import leaked, unpaired_blocks
+from tests.sdk_types import refused_by_sdk
+from tests.unit.context.log import Log
 from tests.unit.importers.conftest import Write
 from tests.unit.importers.reading import TAU_BENCH, found, only, payloads
+from tests.unit.streams import handmade_anthropic as claude
 
 HELLO = {"role": "user", "content": "hello"}
 ANSWER = {"role": "assistant", "content": "hi"}
@@ -90,6 +94,20 @@ class TestMessagesOfAnthropic:
         ]
         assert (TextPart(text="And c?"),) == said.parts
         assert "They differ." == last.parts[0].text
+
+    @pytest.mark.parametrize("name", claude.BLOCKS)
+    def test_what_anthropic_made_goes_back_to_it(self, write: Write, name: str) -> None:
+        """Thinking and server tools are blocks again for Anthropic, and words for the others."""
+        blocks = claude.BLOCKS[name]
+        said = [HELLO, {"role": "assistant", "content": blocks}, HELLO]
+        log = Log(payloads(only(write(said), "openai")))
+        sent = log.view(format="anthropic_messages", provider="anthropic").messages
+        [answer] = [message["content"] for message in sent if message["role"] == "assistant"]
+        assert [] == refused_by_sdk("anthropic_messages", {"messages": sent})
+        assert [] == unpaired_blocks(sent)
+        made = {block["type"] for block in blocks} - {"text", "tool_use"}
+        assert made & {"thinking", "server_tool_use"} <= {block["type"] for block in answer}
+        assert [] == leaked({"messages": log.view(format="openai_chat").messages}, blocks)
 
     def test_they_come_back(self, write: Write, tmp_path: Path) -> None:
         """An export has the messages as they were, each once; other formats what they say."""

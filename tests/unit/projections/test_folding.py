@@ -73,3 +73,21 @@ def test_a_moment_keeps_its_microseconds() -> None:
     """The text in a state gives the moment back."""
     moment = datetime(2026, 3, 1, 12, 0, 0, 5, tzinfo=UTC)
     assert moment == datetime.fromisoformat(folding.moment_text(moment))
+
+
+SEARCHED = e.OtherPart(raw={"type": "web_search_call", "action": {"query": "rome weather"}})
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ([], ""),
+        ([SEARCHED, e.TextPart(text="Sun"), SEARCHED, e.TextPart(text="ny.")], "Sunny."),
+        ([e.ReasoningPart(text="So."), SEARCHED, SEARCHED], "[web search: rome weather]\n" * 2),
+        ([e.OtherPart(raw=["?"])], "[other content]"),
+        ([e.RefusalPart(text="No."), SEARCHED], "No."),
+    ],
+)
+def test_what_an_answer_said(parts: list[e.ContentPart], text: str) -> None:
+    """What a provider's own tools did is no part of the text; alone, it is told in words."""
+    assert text.rstrip() == folding.answer_text(parts)

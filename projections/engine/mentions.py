@@ -1,4 +1,4 @@
-"""Words for what a provider's own tools did, where its items cannot go back.
+"""Words for what a provider's own tools did, where its items cannot go back, or are not shown.
 
 Another provider knows nothing of these items, and a model that meets their JSON repeats it. So each
 becomes one short line: what was done, on what, and what came of it. Ciphertext, ids and bytes of
