@@ -82,9 +82,9 @@ class ToolCall(_Execution[Journal]):
             self._state = "over"
             self._journal.record(self._script.deny(refusal))
             raise ToolDenied(self.call_id, self._script.call.name, refusal)
-        self._script.tell_again()
         try:
             self._journal.write(self._script.begin())
+            self._script.tell_again()
             # What follows is timed, not the write.
             self._script.started_at = time.monotonic()
             self._state = "open"
@@ -151,9 +151,9 @@ class AsyncToolCall(_Execution[AsyncJournal]):
             self._state = "over"
             await self._journal.record(self._script.deny(refusal))
             raise ToolDenied(self.call_id, self._script.call.name, refusal)
-        self._script.tell_again()
         try:
             await self._journal.write(self._script.begin())
+            self._script.tell_again()
         except asyncio.CancelledError as error:
             self._state = "over"
             await self._journal.abandon(self._script.begin(), self._script.abandoned(error))

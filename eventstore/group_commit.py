@@ -74,17 +74,15 @@ class GroupCommit:
         """
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         with self._changed:
+            if not self._running:
+                # Under the lock: nobody counts on a thread that is then refused.
+                try:
+                    self._executor.submit(self._drain)
+                except RuntimeError as error:
+                    raise StoreClosed(CLOSED) from error
+                self._running = True
             self._waiting.append(_Waiting(request, future, wait))
-            start = not self._running
-            self._running = True
             self._changed.notify()
-        if start:
-            try:
-                self._executor.submit(self._drain)
-            except RuntimeError as error:
-                self._running = False
-                self._waiting.clear()
-                raise StoreClosed(CLOSED) from error
         return await future
 
     def close(self) -> None:

@@ -73,6 +73,7 @@ def masked(url: str | URL) -> str:
             return f"{url.drivername}://{_MASK}"
     else:
         text = url
+    text = text.replace("///file%3A", "///file:", 1)
     scheme = _SCHEME.match(text)[0]  # type: ignore[index]  # it may be empty
     rest = text[len(scheme) :]
     if not scheme:

@@ -124,6 +124,11 @@ class ProjectionFailed(EventStoreError):
             f"projection {projection} failed on conversation {conversation_id} at version {version}"
         )
 
+    def __str__(self) -> str:
+        """Name the cause's class too; what the cause says may quote the conversation."""
+        cause = self.__cause__
+        return super().__str__() + (f": {type(cause).__name__}" if cause else "")
+
 
 class GenerationGone(EventStoreError):
     """A cut-over has replaced the generation that was in use: look again."""

@@ -127,9 +127,11 @@ def current(target: Target, as_json: bool) -> None:
         print_document(document)
     elif revision == latest:
         say(f"{revision} (the latest)")
-    else:
+    elif revision is None or revision in REVISIONS:
         said = f"{revision or 'no schema'} (the latest is {latest}: run `eventstore db upgrade`)"
         say(said)
+    else:
+        say(f"{revision} (newer than {latest}, the latest of this version: upgrade the package)")
 
 
 @click.command()

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -154,7 +155,8 @@ class Target:
         """Return the keys of sealed conversations, if any were named.
 
         Raises:
-            Failed: There is no such directory, and none is created; or a wrapping key is none.
+            Failed: There is no such directory, and none is created; or a wrapping key is none; or
+                what seals is not installed.
         """
         if self.key_directory is None:
             if self.key_files:
@@ -162,6 +164,8 @@ class Target:
             return None
         if not create and not self.key_directory.is_dir():
             raise Failed(f"there is no directory of keys {self.key_directory} (--keys{_KEYS_HINT})")
+        if find_spec("cryptography") is None:
+            raise Failed("--keys needs the extra: pip install 'agent-eventstore[encryption]'")
         try:
             return DirectoryKeys(self.key_directory, self.key_files)
         except ValueError as error:

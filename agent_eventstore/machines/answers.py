@@ -109,6 +109,7 @@ class Answers:
         self.unread = unread
         self._known: dict[str, _Known] = {}
         self._recorded: dict[str, str] = {}
+        self._running: dict[str, object] = {}
         self._by_hand = False
         self._lock = threading.RLock()
 
@@ -139,6 +140,15 @@ class Answers:
     def by_hand(self) -> None:
         """Take note that the recorder runs tools: what it does not run has not run."""
         self._by_hand = True
+
+    def begins(self, call_id: str, who: object) -> bool:
+        """Take note of an execution of a call, and return whether another one is under way."""
+        return self._running.setdefault(call_id, who) is not who
+
+    def ends(self, call_id: str, who: object) -> None:
+        """Take note that an execution has ended."""
+        if self._running.get(call_id) is who:
+            del self._running[call_id]
 
     def settled(self, call_id: str, status: str) -> None:
         """Take note of a result."""

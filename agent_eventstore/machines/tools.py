@@ -77,10 +77,15 @@ class ToolScript:
         return None if self.policy is None else self.policy.refusal(self.call.name)
 
     def tell_again(self) -> None:
-        """Say that a call runs again which has its result: nothing shows that of this run."""
-        if status := self.answers.status_of(self.call.call_id):
+        """Say that a call runs again which has its result, or runs: one result alone is shown."""
+        status = self.answers.status_of(self.call.call_id)
+        said = "a tool call runs again that has its result; views and requests keep that one"
+        if self.answers.begins(self.call.call_id, self):
+            status = status or "running"
+            said = "a tool call runs twice at once; views and requests keep what comes first"
+        if status:
             _log.warning(
-                "a tool call runs again that has its result; views and requests keep that one",
+                said,
                 conversation_id=str(self.conversation_id),
                 call_id=self.call.call_id,
                 tool=self.call.name,
@@ -130,6 +135,7 @@ class ToolScript:
             duration_ms=milliseconds(now - self.started_at) if ran and not self._awaited else None,
             **result,
         )
+        self.answers.ends(self.call.call_id, self)
         self.answers.settled(self.call.call_id, self.outcome.status)
         status = self.outcome.status
         self._tracing.end({}, None if status == "success" else status)

@@ -47,9 +47,9 @@ def run(checks: Iterable[tuple[str, Checker]], store: EventStore) -> Iterator[Ch
         except (StoreUnavailable, StatementRefused) as error:
             cause = error.__cause__ if isinstance(error, StatementRefused) else error
             reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-            advice = "look into the server's log, or restore a backup if the files are damaged"
+            advice = "look into the server's or the system's log; restore a backup if needed"
             if isinstance(error, NotWritable):
-                advice = "ask as the owner, or look into the server's log if its disk fails"
+                advice = "ask as the owner; a failing disk is in the server's or the system's log"
             yield Check(name, "problem", f"cannot be checked: {reason}", advice)
 
 

@@ -285,6 +285,8 @@ def _sqlite_file(url: URL, read_only: bool) -> URL:
         raise NotWritable(masked(url), f"{path}: {error.strerror}") from error
     if path.is_dir():
         raise NotWritable(masked(url), f"{path} is a directory, not a file")
+    if found and not path.is_file():  # SQLite would wait for somebody to write to a pipe.
+        raise NotWritable(masked(url), f"{path} is not a regular file")
     if not path.parent.is_dir():
         raise NotWritable(masked(url), f"the directory {path.parent} does not exist")
     if read_only:

@@ -49,7 +49,7 @@ _SQLITE: dict[int, tuple[type[StoreUnavailable], str]] = {
     sqlite3.SQLITE_INTERRUPT: (DatabaseBusy, "the statement was interrupted: try again"),
     sqlite3.SQLITE_CANTOPEN: (
         NotWritable,
-        "the file cannot be opened: check that it exists and the permissions of its directory",
+        "the file cannot be opened: check that it exists, its permissions and its directory's",
     ),
     sqlite3.SQLITE_READONLY: (
         NotWritable,

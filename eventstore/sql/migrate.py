@@ -72,7 +72,8 @@ def schema_lock(
         if not isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
             raise
         said = f"{str(error.__cause__).splitlines()[0]}: the owner of the tables has to do this"
-        raise NotWritable(url, f"{said}; `eventstore db upgrade` makes all") from error.__cause__
+        what = "what is missing, the owner's `eventstore db upgrade` makes"
+        raise NotWritable(url, f"{said}; {what}") from error.__cause__
 
 
 def schema_stays(connection: Connection) -> None:

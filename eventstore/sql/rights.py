@@ -40,11 +40,20 @@ _ROLE = text(
 )
 
 
+_LACKING = text(
+    """
+    SELECT name FROM unnest(CAST(:names AS text[]), CAST(:rights AS text[])) AS asked (name, one)
+    WHERE NOT has_table_privilege(:role, quote_ident(name), one) LIMIT 1
+    """
+)
+
+
 def grant(connection: Connection, role: str) -> None:
     """Give a role what it needs to append, read, project and erase, in the caller's transaction.
 
     Raises:
-        NotWritable: The database is SQLite, which has no roles, or has no such role.
+        NotWritable: The database is SQLite, which has no roles, or has no such role; or the login
+            may not grant, as it does not own the tables.
     """
     url = masked(connection.engine.url)
     if connection.dialect.name == "sqlite":
@@ -55,10 +64,16 @@ def grant(connection: Connection, role: str) -> None:
     grantee, schema = found
     connection.exec_driver_sql(_escaped(f"GRANT USAGE ON SCHEMA {schema} TO {grantee}"))
     tables, views = relations(connection)
-    for name in tables:
-        _grant(connection, _LESS.get(name, _ROWS), name, grantee)
-    for name in views:
-        _grant(connection, _READ, name, grantee)
+    granted = {name: _LESS.get(name, _ROWS) for name in tables} | dict.fromkeys(views, _READ)
+    for name, rights in granted.items():
+        _grant(connection, rights, name, grantee)
+    # Who owns no table grants nothing, of which PostgreSQL merely warns.
+    asked = [(name, right) for name, rights in granted.items() for right in rights]
+    names, each = zip(*asked, strict=True)
+    asking = {"names": [*names], "rights": [*each], "role": role}
+    if lacking := connection.execute(_LACKING, asking).scalar():
+        said = f"the rights on {lacking} were not granted: the owner of the tables has to do this"
+        raise NotWritable(url, said)
 
 
 def relations(connection: Connection) -> tuple[list[str], list[str]]:

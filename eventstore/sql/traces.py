@@ -141,4 +141,5 @@ def _rewrite(connection: Connection, url: str, tables: Sequence[str]) -> None:
     if connection.execute(_HOLDS, {"before": before}).scalar():
         _log.warning("erased rows are still in the tables: an older transaction may read them")
     if refused:
-        raise NotWritable(url, "; ".join(refused))
+        more = f" (and so on, {len(refused)} in all)" if len(refused) > 1 else ""
+        raise NotWritable(url, f"{refused[0]}{more}: the owner of the tables has to do this")

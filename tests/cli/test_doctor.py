@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -379,3 +381,19 @@ class TestPostgresql:
             with PlainClient(server_url) as client:
                 client.execute("DROP ROLE guest")
         assert (PROBLEM, OK) == (found["schema"]["status"], found["wraparound"]["status"])
+
+
+def test_a_file_in_a_directory_that_may_not_be_written(
+    own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read as it is, without its log, of which SQLite says that there is none."""
+    with closing(sqlite3.connect(make_url(own).database or "")) as file:
+        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    access = os.access
+    folder = Path(make_url(own).database or "").parent
+    monkeypatch.setattr(os, "access", lambda path, mode: path != folder and access(path, mode))
+
+    status, found = finding(own, "journal")
+
+    assert OK == status
+    assert "without a log" in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,12 @@ def test_doctor_finds_a_key_that_is_not_destroyed(tmp_path: Path) -> None:
 
     assert 0 == sealed(url, "doctor", files=()).status
     assert [".gone"] == [path.suffix for path in (tmp_path / "keys").glob("??/*")]
+
+
+def test_what_seals_is_not_installed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is named in one line; it was a traceback."""
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    for command in ("list", "doctor"):
+        done = sealed(url, command)
+        assert (WRONG_USE, 1) == (done.status, done.err.count("\n"))
+        assert "agent-eventstore[encryption]" in done.err

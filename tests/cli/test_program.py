@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from tests.cli.program import call, run, start
 
@@ -103,6 +106,17 @@ def test_current_of_an_empty_database(postgres_url: str) -> None:
     """A database without a schema has no revision, which is not an error."""
     done = run("db", "current", url=postgres_url)
     assert (0, True) == (done.status, done.out.startswith("no schema "))
+
+
+def test_current_of_a_newer_database(own: str) -> None:
+    """Its schema cannot be upgraded by this version, which was told to do so."""
+    with closing(sqlite3.connect(make_url(own).database or "")) as file, file:
+        file.execute("UPDATE eventstore_version SET version_num = '9999'")
+
+    done = run("db", "current", url=own)
+
+    assert (0, "upgrade the package") == (done.status, done.out.strip(" ()\n")[-19:])
+    assert "db upgrade" not in done.out
 
 
 def test_url_after_the_command(own: str) -> None:

@@ -97,6 +97,18 @@ def test_what_is_the_owners(url: str) -> None:
                 client.execute(statement)
 
 
+def test_tables_that_only_their_owner_rewrites(url: str) -> None:
+    """An erasure that asks for it is committed, which the error did not say."""
+    with EventStore.open(url) as store:
+        store.append(cid := new_id(), say("secret"))
+
+        with pytest.raises(NotWritable, match=r"is committed, .* not rewritten: .* in all"):
+            store.erase(cid, reason="test", vacuum=True)
+
+        assert store.verify(cid).ok
+        assert all(event.erased for event in store.read(cid) if event.version == 1)
+
+
 def search_tables_again(store: EventStore) -> None:
     """Have something created under the schema lock, as whoever finds a table missing does."""
     with schema_lock(store.engine) as connection:
@@ -146,3 +158,17 @@ def test_roles_that_cannot_be_granted_anything(postgres_url: str, sqlite_url: st
         done = run("db", "grant", "nobody at all", url=url)
         assert 2 == done.status
         assert said in done.err.replace("\n", " ")
+
+
+def test_who_owns_no_table_grants_nothing(url: str, postgres_url: str) -> None:
+    """PostgreSQL merely warns of it, and the command said that the role may use the store."""
+    other = f"other-{uuid4().hex[:8]}"
+    with PlainClient(postgres_url) as client:
+        client.execute(f'CREATE ROLE "{other}" LOGIN')
+        try:
+            done = run("db", "grant", other, url=url)
+        finally:
+            client.execute(f'DROP OWNED BY "{other}"; DROP ROLE "{other}"')
+
+    assert 2 == done.status
+    assert "the owner of the tables has to do this" in done.err

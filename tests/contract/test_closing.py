@@ -98,3 +98,31 @@ def test_what_is_asked_of_a_closed_asynchronous_store_is_refused(database_url: s
             await store.read_all()
 
     asyncio.run(ask())
+
+
+def test_nobody_waits_for_a_thread_that_was_refused(sqlite_url: str) -> None:
+    """A task of another loop, which met a store in the midst of closing, waited for ever."""
+    store = asyncio.run(AsyncEventStore.open(sqlite_url))
+    asyncio.run(store.close())
+    refused = []
+
+    def append() -> None:
+        try:
+            asyncio.run(asyncio.wait_for(store.append(uuid4(), say("hello")), 5))
+        except StoreClosed as error:
+            refused.append(error)
+
+    others = [threading.Thread(target=append)]
+    shut = store._group._executor.submit
+
+    def submit(work: Any) -> Any:
+        if not others[0].ident:  # while the first is being refused
+            others[0].start()
+            others[0].join(0.1)
+        return shut(work)
+
+    store._group._executor.submit = submit  # type: ignore[assignment,method-assign]
+    append()
+    others[0].join()
+
+    assert 2 == len(refused)

@@ -144,6 +144,15 @@ def test_directory_in_place_of_a_file(tmp_path: Path) -> None:
         EventStore.open(f"sqlite:///{tmp_path}")
 
 
+@pytest.mark.parametrize("read_only", [True, False])
+def test_pipe_in_place_of_a_file(tmp_path: Path, read_only: bool) -> None:
+    """Who opened it to read waited for ever."""
+    os.mkfifo(pipe := tmp_path / "agent.db")
+
+    with pytest.raises(NotWritable, match="is not a regular file"):
+        EventStore.open(f"sqlite:///{pipe}", read_only=read_only)
+
+
 def test_file_in_place_of_a_directory(tmp_path: Path) -> None:
     """Nor can a file hold another."""
     (tmp_path / "file").write_text("x")

@@ -130,6 +130,21 @@ def test_call_that_runs_again_is_told(
     assert [first, "success"] == [each.status for each in results]
 
 
+def test_call_that_runs_twice_at_once_is_told(
+    recording: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both run, whoever entered it; nothing said so."""
+    with recording.start() as conversation, conversation.turn("hello") as turn:
+        wanted = ask_for_tool(turn)
+        with turn.tool(wanted) as first:
+            with ThreadPoolExecutor(1) as other:
+                other.submit(settle, turn, wanted, "success").result()
+            first.result("later")
+
+    assert 1 == caplog.text.count("a tool call runs twice at once")
+    assert f"call_id='{wanted.call_id}' tool='{wanted.name}' status='running'" in caplog.text
+
+
 def test_call_whose_outcome_is_unknown_may_run_again(recording: Recorder) -> None:
     """What stands in for a result gives way to a real one."""
     with recording.start() as conversation, conversation.turn("hello") as turn:
