@@ -172,14 +172,18 @@ def test_stalled_batch_is_written_in_the_background(store: Forgetful) -> None:
 
 def test_one_thread_watches_all_streams() -> None:
     """However many streams stall, the process has one thread for them."""
+
+    def threads() -> int:
+        return [thread.name for thread in threading.enumerate()].count("eventstore-stalls")
+
     flushed = [threading.Event() for _ in range(50)]
     watched = [Stalls(at_once(event)) for event in flushed]
+    before, due_at = threads(), time.monotonic() + 0.2
     for stalls in watched:
         with stalls.lock:
-            stalls.watch(time.monotonic() + 0.05)
+            stalls.watch(due_at)
 
-    names = [thread.name for thread in threading.enumerate()]
-    assert 1 == names.count("eventstore-stalls")
+    assert 1 <= threads() <= max(1, before)
     assert all(event.wait(PATIENCE_S) for event in flushed)
 
 
