@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -189,7 +189,7 @@ class Answers:
             pairs = [
                 pair for key, calls in shown.items() for pair in _aligned(ours.get(key, []), calls)
             ]
-            pairs += _renamed(ours, shown)
+            pairs += _renamed(ours, shown, self._running)
             found: list[tuple[_Known, SentResult]] = []
             for known, result in pairs:
                 if not known.answered and result.first_line not in _OURS:
@@ -252,9 +252,12 @@ def _aligned(ours: list[_Known], shown: list[_Sent]) -> list[tuple[_Known, SentR
 
 
 def _renamed(
-    ours: dict[str, list[_Known]], shown: dict[str, list[_Sent]]
+    ours: dict[str, list[_Known]], shown: dict[str, list[_Sent]], running: Container[str]
 ) -> list[tuple[_Known, SentResult]]:
-    """Return our calls that a request shows under ids that no call has, with their results."""
+    """Return our calls that a request shows under ids that no call has, with their results.
+
+    None that is running: a tool that asks a model may tell it of an equal call from before.
+    """
     foreign: dict[str, list[_Sent]] = {}
     for key, calls in shown.items():
         for call in () if key in ours else calls:
@@ -266,6 +269,8 @@ def _renamed(
     free: dict[str, dict[str, _Known]] = {}
     for known in (each for calls in ours.values() for each in calls if id(each) not in named):
         asked = known.call
+        if asked.call_id in running:
+            continue
         free.setdefault(_signature(asked.name, asked.arguments), {})[asked.call_id] = known
     return [
         pair

@@ -118,6 +118,20 @@ def test_a_foreign_id_with_other_arguments_is_nobodys(recording: Recorder, wire:
     assert ["outcome_unknown"] == [status for status, _ in told(conversation)]
 
 
+def test_a_tool_that_runs_is_not_answered_by_its_own_agent(recording: Recorder, wire: Wire) -> None:
+    """A tool asks a model that was asked the same before: what that was told is not its result."""
+    conversation = recording.start()
+    example = Call("e1", TWO.name, TWO.arguments)
+    before = [*wire.said, *wire.repeated(example), wire.result(example, "rain"), *wire.said]
+    with conversation.turn("hello") as turn:
+        call = ask(turn, [*wire.said], wire.answer(TWO))
+        with turn.tool(call.tool_calls[0]) as tool:
+            ask(turn, before, wire.answer(text="Sun."))
+            tool.result("sun")
+
+    assert [("success", "sun")] == told(conversation)
+
+
 def test_failed_tool(recording: Recorder) -> None:
     """Anthropic's requests say that a tool failed."""
     wire = WIRES["anthropic_messages"]
