@@ -87,7 +87,6 @@ class TestRebuilds:
     ) -> None:
         """Where not all counts are read ahead, those that are missing are looked up."""
         monkeypatch.setattr(token_counts, "_MOST_LOADED", 3)
-        monkeypatch.setattr(token_counts, "_MOST_KEPT", 2)
         store.append(cid, [e.UserMessage.text(f"message {number}") for number in range(9)])
         views.context(cid)
         assert 9 == kept(store, cid)
