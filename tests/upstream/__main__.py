@@ -134,8 +134,11 @@ def run(suite: Suite) -> int:
 def main() -> int:
     """Run the suites of the frameworks that are named, or of all."""
     parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
-    parser.add_argument("framework", nargs="*", choices=[*SUITES, []], default=[*SUITES])
-    asked = parser.parse_args().framework
+    named = f"of {' and '.join(SUITES)}; all by default"
+    parser.add_argument("framework", nargs="*", metavar="framework", help=named)
+    asked = parser.parse_args().framework or [*SUITES]
+    if unknown := {*asked} - {*SUITES}:
+        parser.error(f"no such framework: {', '.join(sorted(unknown))}")
     return max([run(suite) for name in asked for suite in SUITES[name]])
 
 
