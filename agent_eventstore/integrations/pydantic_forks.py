@@ -25,9 +25,9 @@ from eventstore.errors import WrongExpectedVersion
 from eventstore.events.codec import loads_json
 from eventstore.sql.lineage import descendants
 
-__all__ = ["fork", "withdraw"]
+__all__ = ["TAIL", "fork", "withdraw"]
 
-_TAIL = 100  # of the newest events, looked at to learn where a conversation stands
+TAIL = 100  # of the newest events, looked at to learn where a conversation stands
 _REASON = "the conversation was deleted"
 
 
@@ -46,7 +46,7 @@ def fork(
     if origin is None:
         raise ConversationConflict(key)
     source, version = origin
-    newest = newest_events(store, source, _TAIL, before=version + 1)
+    newest = newest_events(store, source, TAIL, before=version + 1)
     hidden = _is_deleted(store, source)
     if newest[0].text is None or (hidden and not _forks(store, source)):
         raise ConversationConflict(key)  # it was erased, or is about to be

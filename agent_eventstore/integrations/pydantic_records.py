@@ -24,7 +24,7 @@ from agent_eventstore.integrations.conversation_memory import Memory
 from agent_eventstore.integrations.conversation_pages import events_before, newest_events
 from agent_eventstore.integrations.conversation_places import Places
 from agent_eventstore.integrations.pydantic_events import events_of
-from agent_eventstore.integrations.pydantic_forks import fork, withdraw
+from agent_eventstore.integrations.pydantic_forks import TAIL, fork, withdraw
 from agent_eventstore.integrations.pydantic_history import Histories
 from agent_eventstore.integrations.pydantic_kept import RECORD, record_event, record_in
 from agent_eventstore.integrations.pydantic_messages import PydanticAIRecord
@@ -32,7 +32,6 @@ from eventstore import NO_STREAM, EventStore
 
 __all__ = ["Records"]
 
-_TAIL = 100  # of the newest events, looked at to learn where a conversation stands
 
 
 class _Known(NamedTuple):
@@ -128,7 +127,7 @@ class Records:
 
     def _stands(self, stream: UUID, key: str) -> _Known:
         """Return where a conversation stands, as the database has it."""
-        newest = newest_events(self._store, stream, _TAIL)
+        newest = newest_events(self._store, stream, TAIL)
         older = events_before(self._store, stream, newest[-1].version if newest else 0)
         return _Known(b"", record_in(chain(newest, older), key), Places.after(newest))
 

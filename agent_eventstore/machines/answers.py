@@ -180,8 +180,10 @@ class Answers:
 
     def news(self, sent: Sequence[SentCall | SentResult]) -> list[Answer]:
         """Return the results of calls that had none, in the order of the calls; each once."""
-        shown = _paired(sent)
         with self._lock:
+            if all(known.answered for known in self._known.values()):
+                return []
+            shown = _paired(sent)
             ours: dict[str, list[_Known]] = {}
             for known in self._known.values():
                 for key in _keys_of(known.call):

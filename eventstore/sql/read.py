@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter, itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 from eventstore.blobs import resolve
@@ -89,28 +89,38 @@ END = 2**62
 """A version that no stream reaches."""
 
 
+class Bounds(TypedDict, total=False):
+    """Which events of a stream are wanted: up to ``limit`` with ``after < version < before``.
+
+    Attributes:
+        after: The version before the first one wanted; by default that of none.
+        before: The version after the last one wanted; by default that of none.
+        backward: Newest first.
+        limit: The most events to return; by default 1,000.
+    """
+
+    after: int
+    before: int
+    backward: bool
+    limit: int
+
+
 def read_page(
     connection: AnyConnection,
     conversation_id: UUID,
     *,
-    after: int = 0,
-    before: int = END,
-    backward: bool = False,
-    limit: int = 1_000,
     keys: Keyring | None = None,
+    **bounds: Unpack[Bounds],
 ) -> list[RecordedEvent]:
-    """Return up to ``limit`` events of a stream with ``after < version < before``.
+    """Return events of a stream.
 
     Those that a fork shares are read from its parents.
 
     Args:
         connection: In a transaction of the caller's.
         conversation_id: The stream; one that does not exist has no events.
-        after: The version before the first one wanted.
-        before: The version after the last one wanted.
-        backward: Newest first.
-        limit: The most events to return.
         keys: Of the store, where the connection is not one of its own.
+        bounds: Which ones.
 
     Raises:
         EventDamaged: A row holds what no append has written.
@@ -118,33 +128,19 @@ def read_page(
         BlobDamaged: Its bytes cannot be unpacked.
         KeyUnavailable: An event is sealed, and its key is not to be had.
     """
-    window = _Window(after, before, limit, backward)
-    rows = _page_of(connection, conversation_id, window, keys, _EVENT_ROWS)
+    rows = _page_of(connection, conversation_id, _Window(**bounds), keys, _EVENT_ROWS)
     return [*decoded(backend_of(connection), rows, conversation_id)]
 
 
 def read_rows(
-    connection: AnyConnection,
-    conversation_id: UUID,
-    *,
-    after: int = 0,
-    before: int = END,
-    backward: bool = False,
-    limit: int = 1_000,
+    connection: AnyConnection, conversation_id: UUID, **bounds: Unpack[Bounds]
 ) -> list[Any]:
     """Return the rows of what `read_page` does, for `decoded`, which needs no transaction."""
-    window = _Window(after, before, limit, backward)
-    return _page_of(connection, conversation_id, window, None, _EVENT_ROWS)
+    return _page_of(connection, conversation_id, _Window(**bounds), None, _EVENT_ROWS)
 
 
 def read_texts(
-    connection: AnyConnection,
-    conversation_id: UUID,
-    *,
-    after: int = 0,
-    before: int = END,
-    backward: bool = False,
-    limit: int = 1_000,
+    connection: AnyConnection, conversation_id: UUID, **bounds: Unpack[Bounds]
 ) -> list[EventText]:
     """Return what `read_page` does, in the caller's transaction, without making events of it.
 
@@ -153,8 +149,7 @@ def read_texts(
     Raises:
         EventDamaged, BlobNotFound, BlobDamaged, KeyUnavailable: As of `read_page`.
     """
-    window = _Window(after, before, limit, backward)
-    return _page_of(connection, conversation_id, window, None, _EVENT_TEXTS)
+    return _page_of(connection, conversation_id, _Window(**bounds), None, _EVENT_TEXTS)
 
 
 def _page_of(
@@ -182,10 +177,10 @@ def _page_of(
 class _Window(NamedTuple):
     """Which events of a stream are wanted: those between two versions, from one end."""
 
-    after: int
-    before: int
-    limit: int
-    backward: bool
+    after: int = 0
+    before: int = END
+    limit: int = 1_000
+    backward: bool = False
 
 
 def _parts(shared: Sequence[Shared], window: _Window) -> list[tuple[UUID, _Window]]:
