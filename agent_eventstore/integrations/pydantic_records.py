@@ -33,7 +33,6 @@ from eventstore import NO_STREAM, EventStore
 __all__ = ["Records"]
 
 
-
 class _Known(NamedTuple):
     """Where a conversation stands, as it was written last: its chain, and its record as JSON."""
 
