@@ -86,6 +86,8 @@ def _part(block: Any) -> ContentPart:
             return TextPart(text=text)
         case {"type": "thinking", "thinking": str(text)}:
             return ReasoningPart(text=text, signature=text_at(block, "signature"))
+        case {"type": "thinking", "thinking": list(blocks)}:  # as Mistral has it
+            return ReasoningPart(text=text_in(blocks))
         case {"type": "redacted_thinking", "data": str()}:
             return ReasoningPart(text="", raw=dict(block))
         case {"type": "image" | "document" as kind} if (url := _url(block)) is not None:
