@@ -173,6 +173,18 @@ class TestAgents:
             {"forked_from_id": SESSION},
         ],
     )
+    def test_a_session_names_the_one_that_opened_it(
+        self, store: EventStore, tmp_path: Path, about: dict[str, Any]
+    ) -> None:
+        """Whichever field tells it."""
+        child = Rollout("child")
+        child.lines[0]["payload"] |= about
+        child.message("user", "Look.")
+        _, own = _import(store, child.write(tmp_path / "child"))
+        _, session = _import(store, rollout().write(tmp_path / "a"))
+        rows = {row.conversation_id: row for row in Views(store).conversations()}
+        assert str(session) == rows[own].parent_conversation_id
+
     @pytest.mark.parametrize("key", ["id", "session_id"])
     def test_a_session_is_known_by_either_name(
         self, store: EventStore, tmp_path: Path, key: str
@@ -185,18 +197,6 @@ class TestAgents:
         rollout.message("assistant", "Hello.")
         report, again = _import(store, rollout.write(tmp_path / "b"))
         assert (cid, 1) == (again, report.events_added)
-
-    def test_a_session_names_the_one_that_opened_it(
-        self, store: EventStore, tmp_path: Path, about: dict[str, Any]
-    ) -> None:
-        """Whichever field tells it."""
-        child = Rollout("child")
-        child.lines[0]["payload"] |= about
-        child.message("user", "Look.")
-        _, own = _import(store, child.write(tmp_path / "child"))
-        _, session = _import(store, rollout().write(tmp_path / "a"))
-        rows = {row.conversation_id: row for row in Views(store).conversations()}
-        assert str(session) == rows[own].parent_conversation_id
 
     def test_what_agents_say_is_heard(self, store: EventStore, tmp_path: Path) -> None:
         """The task of an agent begins its first turn; later words belong to their turn."""
