@@ -133,7 +133,7 @@ def test_two_things_that_an_erasure_of_a_user_could_not_do(url: str, owners_url:
         assert "lock" in said
         assert "tables were not rewritten" in said
         erased = {
-            done.conversation_id: [event.erased for event in store.read(done.conversation_id)][0]
+            done.conversation_id: next(event.erased for event in store.read(done.conversation_id))
             for done in (kept, gone)
         }
         assert {kept.conversation_id: False, gone.conversation_id: True} == erased
