@@ -22,7 +22,8 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from agent_eventstore.formats.openai_wire import marked, slim, text_of
+from agent_eventstore.formats.openai_parts import text_of
+from agent_eventstore.formats.openai_wire import marked, slim
 from agent_eventstore.formats.transcript import mode_of, moment_of
 from eventstore import EventStore, RecordedEvent
 from eventstore.events import (
