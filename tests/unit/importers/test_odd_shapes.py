@@ -229,6 +229,45 @@ def test_speakers_of_a_dialogue(write_lines: Write) -> None:
 class TestUIMessages:
     """Parts of other versions."""
 
+    @pytest.mark.parametrize(
+        ("ended", "told"),
+        [
+            ({"state": "output-available", "output": [{"title": "Oslo", "url": "https://o.no"}]},
+             "[result: Oslo]"),
+            ({"state": "output-error", "errorText": "too many uses"}, "[failed: too many uses]"),
+            ({"state": "input-available"}, "[web_search: Oslo?]"),
+        ],
+    )  # fmt: skip
+    def test_a_tool_that_the_provider_ran_is_no_call_of_ours(
+        self, write: Write, tmp_path: Path, ended: dict[str, Any], told: str
+    ) -> None:
+        """Models are told of it in words, no audit has it, and an export gives it back."""
+        part = {
+            "type": "tool-web_search",
+            "toolCallId": "srvtoolu_1",
+            "input": {"query": "Oslo?"},
+            "providerExecuted": True,
+            **ended,
+        }
+        messages = [
+            {"id": "u", "role": "user", "parts": [{"type": "text", "text": "?"}]},
+            {
+                "id": "a",
+                "role": "assistant",
+                "parts": [{"type": "step-start"}, part, {"type": "text", "text": "Oslo."}],
+            },
+        ]
+        with EventStore.open(f"sqlite:///{tmp_path}/ui.db") as store:
+            (cid,) = load(store, [only(write(messages))]).ids
+            views = Views(store)
+            assert [] == views.tool_calls(conversation_id=cid)
+            _, answer = views.context(cid).messages
+            assert "tool_calls" not in answer
+            assert "[web_search: Oslo?]" in str(answer)
+            assert told in str(answer)
+            assert "Oslo." in str(answer)
+            assert messages == export_ui_messages(store, cid)
+
     OLD: tuple[dict[str, Any], ...] = (
         {"id": "1", "role": "user", "content": "?", "parts": [{"type": "text", "text": "?"}]},
         {
