@@ -23,6 +23,7 @@ from types import ModuleType
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats import (
+    atif,
     chat_jsonl,
     chatgpt,
     claude_code,
@@ -84,6 +85,7 @@ _READERS: dict[str, ModuleType] = {
         sharegpt,
         langchain_dump,
         openhands,
+        atif,
     )
 }
 
@@ -94,6 +96,7 @@ _TELLING = (
     sharegpt,
     langchain_dump,
     openhands,
+    atif,
     ui_messages,
     session_import,
 )
@@ -110,7 +113,7 @@ WRITTEN = (
 )
 """The names of the formats that can be written."""
 
-_READ = ("claude-code", "codex", "chatgpt", "sharegpt", "langchain", "openhands")
+_READ = ("claude-code", "codex", "chatgpt", "sharegpt", "langchain", "openhands", "atif")
 
 FORMATS = (*WRITTEN[:-2], *_READ, WRITTEN[-1])
 """The names of the formats that can be read; a ``project`` is a directory, the others are files."""
