@@ -161,9 +161,10 @@ def test_a_tool_that_ends_the_run(session: EventStoreSession) -> None:
         asyncio.run(held(agent, session))
     items = asyncio.run(session.get_items())
 
-    told = [(i["type"], i["call_id"]) for i in items if "call_id" in i]
-    both = ("function_call", "function_call_output")
-    assert [(kind, call_id) for call_id in ("c1", "c2") for kind in both] == told
+    told = [(i["call_id"], i["type"]) for i in items if "call_id" in i]
+    both = ["function_call", "function_call_output"]
+    kinds = {name: [kind for call_id, kind in told if call_id == name] for name in ("c1", "c2")}
+    assert {"c1": both, "c2": both} == kinds
     assert "no Oslo" in items[-1]["output"]
 
 
