@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -24,13 +24,12 @@ from eventstore.errors import StatementRefused
 from eventstore.events import RecordedEvent
 from eventstore.sql.backend import AnyConnection, DriverConnection, backend_of
 from eventstore.sql.read import END
-from eventstore.sql.read_whole import WholeStreams
 from eventstore.telemetry import operation
 from projections.engine import heads
 from projections.engine.folds import BoundFolds, Fold, begin, go_on, is_own_fault
 from projections.engine.generations import IN_MEMORY, Generation
 from projections.engine.heads import Head
-from projections.engine.pages import DAMAGED, PAGE, page_of
+from projections.engine.pages import PAGE, page_of
 from projections.engine.projection import Projection
 from projections.errors import ProjectionFailed
 from projections.tokens.counts import BoundCounts, TokenCounts
@@ -44,6 +43,7 @@ __all__ = [
     "at_once",
     "catch_up",
     "fold_anew",
+    "fold_events",
     "in_pieces",
     "is_current",
     "resume",
@@ -341,28 +341,43 @@ def fold_anew(
     *,
     before: int = END,
     counts: TokenCounts | None = None,
-    streams: WholeStreams | None = None,
 ) -> list[Fold]:
     """Return folds of the whole conversation, or of the versions below ``before``, in memory.
 
     Reads alone, in the caller's transaction, and writes nothing. Tokens are taken from
-    ``counts``, which then holds what was counted; without it they are counted anew. Events are
-    taken from ``streams``, which have all of them, as far as they are there.
+    ``counts``, which then holds what was counted; without it they are counted anew.
 
     Raises:
         ProjectionFailed: A fold raised, or an event cannot be read.
     """
     folds, after = [begin(generation) for generation in generations], 0
-    taken: list[RecordedEvent] | None = None
-    with suppress(*DAMAGED):  # Read once more, it is told which event it is.
-        taken = None if streams is None else streams.take(conversation_id)
-    while page := taken or page_of(connection, folds, conversation_id, after, before):
+    while page := page_of(connection, folds, conversation_id, after, before):
         for fold in folds:
             fold.feed(page)
         after = page[-1].version
-        if taken or len(page) < PAGE:
+        if len(page) < PAGE:
             break
-    counts = counts or TokenCounts()
+    return _filled(folds, conversation_id, counts or TokenCounts())
+
+
+def fold_events(
+    generations: Sequence[Generation],
+    conversation_id: UUID,
+    events: Sequence[RecordedEvent],
+    counts: TokenCounts,
+) -> list[Fold]:
+    """Return folds of a conversation of which these are all events, as `fold_anew` does.
+
+    Raises:
+        ProjectionFailed: A fold raised.
+    """
+    folds = [begin(generation) for generation in generations]
+    for fold in folds:
+        fold.feed(events)
+    return _filled(folds, conversation_id, counts)
+
+
+def _filled(folds: list[Fold], conversation_id: UUID, counts: TokenCounts) -> list[Fold]:
     counts.read_ahead()
     for fold in folds:
         fold.fill(counts, conversation_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from logging import INFO
@@ -22,9 +23,10 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, sele
 from eventstore import EventStore
 from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import ConversationDamaged, DatabaseBusy
+from eventstore.events import RecordedEvent
 from eventstore.log import get_logger
 from eventstore.sql import feed
-from eventstore.sql.backend import backend_of
+from eventstore.sql.backend import backend_named, backend_of
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.read import chains_stand
 from eventstore.sql.read_whole import WholeStreams
@@ -33,9 +35,10 @@ from eventstore.sql.urls import is_in_memory
 from eventstore.telemetry import operation
 from projections.engine import generations, tables
 from projections.engine import set_aside as failures
-from projections.engine.catch_up import Begin, CatchUp, fold_anew, in_pieces
-from projections.engine.folds import is_own_fault
+from projections.engine.catch_up import Begin, CatchUp, fold_anew, fold_events, in_pieces
+from projections.engine.folds import Fold, is_own_fault
 from projections.engine.generations import Generation
+from projections.engine.pages import DAMAGED
 from projections.engine.projection import Projection, named
 from projections.engine.rebuild_pages import (
     AlreadyFolded,
@@ -320,16 +323,26 @@ def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequen
         erasures = erasure_count(connection, ids)
         counts = known_of(connection, ids)
         streams = WholeStreams.read(connection, ids)
-        folded = {
-            each: fold_anew(connection, targets, each, counts=known, streams=streams)
-            for each, known in counts.items()
-        }
-        together = FoldedPage.of(backend_of(connection), folded)
-        reached = {
-            conversation_id: (folds[0].version, folds[0].chain)
-            for conversation_id, folds in folded.items()
-            if folds[0].version
-        }
+        read: dict[UUID, list[RecordedEvent]] = {}
+        folded: dict[UUID, list[Fold]] = {}
+        for each, known in counts.items():
+            events = None
+            with suppress(*DAMAGED):  # Read once more, it is told which event it is.
+                events = streams.take(each)
+            if events is None or known.looks:
+                folded[each] = fold_anew(connection, targets, each, counts=known)
+            else:
+                read[each] = events
+    # Most need no transaction: SQLite's log begins anew only where nobody reads what is in it.
+    for each in list(read):
+        folded[each] = fold_events(targets, each, read.pop(each), counts[each])
+    folded = {each: folded[each] for each in counts}
+    together = FoldedPage.of(backend_named(store.engine.dialect.name), folded)
+    reached = {
+        conversation_id: (folds[0].version, folds[0].chain)
+        for conversation_id, folds in folded.items()
+        if folds[0].version
+    }
     _save_counts(store, ids, list(counts.values()), erasures)
     with store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
         erasure_lock(connection, *ids)
