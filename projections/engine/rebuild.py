@@ -9,8 +9,8 @@ appended meanwhile is caught up when it is first read, as always.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from logging import INFO
@@ -45,6 +45,7 @@ from projections.engine.rebuild_pages import (
     Done,
     FoldedPage,
     Pending,
+    Turn,
     few_collections,
     in_processes,
 )
@@ -119,11 +120,11 @@ def _fold_all(
     failed: list[Failure] = []
     total = _pending_events(store, targets)
     pages = _pages(store, targets, total, workers)
+    fold = partial(_page_done, skip_broken=skip_broken)
     if workers > 1 and not is_in_memory(store.engine.url):
-        fold = partial(_page_done, skip_broken=skip_broken)
         results = in_processes(store, targets, fold, pages, workers)
     else:
-        results = (_page_done(store, targets, page, skip_broken) for page in pages)
+        results = (fold(store, targets, page, nullcontext()) for page in pages)
     for page_conversations, page_events, page_failed in results:
         failed += page_failed
         conversations += page_conversations
@@ -278,14 +279,19 @@ def _within(
 
 
 def _page_done(
-    store: EventStore, targets: Sequence[Generation], page: Sequence[Pending], skip_broken: bool
+    store: EventStore,
+    targets: Sequence[Generation],
+    page: Sequence[Pending],
+    turn: Turn,
+    *,
+    skip_broken: bool,
 ) -> Done:
     failed: list[Failure] = []
     events = sum(version for _, version in page)
     told = operation("projections", "rebuild_page", conversations=len(page), events=events)
     with few_collections(), told:
         try:
-            _rebuild_page(store, targets, page)
+            _rebuild_page(store, targets, page, turn)
         except Exception as error:
             if not is_own_fault(error) or (isinstance(error, ProjectionFailed) and not skip_broken):
                 raise
@@ -299,7 +305,7 @@ def _page_done(
 
 
 def _rebuild_page(
-    store: EventStore, targets: Sequence[Generation], page: Sequence[Pending]
+    store: EventStore, targets: Sequence[Generation], page: Sequence[Pending], turn: Turn
 ) -> None:
     """Fold a page of conversations and write them.
 
@@ -310,7 +316,7 @@ def _rebuild_page(
     short = [pending for pending in page if pending[1] <= 2 * _PAGE_EVENTS]
     alone = [pending for pending in page if pending[1] > 2 * _PAGE_EVENTS]
     try:
-        _fold_together(store, targets, [conversation_id for conversation_id, _ in short])
+        _fold_together(store, targets, [conversation_id for conversation_id, _ in short], turn)
     except AlreadyFolded:
         # In part by a rebuild that was killed, or by another one, or erased since.
         alone = short + alone
@@ -318,25 +324,24 @@ def _rebuild_page(
         _fold_alone(store, targets, conversation_id)
 
 
-def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequence[UUID]) -> None:
+def _fold_together(
+    store: EventStore, targets: Sequence[Generation], ids: Sequence[UUID], turn: Turn
+) -> None:
+    # Most are folded outside any transaction: SQLite's log begins anew only where nobody reads it.
     with store.reading() as connection:
         erasures = erasure_count(connection, ids)
         counts = known_of(connection, ids)
         streams = WholeStreams.read(connection, ids)
-        read: dict[UUID, list[RecordedEvent]] = {}
-        folded: dict[UUID, list[Fold]] = {}
-        for each, known in counts.items():
-            events = None
-            with suppress(*DAMAGED):  # Read once more, it is told which event it is.
-                events = streams.take(each)
-            if events is None or known.looks:
-                folded[each] = fold_anew(connection, targets, each, counts=known)
-            else:
-                read[each] = events
-    # Most need no transaction: SQLite's log begins anew only where nobody reads what is in it.
-    for each in list(read):
-        folded[each] = fold_events(targets, each, read.pop(each), counts[each])
-    folded = {each: folded[each] for each in counts}
+    folded: dict[UUID, list[Fold]] = {}
+    for each, known in counts.items():
+        events = None if known.looks else _taken(streams, each)
+        if events is not None:
+            folded[each] = fold_events(targets, each, events, known)
+    if len(folded) < len(counts):
+        with store.reading() as connection:
+            others = _fold_others(connection, targets, streams, counts, set(folded))
+            folded.update(others)
+        folded = {each: folded[each] for each in counts}
     together = FoldedPage.of(backend_named(store.engine.dialect.name), folded)
     reached = {
         conversation_id: (folds[0].version, folds[0].chain)
@@ -344,12 +349,39 @@ def _fold_together(store: EventStore, targets: Sequence[Generation], ids: Sequen
         if folds[0].version
     }
     _save_counts(store, ids, list(counts.values()), erasures)
-    with store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
+    with turn, store.writing(durable=False, patience_ms=_PATIENCE_MS) as connection:
         erasure_lock(connection, *ids)
         # What was erased since it was folded must not be written, nor what is no longer there.
         if erasure_count(connection, ids) != erasures or not chains_stand(connection, reached):
             raise AlreadyFolded
         together.write(connection)
+
+
+def _taken(
+    streams: WholeStreams, conversation_id: UUID, connection: Connection | None = None
+) -> list[RecordedEvent] | None:
+    with suppress(*DAMAGED):  # Read once more, it is told which event it is.
+        return streams.take(conversation_id, connection)
+    return None
+
+
+def _fold_others(
+    connection: Connection,
+    targets: Sequence[Generation],
+    streams: WholeStreams,
+    counts: Mapping[UUID, TokenCounts],
+    folded: Container[UUID],
+) -> Iterator[tuple[UUID, list[Fold]]]:
+    """Yield the folds of those that are sealed, in blobs, forked, damaged, or have many counts."""
+    for each, known in counts.items():
+        if each in folded:
+            continue
+        known.go_on_in(connection)
+        events = _taken(streams, each, connection)
+        if events is None:
+            yield each, fold_anew(connection, targets, each, counts=known)
+        else:
+            yield each, fold_events(targets, each, events, known)
 
 
 def _fold_alone(store: EventStore, targets: Sequence[Generation], conversation_id: UUID) -> None:
