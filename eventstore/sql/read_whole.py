@@ -72,7 +72,7 @@ class WholeStreams:
         if rows is None or rows[0][_VERSION] != 1:
             return None
         if connection is None:
-            if any(map(is_closed, rows)):
+            if self._must_be_opened(rows):
                 return None
             del self._rows[stream]
             return [*decoded(self._backend, rows)]
@@ -82,3 +82,10 @@ class WholeStreams:
             return decode_rows(cur, self._backend, rows, keys_of(connection))
         finally:
             cur.close()
+
+    @staticmethod
+    def _must_be_opened(rows: Sequence[Any]) -> bool:
+        try:
+            return any(map(is_closed, rows))
+        except (AttributeError, TypeError):  # SQLite takes any value in any column.
+            return True

@@ -43,7 +43,6 @@ __all__ = [
     "at_once",
     "catch_up",
     "fold_anew",
-    "fold_events",
     "in_pieces",
     "is_current",
     "resume",
@@ -357,27 +356,7 @@ def fold_anew(
         after = page[-1].version
         if len(page) < PAGE:
             break
-    return _filled(folds, conversation_id, counts or TokenCounts())
-
-
-def fold_events(
-    generations: Sequence[Generation],
-    conversation_id: UUID,
-    events: Sequence[RecordedEvent],
-    counts: TokenCounts,
-) -> list[Fold]:
-    """Return folds of a conversation of which these are all events, as `fold_anew` does.
-
-    Raises:
-        ProjectionFailed: A fold raised.
-    """
-    folds = [begin(generation) for generation in generations]
-    for fold in folds:
-        fold.feed(events)
-    return _filled(folds, conversation_id, counts)
-
-
-def _filled(folds: list[Fold], conversation_id: UUID, counts: TokenCounts) -> list[Fold]:
+    counts = counts or TokenCounts()
     counts.read_ahead()
     for fold in folds:
         fold.fill(counts, conversation_id)

@@ -9,8 +9,7 @@ appended meanwhile is caught up when it is first read, as always.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from logging import INFO
@@ -23,24 +22,23 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, not_, sele
 from eventstore import EventStore
 from eventstore.erasure import erasure_count, erasure_lock
 from eventstore.errors import ConversationDamaged, DatabaseBusy
-from eventstore.events import RecordedEvent
 from eventstore.log import get_logger
 from eventstore.sql import feed
 from eventstore.sql.backend import backend_named, backend_of
 from eventstore.sql.migrate import schema_lock
 from eventstore.sql.read import chains_stand
-from eventstore.sql.read_whole import WholeStreams
 from eventstore.sql.schema import metadata_for
 from eventstore.sql.urls import is_in_memory
 from eventstore.telemetry import operation
 from projections.engine import generations, tables
 from projections.engine import set_aside as failures
-from projections.engine.catch_up import Begin, CatchUp, fold_anew, fold_events, in_pieces
-from projections.engine.folds import Fold, is_own_fault
+from projections.engine.catch_up import Begin, CatchUp, in_pieces
+from projections.engine.fold_whole import fold_whole
+from projections.engine.folds import is_own_fault
 from projections.engine.generations import Generation
-from projections.engine.pages import DAMAGED
 from projections.engine.projection import Projection, named
 from projections.engine.rebuild_pages import (
+    ALONE,
     AlreadyFolded,
     Done,
     FoldedPage,
@@ -52,7 +50,7 @@ from projections.engine.rebuild_pages import (
 from projections.engine.set_aside import Failure
 from projections.engine.setup import install_all
 from projections.errors import ProjectionFailed
-from projections.tokens.counts import TokenCounts, known_of, write_all
+from projections.tokens.counts import TokenCounts, write_all
 
 __all__ = ["RebuildReport", "rebuild"]
 
@@ -124,7 +122,7 @@ def _fold_all(
     if workers > 1 and not is_in_memory(store.engine.url):
         results = in_processes(store, targets, fold, pages, workers)
     else:
-        results = (fold(store, targets, page, nullcontext()) for page in pages)
+        results = (fold(store, targets, page, ALONE) for page in pages)
     for page_conversations, page_events, page_failed in results:
         failed += page_failed
         conversations += page_conversations
@@ -305,7 +303,7 @@ def _page_done(
 
 
 def _rebuild_page(
-    store: EventStore, targets: Sequence[Generation], page: Sequence[Pending], turn: Turn
+    store: EventStore, targets: Sequence[Generation], page: Sequence[Pending], turn: Turn = ALONE
 ) -> None:
     """Fold a page of conversations and write them.
 
@@ -327,21 +325,7 @@ def _rebuild_page(
 def _fold_together(
     store: EventStore, targets: Sequence[Generation], ids: Sequence[UUID], turn: Turn
 ) -> None:
-    # Most are folded outside any transaction: SQLite's log begins anew only where nobody reads it.
-    with store.reading() as connection:
-        erasures = erasure_count(connection, ids)
-        counts = known_of(connection, ids)
-        streams = WholeStreams.read(connection, ids)
-    folded: dict[UUID, list[Fold]] = {}
-    for each, known in counts.items():
-        events = None if known.looks else _taken(streams, each)
-        if events is not None:
-            folded[each] = fold_events(targets, each, events, known)
-    if len(folded) < len(counts):
-        with store.reading() as connection:
-            others = _fold_others(connection, targets, streams, counts, set(folded))
-            folded.update(others)
-        folded = {each: folded[each] for each in counts}
+    erasures, counts, folded = fold_whole(store, targets, ids)
     together = FoldedPage.of(backend_named(store.engine.dialect.name), folded)
     reached = {
         conversation_id: (folds[0].version, folds[0].chain)
@@ -355,33 +339,6 @@ def _fold_together(
         if erasure_count(connection, ids) != erasures or not chains_stand(connection, reached):
             raise AlreadyFolded
         together.write(connection)
-
-
-def _taken(
-    streams: WholeStreams, conversation_id: UUID, connection: Connection | None = None
-) -> list[RecordedEvent] | None:
-    with suppress(*DAMAGED):  # Read once more, it is told which event it is.
-        return streams.take(conversation_id, connection)
-    return None
-
-
-def _fold_others(
-    connection: Connection,
-    targets: Sequence[Generation],
-    streams: WholeStreams,
-    counts: Mapping[UUID, TokenCounts],
-    folded: Container[UUID],
-) -> Iterator[tuple[UUID, list[Fold]]]:
-    """Yield the folds of those that are sealed, in blobs, forked, damaged, or have many counts."""
-    for each, known in counts.items():
-        if each in folded:
-            continue
-        known.go_on_in(connection)
-        events = _taken(streams, each, connection)
-        if events is None:
-            yield each, fold_anew(connection, targets, each, counts=known)
-        else:
-            yield each, fold_events(targets, each, events, known)
 
 
 def _fold_alone(store: EventStore, targets: Sequence[Generation], conversation_id: UUID) -> None:

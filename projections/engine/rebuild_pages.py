@@ -41,6 +41,7 @@ from projections.engine.projection import Projection
 from projections.engine.set_aside import Failure
 
 __all__ = [
+    "ALONE",
     "AlreadyFolded",
     "Done",
     "FoldPage",
@@ -59,6 +60,9 @@ Done = tuple[int, int, list[Failure]]
 
 Turn = AbstractContextManager[Any]
 """Held while a page is written, where only one process can."""
+
+ALONE: Turn = nullcontext()
+"""The turn of a process that shares the work with no other, or a database that lets all write."""
 
 FoldPage = Callable[[EventStore, Sequence[Generation], Sequence[Pending], Turn], Done]
 """Folds a page into the generations; one that another process can import."""
@@ -147,7 +151,7 @@ def in_processes(
     # lock of a thread that it lacks, and nothing of what a provider of keys may hold.
     forked = keys is None and may_fork(store.engine)
     context = get_context("fork" if forked else "spawn")
-    turn: Turn = nullcontext()
+    turn: Turn = ALONE
     if backend_named(store.engine.dialect.name).locks_all:
         turn = WriteTurn(context.Lock())
     pool = ProcessPoolExecutor(
