@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from agent_eventstore.formats.openai_wire import parts_of
+from agent_eventstore.formats.openai_parts import parts_of
 from eventstore.errors import InvalidEvent
 from eventstore.events import ContentPart, Meta, OtherPart, TextPart, UserMessage
 from eventstore.events.base import Value

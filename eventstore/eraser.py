@@ -212,7 +212,8 @@ class EventEraser(EventWriter):
         Each is a transaction of its own. Killed in between, call it again: it passes over what is
         erased and goes on with the rest; what still comes in meanwhile is found by another call,
         which says ``conversations=()`` once nothing is left. One that cannot be erased does not
-        keep the others from it: its error is raised when they are done. What the user's
+        keep the others from it: its error is raised when they are done, with a note if what
+        comes after the erasures fails too; another call tries both again. What the user's
         conversations share with forks of others goes from these as well. What the user's forks
         share with others' conversations is the others', and stays there.
 
@@ -238,7 +239,12 @@ class EventEraser(EventWriter):
         asked.check()
         with operation("eventstore", "erase_user", level=INFO) as erased:
             done, streams, failed = erase_all(self, owner, asked)
-            self._leave_nothing(streams, state_directory, vacuum)
+            try:
+                self._leave_nothing(streams, state_directory, vacuum)
+            except (EventStoreError, OSError) as error:
+                if failed is None:
+                    raise
+                failed.add_note(f"and of those that are erased: {error}")
             erased.note(conversations=len(done.conversations), events=done.event_count)
         if failed is not None:
             raise failed

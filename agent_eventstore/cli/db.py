@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import click
@@ -204,7 +205,10 @@ def examine(
 
 def _show(found: list[Check]) -> None:
     table = grid(fixed("check"), fixed("status"), flexible("found", fold=True))
+    first: dict[str, str] = {}
     for check in found:
+        if (same := first.setdefault(check.found, check.name)) != check.name:
+            check = replace(check, found=f"as {same}: the same cause", advice="")
         said = f"{check.found}\n→ {check.advice}" if check.advice else check.found
         status = cell(check.status, _STYLES[check.status])
         table.add_row(cell(check.name), status, cell("\n".join(map(one_line, said.splitlines()))))

@@ -107,6 +107,7 @@ def _line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         place = "" if error.filename is None else f"{error.filename}: "
         said = f"{place}{error.strerror}"
+    said = "; ".join((said, *getattr(error, "__notes__", ())))
     context = getattr(error, "ctx", None)
     hint = f" (see: {context.command_path} --help)" if context is not None else ""
     return f"{NAME}: {shown(one_line(said, limit=1_000))}{hint}"

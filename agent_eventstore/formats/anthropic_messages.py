@@ -18,6 +18,7 @@ from agent_eventstore.formats.claude_code_lines import (
     result_of,
     text_in,
 )
+from agent_eventstore.formats.converse_blocks import blocks_of
 from agent_eventstore.formats.openai_wire import payload_of
 from agent_eventstore.formats.transcript import Calls
 from agent_eventstore.providers.usage import anthropic_usage
@@ -40,11 +41,15 @@ _WITH_SOURCE = frozenset({"image", "document"})
 def payloads_of(message: dict[str, Any], version: int, calls: Calls) -> list[EventData]:
     """Return the payloads of a message, the first of which will stand at ``version``."""
     content, role = message.get("content"), message.get("role")
+    converse = blocks_of(content)
+    content = content if converse is None else converse
     if role not in ("user", "assistant") or not isinstance(content, list):
         return [payload_of(message, version, calls)]
-    if not any(_is_own(block) for block in content):
+    if message.get("tool_calls"):  # OpenAI's, beside blocks as Mistral has them
         return [payload_of(message, version, calls)]
-    found = [_answer(message)] if role == "assistant" else _said(content, calls)
+    if converse is None and not any(_is_own(block) for block in content):
+        return [payload_of(message, version, calls)]
+    found = [_answer(message, content)] if role == "assistant" else _said(content, calls)
     kept = [{ORIGINAL: message}, *({ORIGINAL: None} for _ in found[1:])]
     return [data.model_copy(update={"raw": raw}) for data, raw in zip(found, kept, strict=True)]
 
@@ -60,8 +65,8 @@ def _is_own(block: Any) -> bool:
     return kind in _OWN or (kind in _WITH_SOURCE and isinstance(block.get("source"), dict))
 
 
-def _answer(message: Mapping[str, Any]) -> AssistantMessage:
-    blocks = [(block, call_of(block)) for block in message["content"]]
+def _answer(message: Mapping[str, Any], content: list[Any]) -> AssistantMessage:
+    blocks = [(block, call_of(block)) for block in content]
     usage, reason = message.get("usage"), message.get("stop_reason")
     made = any(block_of(block) in _MADE for block, _ in blocks)
     return AssistantMessage(

@@ -5,8 +5,9 @@ A line is a message of a user, of the model (one block of an answer, so that sev
 the lines a tree: a prompt that follows an earlier line than the newest leaves a branch. Lines of
 subagents (``isSidechain``) are recorded beside the conversation, out of the context; a file that
 begins with one is the subagent's own: a conversation that names its session as its parent, with
-what ``<file>.meta.json`` beside it tells of the agent. The format has no specification: what is
-read here was seen in files of the versions 1.0 to 2.1.
+what ``<file>.meta.json`` beside it tells of the agent. What ``claude -p`` prints as ``stream-json``
+has the same messages, without a tree, and is a conversation of its own. The format has no
+specification: what is read here was seen in files of the versions 1.0 to 2.1.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.agent_session import SessionFile, SessionLog, object_in, text_at
 from agent_eventstore.formats.claude_code_lines import (
     api_error,
+    as_session_line,
     attached,
     begins_turn,
     block_of,
     call_of,
+    is_printed,
     parts_of,
     result_of,
     retried_error,
@@ -50,7 +53,8 @@ FORMAT = "claude-code"
 _BOOKKEEPING = frozenset(
     "file-history-snapshot queue-operation progress last-prompt permission-mode mode agent-name "
     "agent-color agent-setting atis-latch pr-link frame-link relocated worktree-state tag "
-    "compact_boundary content-replacement system attachment summary".split()
+    "compact_boundary content-replacement system attachment summary result stream_event "
+    "rate_limit_event tool_progress tool_use_summary auth_status".split()
 )
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 _LOOK_AHEAD = 200
@@ -65,7 +69,9 @@ def recognises(value: Any) -> bool:
     """Whether a value is a line of such a file."""
     if not isinstance(value, dict) or not isinstance(kind := value.get("type"), str):
         return False
-    if "parentUuid" in value and "uuid" in value:
+    if "uuid" in value and not {"parentUuid", "sessionId"}.isdisjoint(value):
+        return True
+    if is_printed(value):
         return True
     told = {"summary": "leafUuid", "file-history-snapshot": "snapshot"}.get(kind, "sessionId")
     return told in value and (kind in _BOOKKEEPING or kind in _TITLES)
@@ -76,7 +82,7 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     first, named, dated = None, None, dict[str, Any]()
     bare = True
     for item in islice(Source(source.path).lines(), _LOOK_AHEAD):
-        value = item.value if isinstance(item, Record) else None
+        value = as_session_line(item.value) if isinstance(item, Record) else None
         bare = bare and text_at(value, "type") in _BOOKKEEPING
         if isinstance(value, dict) and isinstance(told := value.get("sessionId"), str) and told:
             first = first or (told, value, item.line or 1)
@@ -91,6 +97,8 @@ def read(source: Source) -> Iterator[Transcript | ImportFailed]:
     session, line, number = first
     own_agent = _agent_of(line) if _is_aside(line) else None
     place, parent, beside = named or session, None, dict[str, Any]()
+    if "session_id" in line:
+        place = f"{place}/printed"
     if own_agent is not None:
         for told in source.beside(f"{source.path.stem}.meta.json"):
             if isinstance(told, ImportFailed):
@@ -131,11 +139,11 @@ class _Session:
 
     def line(self, record: Record) -> ImportFailed | None:
         """Take in a line; return why it cannot be used, if so."""
-        line = record.value
+        line = as_session_line(record.value)
         if not isinstance(line, dict) or not isinstance(line.get("type"), str):
             return self._source.failed(record.line, "a line must be an object with a type")
         uuid = line.get("uuid")
-        if isinstance(uuid, str) and uuid in self._places:
+        if isinstance(uuid, str) and uuid in self._places and "session_id" not in line:
             self._left_out.note(f"{line['type']} that stands twice", known=True)
             return None
         self._begin(line)

@@ -25,10 +25,12 @@ from eventstore.events.values import LlmErrorKind, ToolStatus
 
 __all__ = [
     "api_error",
+    "as_session_line",
     "attached",
     "begins_turn",
     "block_of",
     "call_of",
+    "is_printed",
     "parts_of",
     "result_of",
     "retried_error",
@@ -55,6 +57,28 @@ _REFUSED = (
     "The user doesn't want to take this action right now",
     "Permission to use ",
 )
+
+
+def as_session_line(line: Any) -> Any:
+    """Return a line of what the program prints (``stream-json``) as session files have it."""
+    if not isinstance(line, dict) or "sessionId" in line or "session_id" not in line:
+        return line
+    told = {**line, "sessionId": line["session_id"]}
+    if isinstance(agent := line.get("parent_tool_use_id"), str):
+        told |= {"isSidechain": True, "agentId": agent}
+    if "tool_use_result" in line:
+        told[BESIDE] = line["tool_use_result"]
+    return told
+
+
+def is_printed(line: dict[str, Any]) -> bool:
+    """Whether a line is of what the program prints with ``--output-format stream-json``."""
+    if "session_id" not in line:
+        return False
+    kind = line.get("type")
+    if kind in ("user", "assistant"):
+        return "parent_tool_use_id" in line and isinstance(line.get("message"), dict)
+    return kind in ("system", "result") and "subtype" in line
 
 
 def block_of(value: Any) -> str | None:
@@ -86,6 +110,8 @@ def _part(block: Any) -> ContentPart:
             return TextPart(text=text)
         case {"type": "thinking", "thinking": str(text)}:
             return ReasoningPart(text=text, signature=text_at(block, "signature"))
+        case {"type": "thinking", "thinking": list(blocks)}:  # as Mistral has it
+            return ReasoningPart(text=text_in(blocks))
         case {"type": "redacted_thinking", "data": str()}:
             return ReasoningPart(text="", raw=dict(block))
         case {"type": "image" | "document" as kind} if (url := _url(block)) is not None:

@@ -99,9 +99,12 @@ def _about(line: Any) -> dict[str, Any] | None:
     """Return what a line tells of the session, if it does."""
     if not isinstance(line, dict):
         return None
-    told = object_in(line, "payload") if line.get("type") == "session_meta" else line
-    named = isinstance(told.get("id"), str) and told["id"] != "" and "timestamp" in told
-    return told if named and (told is not line or "type" not in line) else None
+    if line.get("type") == "session_meta":
+        told = object_in(line, "payload")
+        named = told.get("id") or told.get("session_id")
+        return {**told, "id": named} if isinstance(named, str) and named else None
+    named = isinstance(line.get("id"), str) and line["id"] != "" and "timestamp" in line
+    return line if named and "type" not in line else None
 
 
 def _place_of(about: Mapping[str, Any]) -> str:

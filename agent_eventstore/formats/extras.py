@@ -22,7 +22,8 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from agent_eventstore.formats.openai_wire import marked, slim, text_of
+from agent_eventstore.formats.openai_parts import text_of
+from agent_eventstore.formats.openai_wire import marked, slim
 from agent_eventstore.formats.transcript import mode_of, moment_of
 from eventstore import EventStore, RecordedEvent
 from eventstore.events import (
@@ -53,6 +54,7 @@ __all__ = [
     "left_out",
     "moment",
     "ui_of",
+    "whole",
 ]
 
 PROJECT_MESSAGE = "project_message"
@@ -201,7 +203,7 @@ def facts_of(store: EventStore, conversation_id: UUID) -> Iterator[tuple[Recorde
     store.get(conversation_id)
     for event in store.read(conversation_id):
         if event.data is not None:
-            yield event, _whole(store, conversation_id, event.data)
+            yield event, whole(store, conversation_id, event.data)
 
 
 def left_out(events: Iterable[RecordedEvent]) -> set[int]:
@@ -223,7 +225,8 @@ def left_out(events: Iterable[RecordedEvent]) -> set[int]:
     return gone
 
 
-def _whole(store: EventStore, conversation_id: UUID, data: EventData) -> EventData:
+def whole(store: EventStore, conversation_id: UUID, data: EventData) -> EventData:
+    """Return a payload with a text that had moved to a blob put back."""
     if not isinstance(data, ToolResult) or data.blob is None or data.content is not None:
         return data
     text = store.blob(conversation_id, data.blob.digest).decode("utf-8", "surrogatepass")

@@ -15,7 +15,7 @@ from typing import Any
 
 from agent_eventstore.errors import ImportFailed
 from agent_eventstore.formats.langchain_messages import message_payload
-from agent_eventstore.formats.openai_wire import text_of
+from agent_eventstore.formats.openai_parts import text_of
 from agent_eventstore.formats.source import Record, Source
 from agent_eventstore.formats.transcript import (
     UNINTERPRETED,

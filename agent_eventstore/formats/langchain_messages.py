@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agent_eventstore.formats.openai_wire import parts_of, request_of
+from agent_eventstore.formats.openai_parts import parts_of
+from agent_eventstore.formats.openai_wire import request_of
 from eventstore.events import (
     AssistantMessage,
     ContentPart,

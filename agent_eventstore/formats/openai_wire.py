@@ -15,16 +15,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from agent_eventstore.formats.openai_parts import (
+    parts_of,
+    text_of,
+    thought_in,
+    wire_content,
+    wire_parts,
+)
 from agent_eventstore.formats.source import depth_of
 from agent_eventstore.formats.transcript import UNINTERPRETED, Calls, canonical
 from eventstore.events import (
     AssistantMessage,
     ContentPart,
-    FilePart,
-    ImagePart,
     OtherPart,
     ReasoningPart,
     RefusalPart,
@@ -48,16 +53,12 @@ __all__ = [
     "heading_in",
     "marked",
     "message_of",
-    "parts_of",
     "payload_of",
     "request_of",
     "restored",
     "slim",
     "summary_in",
-    "text_of",
     "text_with_heading",
-    "wire_content",
-    "wire_parts",
 ]
 
 ORIGINAL = "openai_message"
@@ -73,6 +74,8 @@ _SAYING = frozenset(
     "content tool_calls function_call refusal reasoning_content reasoning audio".split()
 )
 """The fields of which one at least is in a message that says something as OpenAI's do."""
+
+_ARGUMENTS = ("arguments", "input", "args")
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
@@ -94,89 +97,6 @@ def text_with_heading(data: Summary, otherwise: str = _USUAL) -> str:
 def heading_in(raw: Any) -> dict[str, Any]:
     """Return the part of a payload's ``raw`` that tells the heading."""
     return {_KEY: raw[_KEY]} if isinstance(raw, dict) and isinstance(raw.get(_KEY), str) else {}
-
-
-def parts_of(content: Any) -> tuple[ContentPart, ...]:
-    """Return the parts of a message's ``content``: a text, a list of parts, or something else."""
-    if content is None:
-        return ()
-    if isinstance(content, str):
-        return (TextPart(text=content),)
-    if isinstance(content, list):
-        return tuple(_part(item) for item in content if item is not None)
-    return (OtherPart(raw=content),)
-
-
-def wire_content(parts: Sequence[ContentPart]) -> str | list[Any] | None:
-    """Return ``content`` for parts: null for none, a text for a single text, otherwise a list."""
-    if not parts:
-        return None
-    if len(parts) == 1 and isinstance(parts[0], TextPart):
-        return parts[0].text
-    return wire_parts(parts)
-
-
-def wire_parts(parts: Sequence[ContentPart]) -> list[Any]:
-    """Return parts as OpenAI's list."""
-    return [_wire(part) for part in parts]
-
-
-def text_of(content: Any) -> str:
-    """Return the text in a message's ``content``; other parts are passed over."""
-    return "\n".join(part.text for part in parts_of(content) if isinstance(part, TextPart))
-
-
-def _part(item: Any) -> ContentPart:
-    if isinstance(item, str):
-        return TextPart(text=item)
-    if not isinstance(item, dict):
-        return OtherPart(raw=item)
-    kind = item.get("type")
-    inner = item.get(kind) if isinstance(kind, str) else None
-    match item:
-        case {"type": "text" | "input_text" | "output_text", "text": str(text)}:
-            return TextPart(text=text)
-        case {"type": "input_image", "image_url": str(url)}:
-            return ImagePart(url=url, detail=_text(item.get("detail")))
-        case {"type": "input_file"}:
-            data = _text(item.get("file_data")) or _text(item.get("file_url"))
-            name, file_id = _text(item.get("filename")), _text(item.get("file_id"))
-            return FilePart(name=name, file_id=file_id, url=data)
-    if kind == "refusal" and isinstance(inner, str):
-        return RefusalPart(text=inner)
-    if isinstance(inner, dict):
-        if kind == "image_url" and isinstance(inner.get("url"), str):
-            return ImagePart(url=inner["url"], detail=_text(inner.get("detail")))
-        if kind == "file":
-            return FilePart(
-                name=_text(inner.get("filename")),
-                file_id=_text(inner.get("file_id")),
-                url=_text(inner.get("file_data")),
-            )
-    return OtherPart(raw=item)
-
-
-def _wire(part: ContentPart) -> Any:
-    match part:
-        case TextPart():
-            return {"type": "text", "text": part.text}
-        case ImagePart():
-            image = {"url": part.url, "detail": part.detail}
-            return {"type": "image_url", "image_url": _known(image)}
-        case FilePart():
-            name = part.name or part.path
-            file = {"filename": name, "file_id": part.file_id, "file_data": part.url}
-            return {"type": "file", "file": _known(file)}
-        case RefusalPart():
-            return {"type": "refusal", "refusal": part.text}
-        case ReasoningPart():
-            return {"type": "reasoning", "text": part.text}
-        case OtherPart():
-            return part.raw
-
-
-def _known(fields: dict[str, str | None]) -> dict[str, str]:
-    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _text(value: Any) -> str | None:
@@ -285,14 +205,27 @@ def _interpret(message: dict[str, Any], calls: Calls) -> Any:
             return ToolResult(
                 call_id=calls.answer(provider_id, name),
                 name=name,
-                content=content if isinstance(content, str) else parts_of(content) or None,
                 provider_id=provider_id,
+                **_outcome(message),
             )
     return None
 
 
+def _outcome(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a tool gave, or why it failed, where the message says so beside its content."""
+    content, error = message.get("content"), message.get("error")
+    said = content if isinstance(content, str) else parts_of(content) or None
+    told = error.get("message") if isinstance(error, dict) else error
+    if not isinstance(told, str) or not told:
+        return {"content": said}
+    return {"status": "failed", "error": told, "content": said or None}
+
+
 def _assistant_parts(message: Mapping[str, Any]) -> tuple[ContentPart, ...]:
-    parts = list(parts_of(message.get("content")))
+    parts: list[ContentPart] = [
+        (thought_in(part.raw) if isinstance(part, OtherPart) else None) or part
+        for part in parts_of(message.get("content"))
+    ]
     thought = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(thought, str):
         parts.insert(0, ReasoningPart(text=thought))
@@ -314,11 +247,13 @@ def _requests(message: Mapping[str, Any]) -> tuple[ToolCallRequest, ...]:
 
 
 def _request(call: Mapping[str, Any]) -> ToolCallRequest:
-    body = call.get("function", call.get("custom"))
-    body = body if isinstance(body, dict) else call
-    arguments = body.get("arguments", body.get("input", ""))
+    told = call.get("function", call.get("custom"))
+    body = told if isinstance(told, dict) else call
+    arguments = next((body[key] for key in _ARGUMENTS if key in body), "")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return request_of(_text(body.get("name")) or "", text, _text(call.get("id")))
+    # Inspect and AgentDojo have the function's name where OpenAI has an object with it.
+    name = _text(body.get("name")) or _text(told) or ""
+    return request_of(name, text, _text(call.get("id")))
 
 
 def _render(data: Any, version: int) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agent_eventstore.formats.openai_wire import wire_parts
+from agent_eventstore.formats.openai_parts import wire_parts
 from eventstore.events import (
     AssistantMessage,
     ContentPart,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_eventstore.formats.extras import NAMES, known
-from agent_eventstore.formats.openai_wire import text_of
+from agent_eventstore.formats.openai_parts import text_of
 from agent_eventstore.formats.transcript import canonical
 from eventstore.events import (
     AssistantMessage,

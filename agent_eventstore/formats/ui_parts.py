@@ -15,6 +15,7 @@ from eventstore.events import (
     ImagePart,
     Invocation,
     LlmError,
+    OtherPart,
     ReasoningPart,
     RefusalPart,
     TextPart,
@@ -28,6 +29,7 @@ from eventstore.ids import call_id
 __all__ = [
     "answers_of",
     "assistant_parts",
+    "ended",
     "is_call",
     "output_value",
     "parts_of",
@@ -70,7 +72,11 @@ def _newer(part: Any) -> Any:
 
 
 def is_call(part: Any) -> bool:
-    """Whether a part is a tool's call, whose input is there."""
+    """Whether a part is a tool's call, whose input is there, and no provider executes it."""
+    return _is_asked(part) and part.get("providerExecuted") is not True
+
+
+def _is_asked(part: Any) -> bool:
     return _tool_of(part) is not None and part.get("state") != "input-streaming"
 
 
@@ -85,9 +91,30 @@ def _tool_of(part: Any) -> str | None:
 
 
 def parts_of(parts: Sequence[Any]) -> tuple[ContentPart, ...]:
-    """Return what models are told of a message: text, reasoning and files."""
-    found = (_part(part) for part in parts if isinstance(part, dict))
+    """Return what models are told of a message: text, reasoning, files, and what providers ran."""
+    found: list[ContentPart | None] = []
+    for part in parts:
+        if isinstance(part, dict):
+            found += _executed(part) if _is_asked(part) and not is_call(part) else [_part(part)]
     return tuple(part for part in found if part is not None)
+
+
+def _executed(part: Mapping[str, Any]) -> list[ContentPart]:
+    """Return the call that a provider has executed, and its result, as Anthropic's blocks are.
+
+    Nobody here has run it: it is no tool call of ours, and models are told of it in words.
+    """
+    name, named = _tool_of(part), part.get("toolCallId")
+    given = {"type": "server_tool_use", "id": named, "name": name, "input": part.get("input")}
+    match part.get("state"):
+        case "output-available":
+            content = part.get("output")
+        case "output-error" | "output-denied":
+            content = {"error_code": part.get("errorText") or "denied"}
+        case _:
+            return [OtherPart(raw=given)]
+    came = {"type": f"{name}_tool_result", "tool_use_id": named, "content": content}
+    return [OtherPart(raw=given), OtherPart(raw=came)]
 
 
 def _part(part: Mapping[str, Any]) -> ContentPart | None:
@@ -217,7 +244,7 @@ def assistant_parts(events: Sequence[tuple[int, EventData]]) -> list[dict[str, A
                 tools[own] = _tool_part(call, own, used)
                 parts.append(tools[own])
         elif isinstance(data, ToolResult) and data.call_id in tools:
-            tools[data.call_id] |= _ended(data)
+            tools[data.call_id] |= ended(data)
         elif isinstance(data, LlmError):
             if data.partial_text:
                 parts.append({"type": "text", "text": data.partial_text, "state": "done"})
@@ -240,7 +267,8 @@ def _tool_part(call: ToolCallRequest, own_id: str, used: set[str]) -> dict[str, 
     }
 
 
-def _ended(result: ToolResult) -> dict[str, Any]:
+def ended(result: ToolResult) -> dict[str, Any]:
+    """Return what a tool part says of its result, which is whole: its state, and what came."""
     text = result.content
     if isinstance(text, tuple):
         text = dumps(ui_parts(text, of_model=False))

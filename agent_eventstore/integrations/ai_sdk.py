@@ -6,14 +6,19 @@ Server-sent events that any process can send, from the beginning of the turn or 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Iterator
+from functools import partial
+from uuid import UUID
 
+from agent_eventstore.formats.extras import whole
 from agent_eventstore.formats.ui_messages import export_ui_messages
 from agent_eventstore.integrations.ai_sdk_chunks import UIMessageStream
-from eventstore.events import TurnEnd, TurnStart
+from eventstore import EventStore
+from eventstore.events import ToolResult, TurnEnd, TurnStart
 from eventstore.events.codec import dumps
 from eventstore.ids import StreamId
 from projections import AsyncViews, Views
 from projections.models.timeline_changes import TimelineUpdate
+from projections.models.timeline_items import TimelineItem
 
 __all__ = ["HEADERS", "UIMessageStream", "astream_turn", "export_ui_messages", "stream_turn"]
 
@@ -82,13 +87,18 @@ async def astream_turn(
 
     async def sent() -> AsyncGenerator[str, None]:
         async for update in told:
-            for event in _events(stream, update):
+            # Whole results are read, for which there are threads.
+            for event in await views.run(partial(_listed, stream, update)):
                 yield event
             if stream.over:
                 break
         yield "data: [DONE]\n\n"
 
     return sent()
+
+
+def _listed(stream: UIMessageStream, update: TimelineUpdate, _: Views) -> list[str]:
+    return list(_events(stream, update))
 
 
 def _events(stream: UIMessageStream, update: TimelineUpdate) -> Iterator[str]:
@@ -106,7 +116,17 @@ def _begun(
     for event in views.store.read(stream, backward=True):
         number = event.meta.turn
         if isinstance(event.data, TurnStart) and number is not None and turn in (None, number):
-            return UIMessageStream(stream, number), event.version - 1
+            result = partial(_result, views.store, stream)
+            return UIMessageStream(stream, number, result), event.version - 1
         if isinstance(event.data, TurnEnd) and turn is None:
             return None
+    return None
+
+
+def _result(store: EventStore, conversation_id: UUID, item: TimelineItem) -> ToolResult | None:
+    """Return the result with which a tool's item ended, whole; None if it ended without one."""
+    for event in store.read(conversation_id, after=(item.end_version or item.version) - 1, limit=1):
+        if isinstance(event.data, ToolResult) and event.data.call_id == item.call_id:
+            found = whole(store, conversation_id, event.data)
+            return found if isinstance(found, ToolResult) else None
     return None

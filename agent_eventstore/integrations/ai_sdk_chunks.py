@@ -1,4 +1,4 @@
-"""A turn's answer as chunks of Vercel's AI SDK, made of what a timeline's followers are told: pure.
+"""A turn's answer as chunks of Vercel's AI SDK, made of what a timeline's followers are told.
 
 The UI message stream protocol (versions 5 and 6 of the SDK). The client is told of text, reasoning,
 tools and steps; what was streamed by an attempt that failed and is made again cannot be taken back
@@ -7,13 +7,14 @@ until the messages are loaded anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from agent_eventstore.formats.ui_messages import message_id
-from agent_eventstore.formats.ui_parts import output_value
+from agent_eventstore.formats.ui_parts import ended, output_value
+from eventstore.events import ToolResult
 from projections.models.timeline_changes import (
     ItemAdded,
     ItemChanged,
@@ -39,10 +40,18 @@ class UIMessageStream:
     Args:
         conversation_id: The conversation.
         turn: The turn's number.
+        result: Gives the whole result of a tool's item; without it a large one is told by its
+            preview.
     """
 
-    def __init__(self, conversation_id: UUID, turn: int) -> None:
+    def __init__(
+        self,
+        conversation_id: UUID,
+        turn: int,
+        result: Callable[[TimelineItem], ToolResult | None] | None = None,
+    ) -> None:
         self.over = False
+        self._result = result
         self._conversation_id, self._turn = conversation_id, turn
         self._items: dict[tuple[int, int], TimelineItem] = {}
         self._sent: dict[str, str] = {}
@@ -132,12 +141,19 @@ class UIMessageStream:
             yield {"type": "tool-input-available", **about, "input": item.arguments}
         if self._tools[call] == "input" and item.status not in _GOES_ON:
             self._tools[call] = "output"
-            if item.status == "success":
-                output = output_value(item.text)
-                yield {"type": "tool-output-available", "toolCallId": call, "output": output}
-            else:
-                said = item.text or (item.status or "failed").replace("_", " ")
-                yield {"type": "tool-output-error", "toolCallId": call, "errorText": said}
+            told = self._ended(item)
+            kind = f"tool-{told.pop('state')}"
+            yield {"type": kind, "toolCallId": call, **told}
+
+    def _ended(self, item: TimelineItem) -> dict[str, Any]:
+        """Return how a tool ended: as an export tells it, or the item where there is no result."""
+        result = None if self._result is None else self._result(item)
+        if result is not None:
+            return ended(result)
+        if item.status == "success":
+            return {"state": "output-available", "output": output_value(item.text)}
+        said = item.text or (item.status or "failed").replace("_", " ")
+        return {"state": "output-error", "errorText": said}
 
     def _end(self, turn: TimelineItem) -> Iterator[Chunk]:
         yield from self._end_step()

@@ -118,14 +118,26 @@ class EventStoreSession:
 
         return sdk._CompactionSnapshot([each.item for each in live], complete, replace_suffix)
 
-    def attach(self, run: Meta | None) -> None:
-        """Have items settle what a run records while it happens; None where it has ended."""
+    def attach(self, run: Meta) -> None:
+        """Have items settle what a run records while it happens."""
         with self._lock:
             self._end.run = run
             self._end.move()
-            newest = [] if run is None else newest_events(self.store, self.id, 1)
-            after = newest[0].version if newest else 0
-            self._settling = None if run is None else Settling(run, after)
+            newest = newest_events(self.store, self.id, 1)
+            self._settling = Settling(run, newest[0].version if newest else 0)
+
+    def detach(self, *, blocked: bool) -> None:
+        """Settle what is left, since the run has ended; what a guardrail blocked is withdrawn."""
+        with self._lock:
+            settling, self._settling = self._settling, None
+            self._end.move()
+            try:
+                if settling is not None:
+                    recorded = [*events_after(self.store, self.id, settling.after)]
+                    self._end.append(lambda end: settling.left(recorded, end, blocked=blocked))
+            finally:
+                self._end.run = None
+                self._end.move()
 
     @property
     def id(self) -> Any:
@@ -157,7 +169,7 @@ class EventStoreSession:
 
         def settled(writer: ItemWriter) -> list[NewEvent]:
             recorded = events_after(self.store, self.id, settling.after)
-            return settling.events(items, recorded, writer)
+            return settling.events(items, recorded, writer, usage)
 
         settling.note(self._end.append(settled, compare=True))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Any, Protocol
 
 from agents import Model, ModelProvider
@@ -12,12 +14,29 @@ from agent_eventstore.integrations.openai_usage import counts_of
 from agent_eventstore.llm_call import AsyncLlmCall
 from agent_eventstore.providers.base import plain
 from eventstore.events import Payload
+from eventstore.events.base import utc_now
 
-__all__ = ["CURRENT", "RecordedModel", "RecordedProvider", "Run", "current_run"]
+__all__ = ["CURRENT", "RecordedModel", "RecordedProvider", "Run", "asked_for", "current_run"]
 
 
 class Run(Protocol):
-    """What a recorded run is to the models, guardrails and spans within it."""
+    """What a recorded run is to the models, guardrails and spans within it.
+
+    Attributes:
+        over: Whether it has ended; what begins in the background then is not recorded.
+        pending: How many of its calls of models are going on.
+    """
+
+    over: bool
+    pending: int
+
+    def asks(self, given: Any) -> bool:
+        """Whether what a model is given is of this run, and not of one within a tool of it."""
+        ...
+
+    async def bill(self, model: Any, began: datetime, usage: Any) -> None:
+        """Record what a call of a run within a tool or guardrail has used."""
+        ...
 
     def call(self, model: Any, prompt: Any, arguments: dict[str, Any]) -> AsyncLlmCall:
         """Return a call of a model, to be entered around the SDK's request."""
@@ -37,11 +56,15 @@ CURRENT: ContextVar[Run | None] = ContextVar("recorded run", default=None)
 
 def current_run() -> Run | None:
     """Return the run that this task or thread is a part of, if it is recorded."""
-    return CURRENT.get()
+    run = CURRENT.get()
+    return None if run is None or run.over else run
 
 
 class RecordedModel(Model):
     """A model of the SDK's whose calls are recorded in the run around them, if there is one.
+
+    Of an agent that is asked by a tool or a guardrail, what it has used is recorded alone: its
+    answers are no part of the conversation.
 
     Args:
         inner: The model.
@@ -58,9 +81,14 @@ class RecordedModel(Model):
         self, system_instructions: Any, input: Any, *args: Any, **rest: Any
     ) -> Any:
         """Ask the model, and record the answer."""
-        if (run := CURRENT.get()) is None:
+        if (run := current_run()) is None:
             return await self._inner.get_response(system_instructions, input, *args, **rest)
-        async with run.call(self._name, input, _named(args, rest)) as call:
+        if not run.asks(input):
+            began = utc_now()
+            response = await self._inner.get_response(system_instructions, input, *args, **rest)
+            await run.bill(self._name, began, response.usage)
+            return response
+        async with _pending(run), run.call(self._name, input, _named(args, rest)) as call:
             response = await self._inner.get_response(system_instructions, input, *args, **rest)
             await call.response(
                 {
@@ -79,15 +107,31 @@ class RecordedModel(Model):
     ) -> AsyncIterator[Any]:
         """Ask the model, and record the answer while it streams."""
         stream = self._inner.stream_response(system_instructions, input, *args, **rest)
-        if (run := CURRENT.get()) is None:
+        if (run := current_run()) is None:
             async for event in stream:
                 yield event
             return
-        async with run.call(self._name, input, _named(args, rest)) as call:
+        if not run.asks(input):
+            began, answer = utc_now(), None
+            async for event in stream:
+                answer = getattr(event, "response", answer)
+                yield event
+            await run.bill(self._name, began, getattr(answer, "usage", None))
+            return
+        async with _pending(run), run.call(self._name, input, _named(args, rest)) as call:
             async for event in stream:
                 await call.feed(event)
                 yield event
         run.answered(call)
+
+
+@asynccontextmanager
+async def _pending(run: Run) -> AsyncIterator[None]:
+    run.pending += 1
+    try:
+        yield
+    finally:
+        run.pending -= 1
 
 
 class RecordedProvider(ModelProvider):
@@ -107,3 +151,22 @@ _ARGUMENTS = ("model_settings", "tools", "output_schema", "handoffs", "tracing")
 def _named(args: Any, rest: dict[str, Any]) -> dict[str, Any]:
     """Return the further arguments of a call of a model by their names."""
     return {**dict(zip(_ARGUMENTS, args, strict=False)), **rest}
+
+
+def asked_for(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return what the request of a call is told to hold, besides its model and prompt."""
+    settings: dict[str, Any] = getattr(arguments.get("model_settings"), "to_json_dict", dict)()
+    kept = {
+        name: plain(value)
+        for name, value in settings.items()
+        if value is not None and not name.startswith("extra_")  # these may hold credentials
+    }
+    tools = tuple(
+        {
+            "type": "function",
+            "name": getattr(tool, "name", type(tool).__name__),
+            "parameters": plain(getattr(tool, "params_json_schema", None)),
+        }
+        for tool in arguments.get("tools") or ()
+    )
+    return {"specification": "openai_responses", "parameters": kept, "tools": tools}

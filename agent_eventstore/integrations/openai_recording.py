@@ -11,9 +11,12 @@ import asyncio
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from typing import Any, Self
 
 from agents import Model, MultiProvider, RunConfig, RunHooks
+from agents import exceptions as sdk
 
 from agent_eventstore.aio import AsyncConversation
 from agent_eventstore.integrations.openai_agents import EventStoreSession
@@ -22,8 +25,11 @@ from agent_eventstore.integrations.openai_models import (
     CURRENT,
     RecordedModel,
     RecordedProvider,
+    asked_for,
     current_run,
 )
+from agent_eventstore.integrations.openai_usage import bill_of
+from agent_eventstore.journal_aio import in_thread
 from agent_eventstore.llm_call import AsyncLlmCall
 from agent_eventstore.machines import RequestedCall
 from agent_eventstore.providers.base import plain
@@ -34,8 +40,12 @@ from eventstore import AsyncEventStore
 from eventstore.errors import ErrorType, Trace
 from eventstore.events import Meta, Payload
 from eventstore.ids import uuid_in
+from eventstore.log import get_logger
 
 __all__ = ["RecordedModel", "RecordedRun", "current_run"]
+
+_log = get_logger("agent_eventstore")
+_BLOCKING = sdk.InputGuardrailTripwireTriggered, sdk.OutputGuardrailTripwireTriggered
 
 
 class RecordedRun(RunHooks[Any]):
@@ -58,6 +68,9 @@ class RecordedRun(RunHooks[Any]):
         self._asked: dict[str, RequestedCall] = {}
         self._running: dict[str, AsyncToolCall] = {}
         self._told: list[Future[Any]] = []
+        self._given: Any = None
+        self._bills: list[Payload] = []
+        self.over, self.pending = False, 0
         self.conversation: AsyncConversation
         self.turn: AsyncTurn
 
@@ -105,35 +118,22 @@ class RecordedRun(RunHooks[Any]):
         self, kind: ErrorType, error: BaseException | None, trace: Trace
     ) -> bool | None:
         """End what is left open, the turn, and the conversation's session."""
-        self.session.attach(None)
+        await self._pay()
+        if self._bills and self._given is None:
+            _log.warning("models are asked unseen: give the runner hooks=run")
+        self.over = True
         CURRENT.set(None)
         for tool in [*self._running.values()]:
             await tool.__aexit__(kind, error, trace)
         self._running.clear()
+        if not self.pending:  # else the runner goes on, and has items yet
+            await in_thread(partial(self.session.detach, blocked=isinstance(error, _BLOCKING)))
         return await self._stack.__aexit__(kind, error, trace)
 
     def call(self, model: Any, prompt: Any, arguments: dict[str, Any]) -> AsyncLlmCall:
         """Return a call of a model, to be entered around the SDK's request."""
-        settings: dict[str, Any] = getattr(arguments.get("model_settings"), "to_json_dict", dict)()
-        kept = {
-            name: plain(value)
-            for name, value in settings.items()
-            if value is not None and not name.startswith("extra_")  # these may hold credentials
-        }
-        return self.turn.llm_call(
-            specification="openai_responses",
-            model=None if model is None else str(model),
-            prompt=plain(prompt),
-            parameters=kept,
-            tools=tuple(
-                {
-                    "type": "function",
-                    "name": getattr(tool, "name", type(tool).__name__),
-                    "parameters": plain(getattr(tool, "params_json_schema", None)),
-                }
-                for tool in arguments.get("tools") or ()
-            ),
-        )
+        named = None if model is None else str(model)
+        return self.turn.llm_call(model=named, prompt=plain(prompt), **asked_for(arguments))
 
     def answered(self, call: AsyncLlmCall) -> None:
         """Note which tools an answer asks for."""
@@ -149,11 +149,32 @@ class RecordedRun(RunHooks[Any]):
         while self._told:
             await asyncio.wrap_future(self._told.pop(0))
 
+    def asks(self, given: Any) -> bool:
+        """Whether a model of this run is asked: it is given what the runner has announced."""
+        return given is self._given
+
+    async def bill(self, model: Any, began: datetime, usage: Any) -> None:
+        """Record what a call of a run within a tool or guardrail has used."""
+        place = self.conversation.version, self.turn.number, self.conversation.session_id
+        self._bills.append(bill_of(model, began, usage, place))
+        await self._pay()
+
+    async def _pay(self) -> None:
+        if self._given is not None and not self.over:
+            bills, self._bills = self._bills, []
+            if bills:
+                await self.conversation.append(*bills)
+
+    async def on_llm_start(self, context: Any, agent: Any, system_prompt: Any, items: Any) -> None:
+        """Note what this run's model is about to be given."""
+        self._given = items
+        await self._pay()
+
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         """Record that a tool is about to run, ahead of it."""
         given = _call_of(context, tool)
         asked = self._asked.pop(given, None)
-        if asked is not None:
+        if asked is not None and not self.over:
             self._running[given] = await self.turn.tool(asked).__aenter__()
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
@@ -166,8 +187,9 @@ class RecordedRun(RunHooks[Any]):
 
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
         """Record who hands over to whom."""
-        told = OpenAIHandoff(from_agent=from_agent.name, to_agent=to_agent.name)
-        await self.conversation.append(told)
+        if not self.over:
+            told = OpenAIHandoff(from_agent=from_agent.name, to_agent=to_agent.name)
+            await self.conversation.append(told)
 
 
 def _call_of(context: Any, tool: Any) -> str:

@@ -11,7 +11,7 @@ from agent_eventstore.integrations.openai_withdrawn import is_of
 from agent_eventstore.integrations.openai_writing import ItemWriter
 from agent_eventstore.providers.parser import text
 from eventstore import NewEvent
-from eventstore.events import Meta, VersionRange
+from eventstore.events import Meta, Retraction, TokenUsage, VersionRange
 from eventstore.sql.read import EventText
 
 __all__ = ["Settling"]
@@ -31,9 +31,16 @@ class Settling:
         self._told: set[int] = set()
 
     def events(
-        self, items: Sequence[Any], recorded: Iterable[EventText], writer: ItemWriter
+        self,
+        items: Sequence[Any],
+        recorded: Iterable[EventText],
+        writer: ItemWriter,
+        usage: TokenUsage | None,
     ) -> list[NewEvent]:
-        """Return the events of items, of which some were ``recorded`` while the run happened."""
+        """Return the events of items, of which some were ``recorded`` while the run happened.
+
+        ``usage`` is that of the last answer, in case that this was not.
+        """
         known = [
             (event.version, _kind(item))
             for event in recorded
@@ -53,7 +60,36 @@ class Settling:
                 known.remove(found)
                 told.append((item, found[0]))
             (told if found is None else new).clear()
-        return [*events, *_telling(told, writer), *writer.events(new)]
+        return [*events, *_telling(told, writer), *writer.events(new, usage)]
+
+    def left(
+        self, recorded: Sequence[EventText], writer: ItemWriter, *, blocked: bool
+    ) -> list[NewEvent]:
+        """Return what settles the events that no item has told when the run ends.
+
+        A result whose call was left out by the runner, since its tool has raised, gets the call
+        before it. What a guardrail has ``blocked`` is no part of the session.
+        """
+        own = [event for event in recorded if is_of(self._run, event)]
+        untold = [each for each in own if each.version not in self._told and items_in(each)]
+        if blocked and untold:
+            gone = tuple(VersionRange(first=e.version, last=e.version) for e in untold)
+            return [writer.place(Retraction(versions=gone, reason="guardrail"))]
+        calls = {
+            item["call_id"]: item
+            for event in own
+            if event.version in self._told
+            for item in items_in(event)
+            if isinstance(item, dict) and item.get("type") == "function_call"
+        }
+        told = [
+            (item, event.version)
+            for event in untold
+            for result in items_in(event)
+            if (call := calls.get(result.get("call_id"))) is not None
+            for item in (call, result)
+        ]
+        return _telling(told, writer)
 
     def note(self, appended: Iterable[NewEvent]) -> None:
         """Take in which events are told now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,11 +13,13 @@ from agent_eventstore.providers.usage import responses_usage
 from eventstore import EventStore
 from eventstore.bill import bills
 from eventstore.events import AssistantMessage, BilledCall, KeptUsage, TokenUsage, UserMessage
+from eventstore.events.base import utc_now
 from eventstore.events.codec import loads_json
+from eventstore.ids import new_id
 from eventstore.log import get_logger
 from projections import Views
 
-__all__ = ["RunUsage", "calls_to_tell", "counts_of", "told_later", "turn_usage"]
+__all__ = ["RunUsage", "bill_of", "calls_to_tell", "counts_of", "told_later", "turn_usage"]
 
 _log = get_logger("agent_eventstore")
 
@@ -101,6 +104,30 @@ def calls_to_tell(store: EventStore, stream: UUID, usage: Any) -> list[BilledCal
         return told_later(usage, [_call_of(store, stream, asked)])
     _log.warning("the usage of a run is not recorded, since its session has no turn")
     return []
+
+
+def bill_of(model: Any, began: datetime, usage: Any, place: tuple[int, int, str]) -> KeptUsage:
+    """Return what a call of a model has used that is no part of the conversation.
+
+    ``place`` is the version that it comes behind, the turn and the session.
+    """
+    ended, (version, turn, session_id) = utc_now(), place
+    call = BilledCall(
+        llm_call_id=str(new_id()),
+        model=None if model is None else str(model),
+        specification="openai_responses",
+        status="ok",
+        usage=None if usage is None else responses_usage(counts_of(usage)),
+        latency_ms=round((ended - began).total_seconds() * 1000),
+        version=version,
+        end_version=version,
+        turn=turn,
+        session_id=session_id,
+        mode="agent",
+        started_at=began,
+        ended_at=ended,
+    )
+    return KeptUsage(calls=(call,))
 
 
 def _is_told(store: EventStore, stream: UUID, asked: int) -> bool:

@@ -43,7 +43,7 @@ class _Read(NamedTuple):
         new = [entry for entry, _ in _back(reversed([*page]), head_id)]
         wanted = new[-1].parent_id if new else head_id
         if not new and wanted == self.ids[-1]:
-            return self._replace(head=head)
+            return self if self.head == head else self._replace(head=head)
         if self.ids[-1] != wanted and wanted not in self.ids:
             return None
         count = len(self.ids) if self.ids[-1] == wanted else self.ids.index(wanted) + 1
@@ -93,7 +93,7 @@ class Histories:
                 ids, complete = [each.id for each in entries], entries[0].parent_id is None
                 read = _Read(head, ids, Objects().followed_by(entries), complete)
         if read is not None:
-            self._memory.keep(stream, read, read.entries.size)
+            self._memory.keep(stream, read, None if read is known else read.entries.size)
         return entries
 
     def _place(self, entry_id: str) -> tuple[UUID, int]:

@@ -148,15 +148,16 @@ class Records:
             except LookupError as error:
                 raise ConversationConflict(key) from error
             events.append(places.put(switch))
-        call_id = self.answering.get(key) if entries else None
+        answers = [each for each in entries if isinstance(each.message, ModelResponse)]
+        call_id = self.answering.get(key) if answers else None
         for entry in entries:
-            last = call_id if entry is entries[-1] else None
-            events += events_of(entry.message, entry.id, entry.parent_id, places, last)
+            streamed = call_id if answers and entry is answers[-1] else None
+            events += events_of(entry.message, entry.id, entry.parent_id, places, streamed)
         told = record_event(record)
         events.append(places.put(told))
         done = self._store.append(key, events, expected_version=expected or NO_STREAM)
         self._written.keep(key, _Known(done.anchor.chain, told.record, places))
-        if call_id and isinstance(entries[-1].message, ModelResponse):
+        if call_id:
             self.answering.pop(key, None)
 
     def delete(self, conversation_id: str, expected: str) -> None:

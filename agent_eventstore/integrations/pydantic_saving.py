@@ -73,6 +73,7 @@ class SavedRun(AbstractCapability[Any]):
             raise ConversationConflict(key)
         self._conversation = stored or Conversation(conversation_id=key)
         await in_thread(partial(seal_streams, self.conversations.store, key))
+        self.conversations._records.answering.pop(key, None)
         result: AgentRunResult[Any] = await handler()
         told = result.conversation
         async with self._saving:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, text
 
 from eventstore.checks import Check, Checker, Status, name_of
+from eventstore.sql.migrate import ENCODINGS
 from eventstore.sql.rights import relations
 from eventstore.sql.row_security import is_secured, unsecured
 from eventstore.store import EventStore
@@ -32,7 +33,7 @@ _FOUND_TRIGGERS = text(
 _NEEDED = ("fsync", "full_page_writes", "synchronous_commit")
 _SETTINGS = text(
     "SELECT name, setting FROM pg_settings WHERE name = ANY(:names) ORDER BY name"
-).bindparams(names=[*_NEEDED, "autovacuum", "server_version"])
+).bindparams(names=[*_NEEDED, "autovacuum", "server_encoding", "server_version"])
 _CONNECTIONS = text(
     """
     SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
@@ -82,13 +83,17 @@ def _words(statement: str) -> list[str]:
 
 
 def server(store: EventStore) -> Check:
-    """Whether a commit survives a crash of the server, and whether it cleans up."""
+    """Whether a commit survives a crash, any text can be kept, and the server cleans up."""
     with store.reading() as connection:
         found: dict[str, str] = {row.name: row.setting for row in connection.execute(_SETTINGS)}
     off = [name for name in _NEEDED if found[name] == "off"]
     if off:
         said = f"off: {', '.join(off)}; what was acknowledged may be lost"
         advice = "turn them on in postgresql.conf, for the role or for the database"
+        return Check("server", "problem", said, advice, found)
+    if (encoding := found["server_encoding"]) not in ENCODINGS:
+        said = f"the encoding {encoding} lacks characters: texts that have them are refused"
+        advice = "restore a dump of it into a database that was created with ENCODING 'UTF8'"
         return Check("server", "problem", said, advice, found)
     if found["autovacuum"] == "off":
         said = "autovacuum is off: tables grow and plans get worse"

@@ -146,6 +146,8 @@ class Backend(ABC):
     """The query that says whether there is a table ``:name``."""
     analyse: Sequence[str]
     """What tells the planner of a table that was filled at once."""
+    encoding: str
+    """The query that says how the database keeps text."""
     lock_schema: str
     """What keeps others from changing the schema until the transaction ends; empty for nothing."""
     keep_schema: str

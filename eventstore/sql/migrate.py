@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import Connection, Engine, inspect, text
 
-from eventstore.errors import NotWritable, SchemaOutdated, SchemaTooNew, TablesTaken
+from eventstore.errors import InvalidUrl, NotWritable, SchemaOutdated, SchemaTooNew, TablesTaken
 from eventstore.log import masked
 from eventstore.sql.backend import backend_of
 from eventstore.sql.engines import begin_write
@@ -27,6 +27,7 @@ from eventstore.sql.schema import metadata_for
 from eventstore.sql.sessions import Session, quoted
 
 __all__ = [
+    "ENCODINGS",
     "REVISIONS",
     "VERSION_TABLE",
     "create_schema",
@@ -44,6 +45,9 @@ REVISIONS = ("0001", "0002")
 
 VERSION_TABLE = "eventstore_version"
 """Alembic's table of this package, so that a product's own ``alembic_version`` is another one."""
+
+ENCODINGS = frozenset(("UTF8", "SQL_ASCII", "UTF-8", "UTF-16le", "UTF-16be"))
+"""Those of databases that keep every text: PostgreSQL's, of which the second looks at no byte."""
 
 _AGAIN_S = 0.01
 
@@ -118,6 +122,15 @@ def require_free(connection: Connection, names: Collection[str]) -> None:
         raise TablesTaken(masked(connection.engine.url), sorted(taken))
 
 
+def _require_encoding(connection: Connection) -> None:
+    """Raise if the database would refuse some text, in the midst of a conversation."""
+    encoding = connection.exec_driver_sql(backend_of(connection).encoding).scalar_one()
+    if encoding not in ENCODINGS:
+        said = f"the database's encoding {encoding} lacks characters that models and users write"
+        advice = "create one with ENCODING 'UTF8' TEMPLATE template0"
+        raise InvalidUrl(masked(connection.engine.url), f"{said}: {advice}")
+
+
 def upgrade(engine: Engine) -> str:
     """Bring the schema up to date and return its revision; does nothing if it is.
 
@@ -125,6 +138,7 @@ def upgrade(engine: Engine) -> str:
 
     Raises:
         SchemaTooNew: The database was upgraded by a newer version of this package.
+        InvalidUrl: The database is new, and its encoding cannot keep every text.
         TablesTaken: Tables of a product's own have the names of this package's.
         StoreUnavailable: The database cannot be reached or written.
     """
@@ -142,6 +156,7 @@ def upgrade(engine: Engine) -> str:
             if not _is_current(connection, url):
                 create_schema(connection)
                 if current_revision(connection) is None:
+                    _require_encoding(connection)
                     require_free(connection, metadata_for(engine.dialect.name).tables)
                 _run_alembic(connection)
     return REVISIONS[-1]

@@ -186,6 +186,7 @@ class _Postgresql(Backend):
     table_exists = "SELECT to_regclass(quote_ident(%(name)s)) IS NOT NULL"
     # A tenth of the usual sample, in a quarter of the time: nobody waits for more of what is new.
     analyse = ("SET LOCAL default_statistics_target = 10", "ANALYZE {}")
+    encoding = "SHOW server_encoding"
     lock_schema = f"SELECT pg_advisory_xact_lock({_SCHEMA})"
     keep_schema = f"SELECT pg_advisory_xact_lock_shared({_SCHEMA})"
     drop_beside = "DROP FUNCTION IF EXISTS {}()"

@@ -105,8 +105,11 @@ def problem_of(query: Mapping[str, Any]) -> str | None:
         if not isinstance(value, str):
             return f"the option {name!r} is given more than once"
         if name == _SCHEMA:
-            if not 0 < len(value.encode()) <= _MOST_NAME_BYTES or value.startswith("pg_"):
-                return f"the option {name!r} has 1 to 63 bytes, and does not begin with pg_"
+            # Within a search_path "$user" is whoever is logged in, however it is quoted.
+            refused = value.startswith("pg_") or value == "$user"
+            if refused or not 0 < len(value.encode()) <= _MOST_NAME_BYTES:
+                what = "has 1 to 63 bytes, does not begin with pg_ and is not $user"
+                return f"the option {name!r} {what}"
             continue
         allowed = {_COMMIT: _COMMITS, _POOLER: _POOLERS}.get(name)
         if allowed is None and _milliseconds(value) is None:

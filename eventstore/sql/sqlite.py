@@ -95,6 +95,7 @@ class _Sqlite(Backend):
     snapshot = MappingProxyType(dict[str, str]())
     table_exists = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = :name"
     analyse = ()
+    encoding = "PRAGMA encoding"
     lock_schema = keep_schema = ""
     drop_beside = "DROP TABLE IF EXISTS {}"
     fresh_s = math.inf

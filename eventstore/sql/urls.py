@@ -126,6 +126,9 @@ def _ends_early(raw: str | URL, url: URL) -> bool:
 def _of_sqlite(url: URL) -> str | None:
     if url.host or url.username or url.port:
         return "a file is named after three slashes, or four with its whole path: sqlite:///file.db"
+    if url.database == "":
+        # SQLAlchemy takes it for one in memory, and a path that somebody forgot would lose all.
+        return "no file is named after the slashes; a database in memory is sqlite://"
     if "schema" in url.query:
         return "SQLite has no schemas: give the store a file of its own"
     if "uri" in url.query or (url.database or "").startswith("file:"):

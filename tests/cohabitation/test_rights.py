@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import URL, make_url
 
 from agent_eventstore import Conversation
+from agent_eventstore.cli.program import WRONG_USE
 from eventstore import EventStore, new_id
-from eventstore.errors import NotWritable
+from eventstore.errors import DatabaseBusy, NotWritable
 from eventstore.sql.migrate import schema_lock
 from projections import Views, worker
 from projections.errors import GenerationGone
@@ -107,6 +108,36 @@ def test_tables_that_only_their_owner_rewrites(url: str) -> None:
 
         assert store.verify(cid).ok
         assert all(event.erased for event in store.read(cid) if event.version == 1)
+
+
+def test_two_things_that_an_erasure_of_a_user_could_not_do(url: str, owners_url: URL) -> None:
+    """That tables were not rewritten hid that a conversation was not erased at all."""
+    busy = make_url(url).update_query_dict({"lock_timeout": "100ms"})
+    schema = owners_url.query.get("schema", "public")
+    plain = owners_url.difference_update_query(["schema"]).render_as_string(False)
+    with EventStore.open(busy) as store, PlainClient(plain) as client:
+        kept, gone = (store.append(new_id(), say("secret"), user_id="ada") for _ in range(2))
+        client.execute("BEGIN")
+        lock = f"SELECT 1 FROM {schema}.conversations WHERE conversation_id = ? FOR UPDATE"
+        client.execute(lock, kept.conversation_id)
+
+        with pytest.raises(DatabaseBusy) as failed:
+            store.erase_user("ada", reason="test", vacuum=True)
+        asked = ("erase", "--user", "ada", "--reason", "test", "--vacuum", "--yes")
+        told = run(*asked, url=busy.render_as_string(hide_password=False))
+        client.execute("ROLLBACK")
+
+        assert "tables were not rewritten" in "".join(failed.value.__notes__)
+        assert WRONG_USE == told.status
+        [said] = [line for line in told.err.splitlines() if line.startswith("eventstore: ")]
+        assert "lock" in said
+        assert "tables were not rewritten" in said
+        erased = {
+            done.conversation_id: next(event.erased for event in store.read(done.conversation_id))
+            for done in (kept, gone)
+        }
+        assert {kept.conversation_id: False, gone.conversation_id: True} == erased
+        assert (kept.conversation_id,) == store.erase_user("ada", reason="test").conversations
 
 
 def search_tables_again(store: EventStore) -> None:

@@ -134,7 +134,7 @@ def test_a_schema_of_any_name(product: PlainClient, postgres_url: str) -> None:
     assert count > 20
 
 
-@pytest.mark.parametrize("schema", ["", "pg_own", "x" * 64])
+@pytest.mark.parametrize("schema", ["", "pg_own", "x" * 64, "$user"])
 def test_names_that_postgresql_would_not_take(postgres_url: str, schema: str) -> None:
     """They are refused before anything is opened."""
     with pytest.raises(InvalidUrl, match="schema"):

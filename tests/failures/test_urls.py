@@ -52,6 +52,8 @@ def test_another_driver(url: str, instead: str) -> None:
         "sqlite:///agent.db?mode=ro",
         "sqlite:///agent.db?timeout=soon",
         "sqlite://agent.db",
+        "sqlite:///",
+        "sqlite:///?timeout=5",
         "sqlite:///agent\0.db",
         "sqlite:///\udcff.db",
         "postgresql://h/d?nonsense=1",

@@ -127,3 +127,28 @@ def example() -> Session:
     session.user("Thanks. What now?")
     session.assistant("msg_5", text("Commit it."), stop="end_turn", out=4)
     return session
+
+
+def printed(path: Path) -> Path:
+    """Write what the program prints of a run with a subagent, and give the path."""
+
+    def line(kind: str, *blocks: Any, agent: str | None = None) -> dict[str, Any]:
+        message = {"id": f"msg_{agent}", "role": kind, "model": MODEL, "content": list(blocks)}
+        return {"type": kind, "message": message, "parent_tool_use_id": agent, "uuid": "u"}
+
+    answered = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "found"}
+    last = line("assistant", text("Done."))
+    last["message"]["id"] = "msg_2"
+    lines = [
+        {"type": "system", "subtype": "init", "cwd": "/home/ada/shop", "model": MODEL},
+        line("assistant", tool_use("toolu_1", "Task", prompt="look")),
+        line("assistant", tool_use("toolu_2", "Bash", command="ls")),
+        line("assistant", text("I look."), agent="toolu_1"),
+        {"type": "rate_limit_event"},
+        line("user", answered),
+        last,
+        {"type": "result", "subtype": "success", "is_error": False, "result": "Done."},
+    ]
+    told = [{**each, "session_id": SESSION} for each in lines]
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in told), "utf-8")
+    return path

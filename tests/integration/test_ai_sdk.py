@@ -138,6 +138,33 @@ def test_a_structured_result_is_the_same_value_in_both(store: EventStore, given:
         assert _exported(store, conversation) == _assembled(_chunks(stream))
 
 
+@pytest.mark.parametrize("given", ["long", "json", "parts"])
+def test_a_large_result_is_whole_in_both(store: EventStore, given: str) -> None:
+    """A result of which the log keeps a preview beside a blob, or that has parts, streams whole."""
+    long = "line\n" * 40_000
+    results: dict[str, Any] = {
+        "long": long,
+        "json": json.dumps({"rows": [long]}),
+        "parts": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+    }
+    with Conversation.start(store) as conversation:
+        with conversation.turn("How warm is it?") as turn:
+            with turn.llm_call() as call:
+                call.response(_wish("I look."))
+            for wanted in call.tool_calls:
+                with turn.tool(wanted) as tool:
+                    tool.result(results[given])
+        kept = [each.data for each in store.read(conversation.id) if each.type == "tool_result"]
+        assert [given != "parts"] * 2 == [each.blob is not None for each in kept]  # type: ignore[union-attr]
+        stream = stream_turn(Views(store), conversation.id, 1)
+        assert stream is not None
+        message = _assembled(_chunks(stream))
+        assert _exported(store, conversation) == message
+        outputs = {json.dumps(part.get("output")) for part in message["parts"][2:4]}
+        told = {"long": long, "json": {"rows": [long]}}
+        assert given == "parts" or {json.dumps(told[given])} == outputs
+
+
 def test_a_reload_begins_again_and_goes_on(store: EventStore) -> None:
     """Who comes back in the middle gets the beginning, and then what comes, as the first does."""
     with Conversation.start(store) as conversation:

@@ -15,7 +15,7 @@ from agent_eventstore.formats import ImportReport, detect, load, read_transcript
 from eventstore import EventStore
 from eventstore import events as e
 from projections import Views
-from tests.integration.claude_sessions import Session, example, text, thinking, tool_use
+from tests.integration.claude_sessions import Session, example, printed, text, thinking, tool_use
 
 pytestmark = pytest.mark.exhaustive_when("postgresql")
 
@@ -190,6 +190,29 @@ class TestWhatASessionIs:
         sent = str(Views(store).context(cid).messages)
         assert "kept answer" in sent
         assert "first answer" not in sent
+
+
+class TestWhatTheProgramPrints:
+    """``claude -p --output-format stream-json`` prints the messages without a tree of lines."""
+
+    def test_its_messages_are_those_of_a_session(self, store: EventStore, tmp_path: Path) -> None:
+        """Answers, calls and results are read; a subagent stands beside; totals are passed over."""
+        report, cid = _import(store, printed(tmp_path / "run.jsonl"))
+        assert {"rate_limit_event": 1, "result": 1, "system init": 1} == report.left_out.passed_over
+        assert not report.left_out.unknown + report.left_out.uninterpreted
+        answer, inner, first, last = _payloads(store, cid)
+        assert ["Task", "Bash"] == [call.name for call in answer.tool_calls]
+        assert ["2.0", "I look."] == [first.call_id, inner.parts[0].text]
+        assert "Done." == last.parts[0].text
+        sent = str(Views(store).context(cid).messages)
+        assert "Done." in sent
+        assert "I look." not in sent
+
+    def test_it_is_not_the_sessions_file(self, store: EventStore, tmp_path: Path) -> None:
+        """The session's own file says more, and is imported beside it."""
+        _, cid = _import(store, printed(tmp_path / "run.jsonl"))
+        report, other = _import(store, example().write(tmp_path / "a"))
+        assert ([], True) == (report.failures, cid != other)
 
 
 class TestWhereItBelongs:

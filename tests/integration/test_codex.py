@@ -185,6 +185,19 @@ class TestAgents:
         rows = {row.conversation_id: row for row in Views(store).conversations()}
         assert str(session) == rows[own].parent_conversation_id
 
+    @pytest.mark.parametrize("key", ["id", "session_id"])
+    def test_a_session_is_known_by_either_name(
+        self, store: EventStore, tmp_path: Path, key: str
+    ) -> None:
+        """A head without a time of its own, or with ``session_id``, names the session too."""
+        rollout = Rollout()
+        rollout.lines[0]["payload"] = {key: "s-1", "cwd": "/home/ada/shop"}
+        rollout.message("user", "Hello?")
+        _, cid = _import(store, rollout.write(tmp_path / "a"))
+        rollout.message("assistant", "Hello.")
+        report, again = _import(store, rollout.write(tmp_path / "b"))
+        assert (cid, 1) == (again, report.events_added)
+
     def test_what_agents_say_is_heard(self, store: EventStore, tmp_path: Path) -> None:
         """The task of an agent begins its first turn; later words belong to their turn."""
         child = Rollout("child")

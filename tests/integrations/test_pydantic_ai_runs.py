@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict
-from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from agent_eventstore import EventStore, Views
@@ -157,6 +158,36 @@ async def test_what_streams_is_recorded(
     said = [(each.status, each.text) for each in timeline if each.kind == "assistant"]
     assert said == [("interrupted", "It is "), ("complete", "It is 18 degrees.")]
     assert Views(store).open_work("c").model_calls == ()
+
+
+async def test_an_answer_that_is_an_output(
+    store: EventStore, conversations: EventStoreConversations
+) -> None:
+    """It is saved with what comes of it, and is the answer that streamed all the same."""
+    tried: list[str] = []
+
+    async def stream(messages: list[Any], info: Any) -> Any:
+        tried.append("n")
+        given = '{"n": "many"}' if len(tried) == 1 else '{"n": 3}'
+        yield {0: DeltaToolCall(info.output_tools[0].name, given, tool_call_id=f"c{len(tried)}")}
+
+    class Count(BaseModel):
+        n: int
+
+    agent = Agent(
+        FunctionModel(stream_function=stream),
+        capabilities=[StreamedRun(conversations)],
+        output_type=Count,
+        retries=1,
+    )
+    done = await agent.run("How many?", conversation=Conversation(conversation_id="c"))
+
+    views = Views(store)
+    assert done.output == Count(n=3)
+    assert views.open_work("c").model_calls == ()
+    assert not [each.text for each in views.timeline("c") if each.kind == "error"]
+    [used] = views.usage(by="conversation", conversation_id="c")
+    assert used.calls == 2
 
 
 async def test_a_stream_that_stalls(

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from agent_eventstore import Views
 from agent_eventstore.formats import export_openai, export_ui_messages, load
 from eventstore import EventStore
+from eventstore.events import AssistantMessage, TextPart, ToolResult, UserMessage
 from tests.unit.importers.conftest import Write
 from tests.unit.importers.reading import found, only, payloads
 
@@ -68,6 +70,124 @@ def test_calls_without_a_function_around_them(write: Write) -> None:
     assert ["3.0", "5.1", "5.0"] == [said[place].call_id for place in (2, 4, 5)]
 
 
+@pytest.mark.parametrize("key", ["arguments", "args"])
+def test_calls_that_name_their_function_by_a_text(write: Write, key: str) -> None:
+    """Inspect and AgentDojo have the name where OpenAI has an object; no call loses its name."""
+    call = {"id": "c1", "type": "function", "function": "bash", key: {"cmd": "ls"}}
+    messages = [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "function": "bash", "content": "a.txt"},
+    ]
+    said: list[Any] = payloads(only(write(messages)))
+    assert [("bash", {"cmd": "ls"})] == [(c.name, c.arguments) for c in said[1].tool_calls]
+    assert ("3.0", "success", "a.txt") == (said[2].call_id, said[2].status, said[2].content)
+
+
+@pytest.mark.parametrize("error", ["no such file", {"type": "timeout", "message": "no such file"}])
+def test_a_result_that_tells_its_error_beside_its_content(
+    write: Write, tmp_path: Path, error: object
+) -> None:
+    """Inspect does; the call has failed, models are told why, and an export is as it was."""
+    call = {"id": "c1", "type": "function", "function": "bash", "arguments": {}}
+    messages = [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "", "error": error},
+    ]
+    with EventStore.open(f"sqlite:///{tmp_path}/store.db") as store:
+        (cid,) = load(store, [only(write(messages))]).ids
+        views = Views(store)
+        (row,) = views.tool_calls(conversation_id=cid)
+        assert ("bash", "failed", "no such file") == (row.name, row.status, row.error)
+        assert "no such file" in str(views.context(cid).messages[-1]["content"])
+        assert messages == export_openai(store, cid)
+
+
+@pytest.mark.parametrize(
+    ("part", "thought"),
+    [
+        ({"type": "reasoning", "reasoning": "hm"}, "hm"),
+        ({"type": "reasoning", "reasoning": "c2VhbGVk", "redacted": True, "summary": "in short"},
+         "in short"),
+        ({"type": "reasoning", "reasoning": "c2VhbGVk", "redacted": True}, ""),
+        ({"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, "hm"),
+    ],
+)  # fmt: skip
+def test_thoughts_among_the_parts_of_an_answer(
+    write: Write, tmp_path: Path, part: dict[str, Any], thought: str
+) -> None:
+    """Inspect and Mistral have them there; what is sealed is no thought's text."""
+    messages = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": [part, {"type": "text", "text": "!"}]},
+    ]
+    answer: Any = payloads(only(write(messages)))[1]
+    assert [("reasoning", thought), ("text", "!")] == [(p.kind, p.text) for p in answer.parts]
+    assert {} == _uninterpreted(write(messages), tmp_path)
+
+
+def test_calls_beside_thoughts_among_the_parts(write: Write) -> None:
+    """Mistral's answers have blocks of thought and OpenAI's calls: none of them is lost."""
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    messages = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": [thought], "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "name": "f", "content": "1"},
+    ]
+    said: list[Any] = payloads(only(write(messages)))
+    assert ["f"] == [each.name for each in said[1].tool_calls]
+    assert [("reasoning", "hm")] == [(part.kind, part.text) for part in said[1].parts]
+    assert "3.0" == said[2].call_id
+
+
+def test_texts_of_agentdojo(write: Write, tmp_path: Path) -> None:
+    """Its text parts have their text under ``content``."""
+    messages = [{"role": "user", "content": [{"type": "text", "content": "Pay the bill."}]}]
+    (asked,) = payloads(only(write(messages)))
+    assert isinstance(asked, UserMessage)
+    assert (TextPart(text="Pay the bill."),) == asked.parts
+    with EventStore.open(f"sqlite:///{tmp_path}/store.db") as store:
+        (cid,) = load(store, [only(write(messages))]).ids
+        assert messages == export_openai(store, cid)
+
+
+def test_contents_of_converse(write: Write, tmp_path: Path) -> None:
+    """Bedrock's and Strands' blocks have no type; calls, results, thoughts and texts are read."""
+    use = {"toolUseId": "t1", "name": "add", "input": {"a": 1}}
+    failed = {"toolUseId": "t1", "status": "error", "content": [{"text": "no"}, {"json": {"n": 1}}]}
+    messages = [
+        {"role": "user", "content": [{"text": "add"}, {"cachePoint": {"type": "default"}}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
+                {"text": "I add."},
+                {"toolUse": use},
+            ],
+        },
+        {"role": "user", "content": [{"toolResult": failed}]},
+        {"role": "assistant", "content": [{"text": "It failed."}]},
+    ]
+    asked, answer, result, last = payloads(only(write(messages)))
+    assert isinstance(asked, UserMessage)
+    assert isinstance(answer, AssistantMessage)
+    assert isinstance(result, ToolResult)
+    assert isinstance(last, AssistantMessage)
+    assert (TextPart(text="add"),) == asked.parts
+    assert ["reasoning", "text"] == [part.kind for part in answer.parts]
+    assert [("add", {"a": 1}, "t1")] == [
+        (call.name, call.arguments, call.provider_id) for call in answer.tool_calls
+    ]
+    assert ("3.0", "failed") == (result.call_id, result.status)
+    assert (TextPart(text="no"), TextPart(text='{"n":1}')) == result.content
+    assert {} == _uninterpreted(write(messages), tmp_path)
+    with EventStore.open(f"sqlite:///{tmp_path}/other.db") as store:
+        (cid,) = load(store, [only(write(messages))]).ids
+        assert messages == export_openai(store, cid)
+
+
 def test_reasoning_of_routers_is_reasoning(write: Write) -> None:
     """OpenRouter and vLLM call it ``reasoning``."""
     messages = [
@@ -108,6 +228,45 @@ def test_speakers_of_a_dialogue(write_lines: Write) -> None:
 
 class TestUIMessages:
     """Parts of other versions."""
+
+    @pytest.mark.parametrize(
+        ("ended", "told"),
+        [
+            ({"state": "output-available", "output": [{"title": "Oslo", "url": "https://o.no"}]},
+             "[result: Oslo]"),
+            ({"state": "output-error", "errorText": "too many uses"}, "[failed: too many uses]"),
+            ({"state": "input-available"}, "[web_search: Oslo?]"),
+        ],
+    )  # fmt: skip
+    def test_a_tool_that_the_provider_ran_is_no_call_of_ours(
+        self, write: Write, tmp_path: Path, ended: dict[str, Any], told: str
+    ) -> None:
+        """Models are told of it in words, no audit has it, and an export gives it back."""
+        part = {
+            "type": "tool-web_search",
+            "toolCallId": "srvtoolu_1",
+            "input": {"query": "Oslo?"},
+            "providerExecuted": True,
+            **ended,
+        }
+        messages = [
+            {"id": "u", "role": "user", "parts": [{"type": "text", "text": "?"}]},
+            {
+                "id": "a",
+                "role": "assistant",
+                "parts": [{"type": "step-start"}, part, {"type": "text", "text": "Oslo."}],
+            },
+        ]
+        with EventStore.open(f"sqlite:///{tmp_path}/ui.db") as store:
+            (cid,) = load(store, [only(write(messages))]).ids
+            views = Views(store)
+            assert [] == views.tool_calls(conversation_id=cid)
+            _, answer = views.context(cid).messages
+            assert "tool_calls" not in answer
+            assert "[web_search: Oslo?]" in str(answer)
+            assert told in str(answer)
+            assert "Oslo." in str(answer)
+            assert messages == export_ui_messages(store, cid)
 
     OLD: tuple[dict[str, Any], ...] = (
         {"id": "1", "role": "user", "content": "?", "parts": [{"type": "text", "text": "?"}]},

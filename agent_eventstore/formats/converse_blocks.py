@@ -1,0 +1,54 @@
+"""Content of Bedrock's Converse API, which Strands keeps too, as blocks of Anthropic's.
+
+A block there has no ``type``: the key that it has tells what it is. What has no counterpart stays
+as it came. Amazon Bedrock's API reference, ``ContentBlock`` (2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from eventstore.events.codec import dumps
+
+__all__ = ["blocks_of"]
+
+_KEYS = frozenset({"text", "toolUse", "toolResult", "reasoningContent"})
+_UNSAID = {"cachePoint"}
+
+
+def blocks_of(content: Any) -> list[Any] | None:
+    """Return a message's content as blocks of Anthropic's; None if it is none of Converse's."""
+    if not isinstance(content, list) or not all(map(_is_untyped, content)):
+        return None
+    if _KEYS.isdisjoint(key for block in content for key in block):
+        return None
+    return [_block(block) for block in content if block.keys() != _UNSAID]
+
+
+def _is_untyped(block: Any) -> bool:
+    return isinstance(block, dict) and "type" not in block
+
+
+def _block(block: Mapping[str, Any]) -> Any:
+    match block:
+        case {"text": str(text)}:
+            return {"type": "text", "text": text}
+        case {"toolUse": {"toolUseId": str(named), "name": str(name), **rest}}:
+            given = rest.get("input", {})
+            return {"type": "tool_use", "id": named, "name": name, "input": given}
+        case {"toolResult": {"toolUseId": str(named), **rest}}:
+            told = rest.get("content")
+            said = [_block(each) for each in told] if isinstance(told, list) else told
+            failed = rest.get("status") == "error"
+            return {"type": "tool_result", "tool_use_id": named, "content": said} | (
+                {"is_error": True} if failed else {}
+            )
+        case {"json": value}:
+            return {"type": "text", "text": dumps(value)}
+        case {"reasoningContent": {"reasoningText": {"text": str(text), **rest}}}:
+            return {"type": "thinking", "thinking": text, "signature": rest.get("signature")}
+        case {"image": {"format": str(kind), "source": {"bytes": str(data)}}}:
+            source = {"type": "base64", "media_type": f"image/{kind}", "data": data}
+            return {"type": "image", "source": source}
+    return block

@@ -1,0 +1,126 @@
+"""The ``content`` of a message in OpenAI's wire format, as parts, and parts as ``content``.
+
+Beside OpenAI's own parts those of relatives are read: items of Responses, texts as AgentDojo has
+them, and thoughts in answers. A part that has no name here is kept as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from eventstore.events import (
+    ContentPart,
+    FilePart,
+    ImagePart,
+    OtherPart,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+)
+
+__all__ = ["parts_of", "text_of", "thought_in", "wire_content", "wire_parts"]
+
+
+def parts_of(content: Any) -> tuple[ContentPart, ...]:
+    """Return the parts of a message's ``content``: a text, a list of parts, or something else."""
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (TextPart(text=content),)
+    if isinstance(content, list):
+        return tuple(_part(item) for item in content if item is not None)
+    return (OtherPart(raw=content),)
+
+
+def thought_in(item: Any) -> ReasoningPart | None:
+    """Return the thought that a part of an answer is, or what is told in place of a sealed one.
+
+    Inspect and Mistral have them so.
+    """
+    if not isinstance(item, dict) or item.get("type") not in ("reasoning", "thinking"):
+        return None
+    sealed = item.get("redacted") is True
+    for key in ("summary",) if sealed else ("reasoning", "thinking", "text"):
+        told = item.get(key)
+        if isinstance(told, str | list) and (text := text_of(told)):
+            return ReasoningPart(text=text)
+    return ReasoningPart(text="") if sealed else None
+
+
+def wire_content(parts: Sequence[ContentPart]) -> str | list[Any] | None:
+    """Return ``content`` for parts: null for none, a text for a single text, otherwise a list."""
+    if not parts:
+        return None
+    if len(parts) == 1 and isinstance(parts[0], TextPart):
+        return parts[0].text
+    return wire_parts(parts)
+
+
+def wire_parts(parts: Sequence[ContentPart]) -> list[Any]:
+    """Return parts as OpenAI's list."""
+    return [_wire(part) for part in parts]
+
+
+def text_of(content: Any) -> str:
+    """Return the text in a message's ``content``; other parts are passed over."""
+    return "\n".join(part.text for part in parts_of(content) if isinstance(part, TextPart))
+
+
+def _part(item: Any) -> ContentPart:
+    if isinstance(item, str):
+        return TextPart(text=item)
+    if not isinstance(item, dict):
+        return OtherPart(raw=item)
+    kind = item.get("type")
+    inner = item.get(kind) if isinstance(kind, str) else None
+    match item:
+        case {"type": "text" | "input_text" | "output_text", "text": str(text)}:
+            return TextPart(text=text)
+        case {"type": "text", "content": str(text)}:
+            return TextPart(text=text)
+        case {"type": "input_image", "image_url": str(url)}:
+            return ImagePart(url=url, detail=_text(item.get("detail")))
+        case {"type": "input_file"}:
+            data = _text(item.get("file_data")) or _text(item.get("file_url"))
+            name, file_id = _text(item.get("filename")), _text(item.get("file_id"))
+            return FilePart(name=name, file_id=file_id, url=data)
+    if kind == "refusal" and isinstance(inner, str):
+        return RefusalPart(text=inner)
+    if isinstance(inner, dict):
+        if kind == "image_url" and isinstance(inner.get("url"), str):
+            return ImagePart(url=inner["url"], detail=_text(inner.get("detail")))
+        if kind == "file":
+            return FilePart(
+                name=_text(inner.get("filename")),
+                file_id=_text(inner.get("file_id")),
+                url=_text(inner.get("file_data")),
+            )
+    return OtherPart(raw=item)
+
+
+def _wire(part: ContentPart) -> Any:
+    match part:
+        case TextPart():
+            return {"type": "text", "text": part.text}
+        case ImagePart():
+            image = {"url": part.url, "detail": part.detail}
+            return {"type": "image_url", "image_url": _known(image)}
+        case FilePart():
+            name = part.name or part.path
+            file = {"filename": name, "file_id": part.file_id, "file_data": part.url}
+            return {"type": "file", "file": _known(file)}
+        case RefusalPart():
+            return {"type": "refusal", "refusal": part.text}
+        case ReasoningPart():
+            return {"type": "reasoning", "text": part.text}
+        case OtherPart():
+            return part.raw
+
+
+def _known(fields: dict[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
