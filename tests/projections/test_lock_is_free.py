@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 from uuid import UUID
 
@@ -104,7 +104,8 @@ def test_a_rebuild_reads_in_no_transaction_while_it_folds(
 ) -> None:
     """SQLite's log begins anew only where nobody reads it: it grew to the size of the database."""
     emptied = []
-    with EventStore.open(sqlite_url) as store, closing(sqlite3.connect(str(store.engine.url.database))) as other:
+    with EventStore.open(sqlite_url) as store, ExitStack() as stack:
+        other = stack.enter_context(closing(sqlite3.connect(str(store.engine.url.database))))
         Views(store)
         converse(store, 2)
         real = Fold.feed
